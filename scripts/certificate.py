@@ -1,4 +1,4 @@
-"""What a certificate costs: the table in docs/policies.md, and its error on distributions made to break it.
+"""What a certificate costs (docs/design/policies.md), and its error on distributions made to break it.
 
     python scripts/certificate.py             the table, on the recordings beside the checkout
     python scripts/certificate.py --simulate  errors by simulation

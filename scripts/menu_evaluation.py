@@ -40,6 +40,7 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
+from adacompute.pool.ballots import Grouping
 from adacompute.pool.menu import Menu
 from adacompute.replay.per_problem import run_policy
 
@@ -58,7 +59,7 @@ class RecordedMenu:
     files: Mapping[str, str]  # by mode
     costs: Mapping[str, float]
     budgets: Sequence[float]
-    families: bool = False
+    groups: Grouping = "alike"  # what is held out together
     weigh: Literal["auto"] | None = "auto"
     taught_by: str | None = (
         None  # the menu that a transferred policy is fitted on, mode by mode in order of cost
@@ -91,16 +92,20 @@ PAIR = {
 }
 CHEAP = {"direct": 0.03, "steps": 1.0}
 MENUS = {
-    "facts": RecordedMenu(files=FACTS, costs={"smol": 0.1, "qwen": 1.0}, budgets=FEW),
+    "facts": RecordedMenu(files=FACTS, costs={"smol": 0.1, "qwen": 1.0}, budgets=FEW, groups="none"),
     "crux": RecordedMenu(**PAIR, taught_by="facts"),
     "reasoning-gym": RecordedMenu(**GYM),
     "crux, four modes": RecordedMenu(files=CRUX, costs=CRUX_COSTS, budgets=PAIR["budgets"]),
     "gsm8k": RecordedMenu(files=name_steps("gsm8k"), costs=CHEAP, budgets=MANY, taught_by="math"),
     "math": RecordedMenu(files=name_steps("math"), costs=CHEAP, budgets=MANY, taught_by="gsm8k"),
-    "reasoning-gym, by family": RecordedMenu(**GYM, families=True),
+    "reasoning-gym, single questions": RecordedMenu(**GYM, groups="none"),
+    "reasoning-gym, by family": RecordedMenu(**GYM, groups="subject"),
     "words": RecordedMenu(files=name_steps("words"), costs=CHEAP, budgets=MANY),
+    "words, single questions": RecordedMenu(
+        files=name_steps("words"), costs=CHEAP, budgets=MANY, groups="none"
+    ),
     "facts, plain votes": RecordedMenu(
-        files=FACTS, costs={"smol": 0.1, "qwen": 1.0}, budgets=FEW, weigh=None
+        files=FACTS, costs={"smol": 0.1, "qwen": 1.0}, budgets=FEW, weigh=None, groups="none"
     ),
     "reasoning-gym, plain votes": RecordedMenu(**GYM, weigh=None),
 }
@@ -185,14 +190,13 @@ def add_fitted(runs: EvaluationRuns, name: str, policy: MenuPolicy) -> Evaluatio
 
 def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace) -> Found:
     """One menu beside its peers, as plain data."""
-    ballots = read_menu_ballots(recorded.files)
+    ballots = read_menu_ballots(recorded.files).group(recorded.groups)
     started = time.monotonic()
     runs, evaluation = evaluate_modes(
         ballots,
         Menu.of(ballots, costs=recorded.costs),
         budgets=recorded.budgets,
         folds=FOLDS,
-        families=recorded.families,
         orders=options.orders,
         seed=SEED,
         workers=options.workers,
@@ -213,7 +217,7 @@ def describe(evaluation: Evaluation) -> Found:
     return {
         "menu": evaluation.get_menu().dump(),
         "problems": evaluation.problems,
-        "families": evaluation.families,
+        "groups": evaluation.groups,
         "worth": worth,
         "verdict": f"{word}: {verdict.support[0].lower()}{verdict.support[1:]}",
         "budgets": list(evaluation.budgets),
@@ -242,7 +246,7 @@ def describe_match(match: Match) -> Found:
 
 def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None:
     """Adds what a pair gains where its dear mode costs so many times as much, a line for each cost."""
-    ballots = read_menu_ballots(MENUS[name].files)
+    ballots = read_menu_ballots(MENUS[name].files).group(MENUS[name].groups)
     cheap, dear = MENUS[name].costs
     for ratio in RATIOS.get(name, OTHER_RATIOS):
         evaluation = evaluate(

@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from evaluation_page import Bar
 
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
+from adacompute.pool.groups import count_in_groups
 
 Found = dict[str, Any]
 
@@ -42,8 +43,9 @@ every "reached" is computed. What the words mean:
 
 - **cost**: one sample of the dearest mode costs 1; the costs of the others are above each table. They are
   assumptions (ratios of list prices and lengths), not bills.
-- **held out**: {folds} folds over problems, or over whole families. The menu policy, the weights of votes and
-  the prompt router are fitted, and every setting of a cascade, a mix or a router chosen, on the other folds.
+- **held out**: {folds} folds over problems, alike ones together (facts has 7 groups, too few, so single
+  questions are held out there). The menu policy, the weights of votes and the prompt router are fitted, and
+  every setting of a cascade, a mix or a router chosen, on the other folds.
 - **at a cost**: each policy mixes the two neighbours of the budget on the hull of its own settings on the
   training folds. What that costs on the fold differs a little; every policy is measured at several budgets
   around the one that is asked for, and read at exactly the same cost on its own held-out curve. A star: it
@@ -59,8 +61,8 @@ every "reached" is computed. What the words mean:
 - **oracle**: decides beforehand, with the answers known, among votes of 1, 2, 4 and 8 samples of a mode and,
   with two modes, mixed votes; from "chosen and judged on different samples" to "on the same". A menu sees
   votes as they come in, and may exceed it.
-- {orders} random orders of each problem's samples, the same for all; 95% intervals by bootstrap over problems
-  (or families), paired.
+- {orders} random orders of each problem's samples, the same for all; 95% intervals by bootstrap over groups
+  of alike problems, paired.
 """
 
 _ABOUT_ALL = """## All menus
@@ -261,10 +263,9 @@ def _show_transfers(found: Found) -> str:
 
 def _show_menu(name: str, menu: Found) -> str:
     modes = ", ".join(f"{mode['name']} {mode['cost']:g}" for mode in menu["menu"]["modes"])
-    held = "whole families held out" if menu["families"] else "problems held out"
     lines = [
         f"## {name[0].upper()}{name[1:]}\n",
-        f"{menu['problems']} problems; {modes}; {held}. {menu['verdict']}\n",
+        f"{count_in_groups(menu['problems'], menu['groups'])}; {modes}. {menu['verdict']}\n",
     ]
     budgets = menu["budgets"]
     lines += [

@@ -8,7 +8,6 @@ README.md.
 import dataclasses
 import json
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, dra
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.exhibits.verdict import find_verdict_match
 
-RECORDING, OTHER = "words", "facts"
+RECORDING = "words"
 FILE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "frontier.json"
 POLICIES = ("fixed", "asc", "esc", "doubling", "stopping")
 FOLDS, ORDERS, SEED = 5, 20, 0  # as the report has them
@@ -43,7 +42,6 @@ def measure() -> dict[str, Any]:
         "frontier": to_plain(trace_frontier(run, oracle=oracle)),
         "same": None if same is None else to_plain(same),
         "budgets": [make_row(evaluation, budget) for budget in AVERAGE_BUDGETS],
-        "other": {OTHER: [make_row(evaluate_recording(OTHER)[2], budget) for budget in AVERAGE_BUDGETS]},
         "money": [
             {"budget": saving.budget, "cost": saving.cost, "same_cost": saving.same_cost}
             for saving in EXAMPLE_MONEY.compute_savings(verdict)
@@ -52,7 +50,6 @@ def measure() -> dict[str, Any]:
     }
 
 
-@cache
 def evaluate_recording(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
     """Evaluate a recording as a report does, without the policies that aren't shown."""
     ballots = ac.bundled(name).ballots()

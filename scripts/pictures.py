@@ -204,17 +204,13 @@ def read_frontier() -> dict[str, Any]:
 
 
 def build_table(kept: dict[str, Any]) -> str:
-    """The table of README.md: what each average budget buys, and what that is in money."""
-    money = {saving["budget"]: saving for saving in kept["money"]}
-    heads = ["samples on average", "right: uniform", "right: stopping", "gain, points (95%)"]
-    heads += ["uniform needs", "saved", "USD, 1,000 requests", "USD, uniform"]
+    """The table of README.md: what each average budget buys."""
+    heads = ["samples on average", "right", "uniform needs", "saved"]
     lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
     for row in kept["budgets"]:
-        paid, gain, worth = money[row["budget"]], row["gain"], row["worth"]["mean"]
-        cells = [f"{row['budget']:g}", f"{100 * row['uniform']:.1f}%", f"{100 * row['accuracy']:.1f}%"]
-        cells.append(f"+{100 * gain['mean']:.1f} (+{100 * gain['low']:.1f} to +{100 * gain['high']:.1f})")
+        worth = row["worth"]["mean"]
+        cells = [f"{row['budget']:g}", f"{100 * row['accuracy']:.1f}%"]
         cells += [f"{worth:.1f}", f"{100 * (1 - row['budget'] / worth):.0f}%"]
-        cells += [f"{1000 * paid['cost']:.2f}", f"{1000 * paid['same_cost']:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -289,6 +289,9 @@ class ServeConfig:
     )
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")
+    playground: bool = setting(
+        True, "a page at / on which people ask, and see samples and votes as they come"
+    )
     concurrency: Annotated[int, Meta(ge=1, le=65_536)] = setting(
         256, "upstream calls at the same time, at most"
     )

@@ -1,6 +1,7 @@
 """What tests of the client share: a request, an endpoint in a hurry, and running a draw to its end."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from adacompute.client import (
     Retries,
     Timeouts,
 )
+from adacompute.client.retry import CallListener
 from adacompute.errors import EndpointError
 from adacompute.records import Call, Secret
 from upstream import Script, Upstream
@@ -28,6 +30,38 @@ BODY = {
 }
 KEY = "sk-canary-7f3a9c"
 CALM = BreakerSettings(failures=1000)  # a breaker that stays out of tests of other things
+
+
+@dataclass(slots=True)
+class CallTotals:
+    """Running totals over all attempts of a client."""
+
+    calls: int = 0  # attempts, also failed and cancelled ones
+    kinds: Counter[str] = field(default_factory=Counter)  # "ok", or the kind of the error
+    paid: int = 0  # calls that were paid for
+    maybe: int = 0  # calls that may have been
+    responses: int = 0  # choices that could be used
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, call: Call) -> None:
+        """Counts one attempt."""
+        self.calls += 1
+        self.kinds[call.kind] += 1
+        self.paid += call.paid == "yes"
+        self.maybe += call.paid == "maybe"
+        self.responses += call.got
+        self.prompt_tokens += call.prompt_tokens or 0
+        self.completion_tokens += call.completion_tokens or 0
+
+
+class CountedClient(Client):
+    """A client with totals of what its `on_call` hears."""
+
+    def __init__(self, endpoint: Endpoint, *, on_call: CallListener | None = None, **settings: Any) -> None:
+        self.totals = CallTotals()
+        listeners = [self.totals.add, *([] if on_call is None else [on_call])]
+        super().__init__(endpoint, on_call=lambda call: [listen(call) for listen in listeners], **settings)
 
 
 class Clock:
@@ -63,7 +97,7 @@ def endpoint(
 class DrawRun:
     """What came of a draw, in order of index."""
 
-    client: Client
+    client: CountedClient
     events: list[DrawSuccess | DrawFailure]
     heard: list[Call]
     up: Upstream
@@ -93,7 +127,7 @@ def run_draw(
     """Draws n responses from an upstream of that script."""
     deadline = settings.pop("deadline", None)
 
-    async def run(client: Client, _: Upstream) -> list[DrawSuccess | DrawFailure]:
+    async def run(client: CountedClient, _: Upstream) -> list[DrawSuccess | DrawFailure]:
         return [
             e async for e in client.draw(BODY if body is None else body, n, first=first, deadline=deadline)
         ]
@@ -102,17 +136,17 @@ def run_draw(
 
 
 def run_client(
-    script: Script | None, how: Callable[[Client, Upstream], Awaitable[Any]], **settings: Any
+    script: Script | None, how: Callable[[CountedClient, Upstream], Awaitable[Any]], **settings: Any
 ) -> DrawRun:
     """Runs `how` with a client of an upstream of that script; what is always true is checked here."""
     heard: list[Call] = []
 
     async def run() -> DrawRun:
-        async with Client(endpoint(up.url, **settings), on_call=heard.append) as client:
+        async with CountedClient(endpoint(up.url, **settings), on_call=heard.append) as client:
             began = asyncio.get_running_loop().time()
             events = await how(client, up) or []
             seconds = asyncio.get_running_loop().time() - began
-            assert client.totals.in_flight == 0
+            assert client.in_flight == 0
             return DrawRun(client, events, heard, up, seconds)
 
     with Upstream(script) as up:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_runs import BODY, endpoint, run_client
+from client_runs import BODY, CountedClient, endpoint, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -155,7 +155,7 @@ def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
 
     async def run() -> None:
         upstream = endpoint(gone.url, breaker=QUICK, retries=Retries(attempts=1000, first=0.02, longest=0.05))
-        async with Client(upstream) as client:
+        async with CountedClient(upstream) as client:
             asking = [asyncio.create_task(client.call(BODY)) for _ in range(10)]
             await asyncio.sleep(0.2)
             with Upstream(port=port) as back:

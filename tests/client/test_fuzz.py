@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_runs import BODY, endpoint
+from client_runs import BODY, CountedClient, endpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adacompute.client import Client, Response, Retries, Timeouts
+from adacompute.client import Response, Retries, Timeouts
 from adacompute.errors import EndpointError
 from upstream import Behaviour, Garbage, Upstream
 
@@ -89,7 +89,7 @@ def ends_well(behaviours: list[Behaviour]) -> list[Response]:
     said: list[str] = []
 
     async def run() -> None:
-        async with Client(endpoint(up.url, retries=ONCE, timeouts=QUICK)) as client:
+        async with CountedClient(endpoint(up.url, retries=ONCE, timeouts=QUICK)) as client:
             for _ in behaviours:
                 try:
                     reply = await client.call({**BODY, "logprobs": True}, n=2)

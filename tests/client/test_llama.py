@@ -2,7 +2,7 @@
 
 import asyncio
 
-from client_runs import endpoint
+from client_runs import CountedClient, endpoint
 
 from adacompute.client import Client, DrawSuccess
 from adacompute.client.local import LocalModel
@@ -22,7 +22,7 @@ def test_c05_the_real_server_is_understood(local_model: LocalModel):
     """It refuses n above its slots, naming them; it counts one choice; it lists the end token."""
 
     async def run() -> None:
-        async with Client(endpoint(local_model.url)) as client:
+        async with CountedClient(endpoint(local_model.url)) as client:
             assert len(await client.models()) == 1
             events = [event async for event in client.draw(BODY, SLOTS + 2)]
             assert all(isinstance(event, DrawSuccess) for event in events)

@@ -15,13 +15,13 @@ from upstream import Break, Reply, Stall, text_of
 def test_c04_leaving_a_stream_closes_the_connection_at_once_and_counts_it():
     async def run(client, up):
         async with client.stream(BODY, on_call=told.append) as stream:
-            assert client.totals.in_flight == 1
+            assert client.in_flight == 1
             async for _ in stream:
                 if stream.response.text:
                     break
             assert stream.call is None
         left = time.monotonic()
-        assert client.totals.in_flight == 0
+        assert client.in_flight == 0
         assert told == [stream.call]
         while up.count.aborted == 0:
             assert time.monotonic() - left < 8.0  # the stream goes on for ten seconds

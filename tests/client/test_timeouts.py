@@ -195,7 +195,7 @@ def test_closing_a_draw_cancels_what_is_still_under_way():
             assert isinstance(outcome, DrawSuccess)
             break
         await outcomes.aclose()
-        assert client.totals.in_flight == 0
+        assert client.in_flight == 0
 
     done = run_client(script, run)
     assert done.client.totals.kinds == {"ok": 1, "cancelled": 7}

@@ -43,7 +43,7 @@ def make_menu() -> dict[str, Any]:
     return {
         "menu": {"modes": [{"name": "direct", "cost": 0.1}, {"name": "steps", "cost": 1.0}]},
         "problems": 100,
-        "families": False,
+        "groups": 100,
         "budgets": list(BUDGETS),
         "rows": rows,
         "oracle": [],

@@ -84,5 +84,5 @@ def settled(gate: Running) -> Balance:
     until(lambda: not gate.gateway.under_way)
     account = ledger_of(gate)
     assert (account.reserved.samples, account.reserved.tokens, account.reserved.nanos) == (0, 0, 0)
-    assert gate.gateway.resources.client.totals.in_flight == 0
+    assert gate.gateway.resources.client.in_flight == 0
     return account

@@ -207,6 +207,26 @@ def test_the_dashboard_shows_its_data_under_a_prefix(make):
         assert f"{app.url}/llm/dashboard/data?span=hour" in requests
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed; apt-get install chromium")
+def test_the_playground_asks_under_a_prefix(make):
+    async def look(address: str, url: str) -> list[str]:
+        async with tab(address) as page:
+            await page.open(url)
+            await page.until("document.querySelector('#budget-text').textContent !== ''")
+            assert f"{url.rstrip('/')}/v1/chat" in await page.js(
+                "document.querySelector('#curl').textContent"
+            )
+            await page.js("document.querySelector('#examples button').click()")
+            await page.until("document.querySelector('#costs dt') !== null")
+            assert page.wrong == []
+            return page.requests
+
+    with Served(in_starlette(make())) as app, chromium() as address:
+        requests = asyncio.run(look(address, f"{app.url}/llm/"))
+        assert f"{app.url}/llm/v1/chat/completions" in requests
+
+
 def test_two_gateways_under_two_prefixes_know_nothing_of_each_other(make, upstream):
     maths, chat = make("maths"), make("chat", vote="never")
 

@@ -144,7 +144,7 @@ def test_c08_a_hundred_clients_that_go_away_at_any_moment_leave_nothing_behind(
     until(lambda: gate.gateway.under_way == 0 and upstream.count.in_flight == 0)
     account = gate.gateway.resources.ledger.account()
     assert (account.reserved.samples, account.reserved.tokens) == (0, 0)
-    assert gate.gateway.resources.client.totals.in_flight == 0
+    assert gate.gateway.resources.client.in_flight == 0
     until(lambda: b"adacompute_in_flight 0.0" in gate.get("/metrics").raw)  # told some milliseconds later
     assert gate.ask().status == 200
 

@@ -19,8 +19,8 @@ from traffic import PROTOCOL, Clock, hour, told
 
 from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.messages.reply import dump_json
-from adacompute.serve.watching.dashboard import CSP, HEADERS, PAGE
 from adacompute.serve.watching.observability import Observability, SpendStatus
+from adacompute.serve.watching.web_pages import DASHBOARD
 from tiers import leave_to_nightly
 from upstream import Upstream
 
@@ -48,7 +48,7 @@ def served():
     held = Served()
 
     async def page(request: object) -> Response:
-        return Response(PAGE, headers=HEADERS)
+        return Response(DASHBOARD.body, headers=dict(DASHBOARD.headers))
 
     async def data(request: Any) -> Response:
         held.asked += 1
@@ -446,15 +446,16 @@ def test_no_saving_is_told_of_few_requests_or_where_some_are_explored(browser, s
 
 
 def test_the_page_is_whole_and_allows_nothing_from_outside():
-    page = PAGE.decode()
+    page = DASHBOARD.body.decode()
     assert "{{" not in page.partition("<script>")[0]
     assert "http://www.w3.org/2000/svg" in page
     outside = [url for url in re.findall(r"""https?://[^"'\s)]+""", page) if "w3.org" not in url]
     assert outside == []
     assert "innerHTML" not in page
     assert "insertAdjacentHTML" not in page
-    assert CSP.startswith("default-src 'none'")
-    assert "unsafe" not in CSP
+    policy = DASHBOARD.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
 
 
 def test_the_board_is_json_whatever_was_seen():

@@ -10,7 +10,6 @@ from adacompute.serve.watching.traffic_history import (
     DRIFT_WINDOW,
     MIN_DRIFT_VOTES,
     DriftMonitor,
-    DriftMonitors,
 )
 
 
@@ -132,10 +131,3 @@ def test_what_is_no_agreement_is_left_out():
     drift.expect(float("nan"), 0.1)
     assert drift.state().requests == 0
     assert drift.state().expected is None
-
-
-def test_there_are_at_most_64_policies():
-    drifts = DriftMonitors()
-    for i in range(1000):
-        drifts.get(f"p{i}").add(1.0)
-    assert len(drifts.states()) == 64

@@ -94,7 +94,7 @@ def test_a_call_is_asked_for_once_and_what_is_refused_is_not_sent_and_makes_no_c
                 with pytest.raises(SendingStopped) as caught:
                     await ask({"model": "scripted", "messages": []}, may_send=may_send)
                 assert (caught.value.paid, caught.value.calls) == (False, ())
-            assert client.totals.in_flight == 0
+            assert client.in_flight == 0
             assert (await client.call({"model": "scripted", "messages": []})).responses
 
     with Upstream() as up:

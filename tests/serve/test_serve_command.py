@@ -127,7 +127,8 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     }
     texts = {name: value[0] if isinstance(value, list) else value for name, (_, _, value) in options.items()}
     words = [word for name, value in texts.items() for word in (name, str(value))]
-    found = json.loads(serve("--show-config", "--json", *words).stdout)
+    found = json.loads(serve("--show-config", "--json", "--no-playground", *words).stdout)
+    assert found["serve"]["playground"] is False
     assert {name: found[stage][key] for name, (stage, key, _) in options.items()} == {
         name: value for name, (_, _, value) in options.items()
     }
@@ -137,6 +138,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
         *options,
         "--menu",  # in the place of --upstream
+        "--playground",
         "--show-config",
         "--check",
         "--config",
@@ -412,7 +414,8 @@ def test_the_image_is_made_of_files_that_are_there_and_that_it_may_see():
 def test_the_image_runs_as_nobody_special_and_checks_its_health():
     text = (ROOT / "Dockerfile").read_text()
     last = text.rpartition("\nFROM ")[2]
-    assert re.search(r"^USER gateway$", last, re.MULTILINE)
+    (user,) = re.findall(r"^USER (\d+)$", last, re.MULTILINE)
+    assert f"--uid {user}" in last
     assert "/healthz" in last
     assert "--require-hashes" in text
 

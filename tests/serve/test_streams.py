@@ -348,7 +348,7 @@ def test_choices_that_a_client_draws_itself_and_tools_stream_at_once_in_either_m
 def test_comments_keep_a_silent_stream_alive_and_an_error_after_them_is_an_event(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(stream, "_KEEPALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "KEEPALIVE_SECONDS", 0.1)
 
     def script(_number: int, body: dict[str, Any]) -> Behaviour:
         if body.get("stream"):

@@ -51,9 +51,16 @@ def find_box(text: str) -> str | None:
     token = _BOX_TOKEN.match(text, at) if at >= 0 else None
     if token is not None:
         return token.group(1).rstrip(".,;:")
+    if at < 0:
+        return None
+    last = _find_braced(text, at)  # as a rule, the last box is balanced
+    return _find_braced(text, 0) if last is None else last
+
+
+def _find_braced(text: str, start: int) -> str | None:
     last_box = (-1, -1)
     open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
-    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
+    for match in _BOX_BRACE.finditer(text, start):
         mark = match.group()
         if mark == "}":
             begin = open_braces.pop() if open_braces else -1

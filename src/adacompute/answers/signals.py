@@ -9,8 +9,7 @@ comes before the text and marks such as `<|im_end|>` after it.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from operator import mul, sub
+from operator import mul
 from typing import Any, NamedTuple
 
 from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, strip_thinking
@@ -27,7 +26,7 @@ _MIN_ALTERNATIVES = 2  # each token needs as many, or there is no confidence
 _LEAST_LOGPROB = -700.0  # below that exp is 0, and it may be a placeholder
 _LEAST_REST = 1e-12  # probability that the alternatives leave, below which it is rounding
 _DIGITS = 6  # decimals that are kept, far below what any server's numbers are good for
-_FIRST_LOOK = 64  # tokens at the end among which the answer's are looked for first
+_FIRST_LOOK = 16  # tokens at the end among which the answer's are looked for first
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # around a letter that is all of a reply
 _MAX_TRIES = 64  # places where an answer is looked for in one stretch of text
@@ -76,10 +75,11 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
     A placeholder such as -9999 counts as it stands. An integer beyond the range of floats is not a number.
     """
-    if not all(issubclass(kind, _NUMBER) for kind in set(map(type, logprobs))):
+    kinds = set(map(type, logprobs))
+    if not all(issubclass(kind, _NUMBER) for kind in kinds):
         return None
     try:
-        values = list(map(float, logprobs))
+        values = logprobs if kinds == {float} else list(map(float, logprobs))
     except OverflowError:
         return None
     total = sum(values, 0.0)
@@ -134,8 +134,12 @@ def _find_lowest_mean(values: Sequence[float]) -> float:
     """The lowest mean of a window; the mean of all where there is none."""
     if len(values) <= WINDOW:
         return _mean(values)
-    changes: Iterator[float] = map(sub, values[WINDOW:], values)
-    return min(accumulate(changes, initial=sum(values[:WINDOW]))) / WINDOW
+    lowest = total = sum(values[:WINDOW])
+    for new, old in zip(values[WINDOW:], values, strict=False):
+        total += new - old
+        if total < lowest:
+            lowest = total
+    return lowest / WINDOW
 
 
 def _round(value: float) -> float:

@@ -450,6 +450,11 @@ class Tally:
         return tuple(self._weights)
 
     @property
+    def classes(self) -> Sequence[int]:
+        """The class of each sample, by first appearance, in the order of counting; -1: it abstained."""
+        return tuple(self._placed)
+
+    @property
     def leader(self) -> str | None:
         """The answer that would be returned now; None when all abstain, or on a tie that abstains."""
         if not self._ranking:

@@ -64,7 +64,8 @@ _MENU_INTRODUCTION = (
     "Two models, in money: each was asked the same questions, facts, 64 times. At example prices of 0.10 USD "
     "per million tokens of prompts and 0.50 of responses for SmolLM2-135M, 2 and 8 for Qwen2.5-1.5B, a "
     "sample of the larger costs {ratio:.0f} times one of the smaller. What does an average sum buy, when "
-    "each request may stop, ask again, or ask the other model?"
+    "each request may stop, ask again, or ask the other model? The questions are of seven kinds, "
+    "and requests are taken to be of these too."
 )
 _MENU_NOTE = (
     "one model or a mix: the best of each model alone and of both mixed at random, uniform or stopping. "
@@ -81,7 +82,7 @@ _COLUMN_NOTE = (
 _NEXT_COMMANDS = (
     "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
     "adacompute report words -o words         the same page without --quick: more folds and orders",
-    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=10     your own menu",
+    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=9 --no-groups   your menu",
     "adacompute local                         serve the model of this demo; then, in another terminal:",
     "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3     the gateway",
     "docs/quickstart.md                       the same on your own endpoint, in 15 minutes",
@@ -349,6 +350,7 @@ def judge_menu() -> "Evaluation":
             policies=(),
             folds=_MENU_FOLDS,
             orders=_MENU_ORDERS,
+            groups="none",
         )
 
 
@@ -384,9 +386,10 @@ def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path
 
 def _show_verdict(name: str, verdict: "Verdict") -> None:
     print_paragraph(f"{name}: {verdict.sentence}")
-    print_paragraph(f"{verdict.protocol}.", indent=2, hang=2)
-    headings = ["samples on average", "uniform", "stopping", "gain", "uniform needs", "saved"]
-    print_table(headings, [_build_row(row) for row in verdict.rows])
+    print_paragraph(f"{verdict.protocol}." if verdict.protocol else verdict.support, indent=2, hang=2)
+    if verdict.rows:
+        headings = ["samples on average", "uniform", "stopping", "gain", "uniform needs", "saved"]
+        print_table(headings, [_build_row(row) for row in verdict.rows])
     print_line()
 
 

@@ -194,9 +194,10 @@ def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
     """Return the default budgets that the samples allow; say so where some are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
-    if budgets and budgets != AVERAGE_BUDGETS:
+    budgets = budgets or (1.0,)
+    if budgets != AVERAGE_BUDGETS:
         listed = ", ".join(f"{budget:g}" for budget in budgets)
         print_message(
             f"evaluated at {listed}: the problem with fewest samples has {format_count(fewest, 'sample')}"
         )
-    return budgets or AVERAGE_BUDGETS[:1]
+    return budgets

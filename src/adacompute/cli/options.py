@@ -106,10 +106,15 @@ def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: 
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """The options of a group that were given, by name; the others are None, False or empty lists."""
-    values = {item.name: getattr(options, item.name) for item in fields(options)}
+    """The options of a group that were given, by name; the others are None, False or empty lists.
+
+    A flag with an opposite, `--no-…`, is None unless it was given.
+    """
+    values = {item.name: (getattr(options, item.name), item.default) for item in fields(options)}
     return {
-        name: value for name, value in values.items() if value not in (None, [], ()) and value is not False
+        name: value
+        for name, (value, default) in values.items()
+        if value not in (None, [], ()) and (value is not False or default is None)
     }
 
 

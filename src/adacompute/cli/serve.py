@@ -66,6 +66,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
     return {
         "url": f"{url}/v1",
         "dashboard": f"{url}/dashboard",
+        "playground": f"{url}/" if settings.playground else None,
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
@@ -178,6 +179,8 @@ def show_facts(facts: dict[str, Any]) -> None:
         print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:
         print_fact("dashboard", facts["dashboard"])
+    if facts["playground"]:
+        print_fact("playground", facts["playground"])
 
 
 def describe_state(settings: ServeConfig) -> str:
@@ -378,7 +381,7 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
             error = None if scorer is None else await _try_verifier(scorer.verifier)
     settings = config.serve
     facts |= {"state": describe_state(settings), "record": settings.record or None, "verifier_error": error}
-    return facts if settings.port else facts | {"url": None, "dashboard": None}
+    return facts if settings.port else facts | {"url": None, "dashboard": None, "playground": None}
 
 
 async def _try_verifier(verifier: "Verifier") -> str | None:
@@ -464,6 +467,9 @@ class ServeOptions:
     log: Annotated[str | None, build_option(ServeConfig, "log")] = None
     cors: Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")] = None
     otel: Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")] = None
+    playground: Annotated[
+        bool | None, build_option(ServeConfig, "playground", "--playground/--no-playground")
+    ] = None
 
 
 ShowConfigFlag = Annotated[

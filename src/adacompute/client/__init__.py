@@ -7,7 +7,7 @@ from adacompute.client.client import Client, ModelList
 from adacompute.client.forward import ForwardReply, ForwardRequest
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
-from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
+from adacompute.client.retry import AttemptTrace, AttemptTracer
 from adacompute.client.server_quirks import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, ServerQuirks
 from adacompute.client.settings import BreakerSettings, Endpoint, ModeEndpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
@@ -20,7 +20,6 @@ __all__ = [
     "AttemptTrace",
     "AttemptTracer",
     "BreakerSettings",
-    "CallTotals",
     "Client",
     "CompletionReply",
     "DrawFailure",

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Unpack
 
-import orjson
 from yarl import URL
 
 from adacompute.client.error_object import mask_object
@@ -30,7 +29,6 @@ from adacompute.client.retry import (
     CallContext,
     CallListener,
     CallOptions,
-    CallTotals,
     CallWithRetries,
     CompletionCall,
 )
@@ -72,7 +70,6 @@ class _DrawState:
         self._context = context
         self._options = options
         self._body = body
-        self._encoded_messages: dict[str, orjson.Fragment] | None = None
         self._deadline = deadline
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
@@ -105,12 +102,7 @@ class _DrawState:
             part = self._next_span()
             body = step_seed(self._body, part.first)
             is_only_call = not (self.todo or self.running)
-            if self._encoded_messages is None and not is_only_call:
-                # else a long prompt would be encoded for every call
-                self._encoded_messages = _encode_messages(self._body)
-            pending = CompletionCall(
-                self._context, body, part.count, self._deadline, self._encoded_messages, **self._options
-            )
+            pending = CompletionCall(self._context, body, part.count, self._deadline, **self._options)
             if is_only_call:  # it needs no task of its own
                 return part, await _await_outcome(pending.run())
             task = asyncio.ensure_future(pending.run())
@@ -233,14 +225,6 @@ def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
     return {**body, "seed": stepped if stepped < 2**width else stepped % 2**width}
 
 
-def _encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
-    """The messages of a body, encoded once for all requests that share them."""
-    try:
-        return {"messages": orjson.Fragment(orjson.dumps(body["messages"]))}
-    except (KeyError, TypeError):
-        return {}
-
-
 class Client:
     """Asks one endpoint, over one long-lived session: an async context manager.
 
@@ -258,7 +242,6 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
-        self.totals = CallTotals()
         self.share = LoopShare() if share is None else share  # the event loop's time for work on replies
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
@@ -270,7 +253,6 @@ class Client:
             endpoint=self.endpoint,
             transport=Transport(self.endpoint, agent=_AGENT, share=self.share),
             quirks=self.quirks,
-            totals=self.totals,
             gate=self.gate,
             rng=self._rng,
             on_call=self._on_call,
@@ -290,6 +272,11 @@ class Client:
         return (
             self.endpoint.limits.concurrency if self._context is None else self._context.limiters.concurrency
         )
+
+    @property
+    def in_flight(self) -> int:
+        """Attempts under way."""
+        return 0 if self._context is None else self._context.limiters.in_flight
 
     @property
     def resting(self) -> tuple[str, ...]:
@@ -357,7 +344,7 @@ class Client:
     ) -> AsyncIterator[Stream]:
         """The same call as a stream of events; retried until the first event arrives, and not after that.
 
-        Entering raises what `call` would. What the stream took is in the totals when it ends, breaks
+        Entering raises what `call` would. What the stream took is told when it ends, breaks
         off or is left; leaving it closes the connection at once. The usage is always requested, unless
         that was refused.
         """
@@ -393,10 +380,10 @@ class Client:
             raise
         finally:
             call.report_cancelled()  # unless it has ended
-            await reply.close()
+            reply.close()
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint lists; free, and not in the totals."""
+        """The names of the models that the endpoint lists; free, and not counted."""
         return [str(model["id"]) for model in await self.list_models()]
 
     async def list_models(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -57,7 +58,7 @@ class ForwardRequest:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | AsyncIterable[bytes] | None = field(default=None, repr=False)
     model: str = ""  # that its body names; "": none
-    samples: int = 0  # that it is counted as; 0: it is free, and not in the totals
+    samples: int = 0  # that it is counted as; 0: it is free
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
     route: str = ""  # one of a few names: requests of a route wait for their turns together
@@ -93,8 +94,9 @@ class UsageReader:
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes."""
-        self._images += (self._end + chunk).count(_IMAGE)
-        self._end = (self._end + chunk)[1 - len(_IMAGE) :]
+        recent = self._end + chunk
+        self._images += recent.count(_IMAGE)
+        self._end = recent[1 - len(_IMAGE) :]
         self._kept += chunk
         if len(self._kept) > self._limit:
             self._whole, self._limit = False, 2 * _TAIL_BYTES
@@ -208,9 +210,10 @@ class ForwardReply:
     def __init__(self, call: "ForwardCall", raw: RawReply) -> None:
         self.status = raw.status
         endpoint = call.context.endpoint
-        headers = _select_headers(raw.headers)
-        numbers = {name: value for name, value in headers.items() if name in _NUMBER_HEADERS}
-        self.headers = mask_object(headers, key=endpoint.secret, url=endpoint.url) | numbers
+        self.headers = {
+            name: value if name in _NUMBER_HEADERS else _mask_header(value, endpoint.secret, endpoint.url)
+            for name, value in _select_headers(raw.headers).items()
+        }
         if raw.status in (204, 304):  # which have no body, whatever they say
             self.headers.pop("content-length", None)
         self._call = call
@@ -254,12 +257,9 @@ class ForwardReply:
         self.headers["content-type"] = "application/json"
         return raw, encode_json(_shape_error(value, self.status, key, str(url)))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Ends it: the connection is kept for the next request if the reply was read to its end."""
-        if self._ended:
-            await self._raw.release()
-        else:
-            self._raw.close()
+        self._raw.close()
 
 
 _NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # which hold no key
@@ -272,6 +272,11 @@ def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name in _REPLY_HEADERS and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable()
     }
+
+
+@lru_cache(maxsize=256)  # most replies have the same
+def _mask_header(text: str, key: Secret | None, url: str) -> str:
+    return str(mask_object({"text": text}, key=key, url=url)["text"])
 
 
 def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:
@@ -306,7 +311,9 @@ class ForwardCall:
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
         self._limiter = context.limiters.pick("/" + request.route)  # each route has its own
-        self._has_turn = self._reported = False
+        self.is_counted = request.samples > 0
+        self.is_reported = False  # whether it has ended, one way or another
+        self._has_turn = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
         """Sends it, if it may be sent; the reply, whatever its status. EndpointError where there is none."""
@@ -328,16 +335,6 @@ class ForwardCall:
             self.report_cancelled()
             raise
         return ForwardReply(self, raw)
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it counts as samples."""
-        return self._request.samples > 0
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether it has ended, one way or another."""
-        return self._reported
 
     def report_reply(self, status: int, reader: UsageReader | None) -> None:
         """A reply came whole; `reader` has read it, if it can say what it cost."""
@@ -397,9 +394,9 @@ class ForwardCall:
         usage: ForwardUsage | None = None,
         estimated: bool = False,
     ) -> None:
-        if self._reported:
+        if self.is_reported:
             return
-        self._reported = True
+        self.is_reported = True
         context, samples = self.context, self._request.samples
         if self._has_turn:
             used = None if usage is None else float(usage.prompt_tokens + usage.completion_tokens)
@@ -419,7 +416,6 @@ class ForwardCall:
             completion_tokens=None if usage is None else usage.completion_tokens,
             estimated=estimated,
         )
-        context.totals.add(call)
         for listener in (context.on_call, self._on_call):
             if listener is not None:
                 listener(call)

@@ -324,6 +324,11 @@ class Limiters:
         """How many calls to the model that was used last may run at the same time now."""
         return next(reversed(self._by_model.values())).concurrency
 
+    @property
+    def in_flight(self) -> int:
+        """How many calls have a turn now."""
+        return self._all.in_flight
+
     def restart(self) -> None:
         """Restarts all models with one call at a time: the endpoint is back."""
         for limiter in self._by_model.values():

@@ -597,16 +597,10 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
     return content if set(map(type, content)) == {dict} else None
 
 
-def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None = None) -> bytes:
-    """A value as JSON; `encoded_fields` are encoded already, because many requests share them.
-
-    Packed lists may be in it; TypeError where there is anything else that is no JSON.
-    """
+def encode_json(value: object) -> bytes:
+    """A value as JSON. Packed lists may be in it; TypeError where there is anything else that is no JSON."""
     try:
-        return orjson.dumps(
-            {**value, **encoded_fields} if encoded_fields and isinstance(value, Mapping) else value,
-            default=_encode_packed,
-        )
+        return orjson.dumps(value, default=_encode_packed)
     except TypeError:  # half surrogates and numbers beyond 64 bits are valid JSON, which orjson refuses
         return json.dumps(value, default=_unpack).encode("ascii")
 

@@ -6,12 +6,10 @@ Every attempt is counted once, reported to the rate limiter and the circuit brea
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
-from orjson import Fragment
 from yarl import URL
 
 from adacompute.client.large_json import MAX_INLINE, run_in_thread
@@ -79,38 +77,13 @@ class CallOptions(TypedDict, total=False):
     tracer: AttemptTracer | None
 
 
-@dataclass(slots=True)
-class CallTotals:
-    """Running totals over all attempts of a client; every attempt is in exactly one kind."""
-
-    calls: int = 0  # attempts, also failed and cancelled ones
-    kinds: Counter[str] = field(default_factory=Counter)  # "ok", or the kind of the error
-    paid: int = 0  # calls that were paid for
-    maybe: int = 0  # calls that may have been
-    responses: int = 0  # choices that could be used
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    in_flight: int = 0  # now
-
-    def add(self, call: Call) -> None:
-        """Counts one attempt."""
-        self.calls += 1
-        self.kinds[call.kind] += 1
-        self.paid += call.paid == "yes"
-        self.maybe += call.paid == "maybe"
-        self.responses += call.got
-        self.prompt_tokens += call.prompt_tokens or 0
-        self.completion_tokens += call.completion_tokens or 0
-
-
 @dataclass(eq=False, kw_only=True)
 class CallContext:
-    """What all calls of one client share: transport, rate limiters, breakers, quirks and totals."""
+    """What all calls of one client share: transport, rate limiters, breakers and quirks."""
 
     endpoint: Endpoint
     transport: Transport
     quirks: ServerQuirks
-    totals: CallTotals
     gate: SendGate
     rng: random.Random
     on_call: CallListener | None
@@ -138,7 +111,6 @@ class CallAttempt:
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
         self.timer = context.transport.make_timer(until, owner.mark_reached)
-        context.totals.in_flight += 1
 
     @property
     def headers(self) -> Mapping[str, str] | None:
@@ -249,7 +221,6 @@ class CallAttempt:
         try:
             self._owner.record_attempt(call)
         finally:
-            self._owner.context.totals.in_flight -= 1
             self._owner.release_turn(used)
 
 
@@ -262,7 +233,6 @@ class CallWithRetries(Generic[T]):
         body: Mapping[str, Any],
         n: int,
         deadline: float,
-        encoded_fields: Mapping[str, Fragment] | None = None,
         *,
         on_call: CallListener | None = None,
         may_send: SendPermission | None = None,
@@ -279,7 +249,6 @@ class CallWithRetries(Generic[T]):
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
         self._may_send = may_send
-        self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
         self._deadline = deadline
@@ -319,7 +288,6 @@ class CallWithRetries(Generic[T]):
     def record_attempt(self, call: Call) -> None:
         """Counts an attempt that has ended, and tells the listeners."""
         self.calls.append(call)
-        self.context.totals.add(call)
         if self.context.on_call is not None:
             self.context.on_call(call)
         if self._on_call is not None:
@@ -434,7 +402,7 @@ class CallWithRetries(Generic[T]):
         if self._optional and (fields := self._optional & self._body.keys()):
             self._remove_fields(context.quirks.get(self._body.get("model")).find_fields_to_skip(fields))
         if not self._data:
-            self._data = encode_json(self._body, self._encoded_fields)
+            self._data = encode_json(self._body)
             if self.limiter.counts_tokens:
                 per_response = _DEFAULT_RESERVATION if self._cap is None else self._cap
                 self._weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)

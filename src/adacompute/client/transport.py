@@ -144,7 +144,7 @@ class AttemptTimer:
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-_ROUND_SECONDS = 0.004  # a round of the event loop; after it, work on replies waits for the next
+_ROUND_SECONDS = 0.004  # in which turns are given at once; after it, work on replies waits for the next round
 _TURNS_PER_ROUND = 4  # given to those who wait
 
 
@@ -153,38 +153,34 @@ class LoopShare:
 
     A task runs until it waits for something, and all tasks that are ready run in one round of the loop.
     Where 200 replies arrive at once, that is one round of 200 times some milliseconds, in which nothing else
-    is served. So each takes a turn before a piece of work: at once while little was done in this round, else
-    in a later one.
+    is served. So each takes a turn before a piece of work: at once for some milliseconds after a round has
+    begun, else in the next one.
     """
 
     def __init__(self) -> None:
-        self._until = 0.0  # when this round's budget is used up
+        self._until = 0.0  # until when turns are given at once
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False  # whether `_begin_round` will be called in the next round
 
     async def take_turn(self) -> None:
         """Returns when there is processor time for one more piece of work: mostly at once."""
+        if not self._waiting and time.perf_counter() < self._until:
+            return
+        loop = asyncio.get_running_loop()
         if not self._waiting:
-            if not self._is_scheduled:
-                self._until, self._is_scheduled = time.perf_counter() + _ROUND_SECONDS, True
-                asyncio.get_running_loop().call_soon(self._begin_round)
-                return
-            if time.perf_counter() < self._until:
-                return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            loop.call_soon(self._begin_round)
+        turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         await turn  # where that is cancelled, its turn is skipped
 
     def _begin_round(self) -> None:
+        self._until = time.perf_counter() + _ROUND_SECONDS
         given = 0
         while self._waiting and given < _TURNS_PER_ROUND:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 given += 1
-        self._is_scheduled = bool(given)
-        if self._is_scheduled:
-            self._until = time.perf_counter() + _ROUND_SECONDS
+        if self._waiting:
             asyncio.get_running_loop().call_soon(self._begin_round)
 
 

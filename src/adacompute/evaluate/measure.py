@@ -319,12 +319,9 @@ def prepare_setup(
     if len(evaluated) < 2:
         count = "1 problem" if len(evaluated) == 1 else "a pool without problems"
         raise TooFewSamples(f"{count} can't be evaluated; give 2 problems or more")
-    if longest < 2:
+    if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
-        raise TooFewSamples(
-            f"problem {name!r} has {longest} sample{'' if longest else 's'}, which can't be evaluated; "
-            "collect 2 or more of each problem"
-        )
+        raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
     evaluated, _ = select_replayable(evaluated, [longest])  # raises where something is missing
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)

@@ -288,6 +288,8 @@ def run_policies(
         seed=seed,
         calibrates=calibrates,
     )
+    if setup.longest < 2:  # there is nothing to decide
+        policies = (UNIFORM,)
     eligible, left_out = select_eligible(
         select_policies(_leave_out_published(policies), setup.ballots), setup.basis
     )

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from adacompute.answers import VoteWeights
+from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, PolicyError, TooFewSamples
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
+    Criterion,
     Dial,
     Policy,
     check_dials,
@@ -51,6 +52,14 @@ class AgreementPolicy(Policy):
     def check_doubt(self, dial: float | Floats | None) -> float | Floats:
         """The tolerated doubt, or that of each request, from 0 (hardly ever stops early) to 1."""
         return check_dials("threshold", dial, high=1.0)
+
+    def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
+        """The probability that the leader isn't the commonest answer, (requests,); None: it has none."""
+        return None
+
+    def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
+        doubt = self.compute_doubt(reading, VoteState.from_tallies([tally]))
+        return None if doubt is None else Criterion("doubt", float(doubt[0]), float(self.check_doubt(dial)))
 
     def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
         """At most `size` more samples, within `longest`."""

@@ -110,6 +110,20 @@ class Draw:
     count: int = 1
 
 
+class Criterion(NamedTuple):
+    """What decides between stopping and another sample, for people who watch.
+
+    `worth`: accuracy that another sample is worth, which is drawn while that is above `limit`, its price in
+    accuracy. `doubt`: probability that the leader isn't the commonest answer; drawn while above `limit`.
+    `agreement`: equal answers of one mode; drawn until there are `limit`.
+    """
+
+    kind: Literal["worth", "doubt", "agreement"]
+    value: float
+    limit: float
+    mode: str = ""  # that an agreement is of
+
+
 class Draws(NamedTuple):
     """What many requests draw now, (requests,) each."""
 
@@ -190,6 +204,16 @@ class Policy(ABC):
             return None
         count = self.more(prompt, tally, price, reading=reading)
         return Draw(mode=name or None, count=count) if count else None
+
+    def find_criterion(
+        self,
+        tally: Tally,  # noqa: ARG002
+        dial: float | None = None,  # noqa: ARG002
+        *,
+        reading: Floats,  # noqa: ARG002
+    ) -> Criterion | None:
+        """What it decides by after a sample or more, at a request's own dial; None: it can't be told."""
+        return None
 
     def place_price(self, dial: float | None, prompt: str) -> float | None:
         """The dial that a prompt is decided at, by its place; an `OwnPrice` as it is."""

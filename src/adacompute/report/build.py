@@ -320,7 +320,7 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
 def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
     """The usual average budgets that the problem with fewest samples allows."""
     fewest = int(ballots.drawn.min())
-    return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or AVERAGE_BUDGETS[:1]
+    return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or (1.0,)
 
 
 def hash_ballots(ballots: Ballots) -> str:

@@ -365,7 +365,7 @@ class SamplingWorkers(Sampler):
         return replace(
             super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
-            in_flight=self._client.totals.in_flight,
+            in_flight=self._client.in_flight,
         )
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:

@@ -8,6 +8,7 @@ higher price.
 """
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -18,6 +19,7 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
+    Criterion,
     Dial,
     Policy,
     check_ascending,
@@ -267,6 +269,12 @@ class StoppingPolicy(Policy):
         elif started.any():
             critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
         return self._plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
+
+    def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
+        if not self._decides_by_price:
+            return None
+        worth = math.exp(self.estimate_critical_price(reading, tally))
+        return Criterion("worth", worth, float(self._read_prices(dial)))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """How many samples come first, and the log of a critical price above which one more is drawn, again

@@ -54,7 +54,7 @@ from adacompute.serve.routes.chat import (
 from adacompute.serve.routes.forward import ForwardEndpoint, parse_target
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
-from adacompute.serve.watching.dashboard import HEADERS, PAGE
+from adacompute.serve.watching.web_pages import DASHBOARD, PLAYGROUND
 
 _log = logging.getLogger("adacompute.serve")
 PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
@@ -94,6 +94,11 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route(_BUDGET_PATH, _BudgetEndpoint(gateway, pages.check_operator), methods=["GET", "PATCH"]),
         Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
+    if gateway.settings.playground:
+        routes += [
+            Route("/", _PageEndpoint(pages.playground), methods=["GET"]),
+            Route("/playground/data", _PageEndpoint(pages.playground_data), methods=["GET"]),
+        ]
     shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
     app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
     return _open_to_pages(app, gateway.settings.cors) if gateway.settings.cors else app
@@ -212,13 +217,24 @@ class _Pages:
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's page."""
         self.check_operator(headers)
-        return 200, HEADERS, PAGE
+        return 200, *DASHBOARD
 
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's data of the last hour, or with `?span=day` of the last day."""
         self.check_operator(headers)
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
+
+    async def playground(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """The playground's page, which says nothing of this gateway: it asks for the key itself."""
+        if not self._gateway.keys:
+            _check_host(headers.get("host", ""))
+        return 200, *PLAYGROUND
+
+    async def playground_data(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
+        """What the playground needs to know of the gateway."""
+        self.authenticate(headers)
+        return 200, _JSON_HEADERS, dump_json(await self._gateway.describe_playground())
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
         """The name of the operator's key; Unauthorized for another one. Without keys: nobody's."""

@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from ipaddress import ip_address
@@ -379,30 +379,39 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 
 @contextlib.contextmanager
-def cancel_at_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT cancel the task, until `handle_signals` takes them; then they are handled as before.
-
-    A handler that raises would do so inside the event loop, and uvloop ignores that.
-    """
-    task = asyncio.current_task()
-    if task is None or threading.current_thread() is not threading.main_thread():
+def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """The event loop calls these; afterwards signals are handled as before. In the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, received = asyncio.get_running_loop(), list[signal.Signals]()
-    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
-
-    def cancel(number: signal.Signals) -> None:
-        received.append(number)
-        task.cancel()
-
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, cancel, number)
+    loop, before = asyncio.get_running_loop(), {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
         for number, handler_before in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler_before)
+
+
+@contextlib.contextmanager
+def cancel_at_signals() -> Iterator[None]:
+    """SIGTERM and SIGINT cancel the task, until `handle_signals` takes them; then they are handled as before.
+
+    A handler that raises would do so inside the event loop, and uvloop ignores that.
+    """
+    task, received = asyncio.current_task(), list[signal.Signals]()
+    assert task is not None
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    try:
+        with _catch_signals({number: partial(cancel, number) for number in _STOP_SIGNALS}):
+            yield
+    finally:
         if received:
             signal.raise_signal(received[0])
 
@@ -417,9 +426,6 @@ def handle_signals(
     is_worker: bool = False,
 ) -> Iterator[None]:
     """Some signals stop it, the second at once; SIGHUP reloads. In the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
     reload_requested = asyncio.Event()  # a reload in progress may have read files from before the signal
@@ -437,16 +443,10 @@ def handle_signals(
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
-    handlers = {**dict.fromkeys(stop_signals, request_stop), signal.SIGHUP: request_reload}
-    before = {number: signal.getsignal(number) for number in handlers}
-    for number, handler in handlers.items():
-        loop.add_signal_handler(number, handler)
     try:
-        yield
+        with _catch_signals({**dict.fromkeys(stop_signals, request_stop), signal.SIGHUP: request_reload}):
+            yield
     finally:
-        for number, handler_before in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler_before)
         for task in list(reloading):
             task.cancel()
 

@@ -50,6 +50,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     fields: _Texts = ()  # fields of JSON that alone count
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
     modes: _Texts = ()  # that may be drawn from; (): all
+    events: bool = False  # its samples and decisions, as events of its stream
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +287,7 @@ _OPTION_REMEDIES = {
     "extract": f"give {', '.join(EXTRACTORS)}, json:FIELD, regex:PATTERN (at most {_MAX_PATTERN} characters) "
     "or none",
     "stream_mode": "give wait or first",
+    "events": "give true or false",
     **dict.fromkeys(("exclude", "fields", "modes"), "give a list of at most 32 names"),
     **dict.fromkeys(("exclude[]", "fields[]", "modes[]"), "give a name of 1 to 200 characters"),
 }
@@ -348,6 +350,8 @@ def _parse_header(name: str, text: str) -> object:
     """A header's text as the value that a body would have."""
     if name in ("budget", "deadline"):  # `float` would also accept nan, 1_000 and digits of other scripts
         return float(text) if _DECIMAL.fullmatch(text) else text
+    if name == "events":
+        return {"true": True, "false": False}.get(text.lower(), text)
     if name in ("exclude", "fields", "modes"):
         return [part.strip() for part in text.split(",")]
     return text
@@ -392,6 +396,13 @@ def build_request(
     for taken in _GATEWAY_FIELDS:
         upstream_body.pop(taken, None)
     n, streams = body.get("n") or 1, fields.stream_options
+    options = read_options(body.get(OPTIONS_FIELD), headers)
+    if options.events and (not fields.stream or translate is not None):
+        place = _find_place("events", headers)
+        raise RequestInvalid(
+            f"{place}: only the stream of a chat completion has events; give stream: true, or leave it out",
+            param=place,
+        )
     return ChatRequest(
         body=upstream_body,
         prompt=_read_prompt(body["messages"]),
@@ -406,7 +417,7 @@ def build_request(
         json=fields.asks_for_json,
         tools=_find_tool_use(body),
         no_vote_reason=_find_no_vote_reason(n, fields.temperature),
-        options=read_options(body.get(OPTIONS_FIELD), headers),
+        options=options,
         original=None if translate is None else original,
     )
 
@@ -617,7 +628,7 @@ def _choose_modes(
 
 def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], place: str) -> Budget:
     """The budget that a client asks for, within the operator's limits and rounded."""
-    limits = _list_max_budgets(settings)
+    limits = list_max_budgets(settings)
     budget = _read_budget(wanted, limits)
     if budget is None:
         samples, *others = limits.values()
@@ -640,7 +651,7 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
     return served
 
 
-def _list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
+def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
     """The most that a request may ask for, by the units in which it may ask; samples are first.
 
     That is max_budget in its unit. In others it is 8 times the gateway's own budget, in the unit of that, and

@@ -253,7 +253,7 @@ class ResponseStream:
     def _fail(self, error: ServeError | EndpointError) -> Iterator[bytes]:
         status, _, body = build_error(error)
         fields = orjson.loads(body)["error"]
-        details = {name: _to_optional_text(fields.get(name)) for name in ("code", "param")}
+        details = {name: None if fields[name] is None else str(fields[name]) for name in ("code", "param")}
         yield self._format("error", message=str(fields.get("message")), **details)
         code = "rate_limit_exceeded" if status == 429 else "server_error"
         failure = {"code": code, "message": str(fields.get("message"))}
@@ -266,7 +266,3 @@ class ResponseStream:
         number, self._number = self._number, self._number + 1
         data = dump_json({"type": kind, "sequence_number": number, **fields})
         return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
-
-
-def _to_optional_text(value: object) -> str | None:
-    return None if value is None else str(value)

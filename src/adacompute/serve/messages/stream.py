@@ -19,7 +19,7 @@ from adacompute.serve.messages.request_parser import ChatRequest
 Delivery = Literal["pass", "hold", "first", "wait"]
 
 KEEPALIVE_COMMENT = b": sampling\n\n"
-_KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
+KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
 _THINKING, _THINKING_END = "<think>", "</think>"
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # names of different servers for it
 _CALL_FIELDS = ("tool_calls", "function_call")
@@ -217,7 +217,7 @@ async def keep_alive(work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes,
     """
     task = asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait([task], timeout=_KEEPALIVE_SECONDS))[0]:
+        while not (await asyncio.wait([task], timeout=KEEPALIVE_SECONDS))[0]:
             yield KEEPALIVE_COMMENT
     finally:
         if not task.done():

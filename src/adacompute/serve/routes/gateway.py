@@ -12,15 +12,14 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from adacompute.answers import Tally
 from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
-from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
+from adacompute.config import EVERY_MODE, Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.policies.quality import QualityCost
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
@@ -35,7 +34,7 @@ from adacompute.serve.messages.reply import (
     build_usage,
     find_error_code,
 )
-from adacompute.serve.messages.request_parser import ChatRequest, Route
+from adacompute.serve.messages.request_parser import ChatRequest, Route, list_max_budgets
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
@@ -50,6 +49,7 @@ from adacompute.serve.pricing.pacer import (
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
 from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
+from adacompute.serve.voting.sample_events import SampleEvents
 from adacompute.serve.voting.sample_loop import SampleLoop
 from adacompute.serve.watching.logs import ObserverGuard, Reporter
 from adacompute.serve.watching.observability import Observability
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
+_MAX_LISTED = 200  # models that the playground offers
 _TOKEN_BYTES = 4  # a prompt's mean
 
 
@@ -209,6 +210,8 @@ class Gateway:
 
     def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
+        if active.sampling.request.options.events:
+            return self._stream_events(active)
         if active.delivery == "wait":
             return self._stream_winner(active)
         return self._stream_when_clear(active) if active.delivery == "hold" else self._stream_sample(active)
@@ -220,6 +223,19 @@ class Gateway:
                 async for comment in comments:
                     yield comment
         async for event in self._send_winner(active.sampling.request, self._finish(active)):
+            yield event
+
+    async def _stream_events(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """Samples and decisions as they come, and then the winner."""
+        sampling = active.sampling
+        events = SampleEvents(sampling, self.resources, name=active.id, at=active.at)
+        with self._finishing(active):
+            async with aclosing(events.follow(self._hold_vote(sampling))) as happening:
+                async for event in happening:
+                    yield event
+        outcome = self._finish(active)
+        yield events.build_end(outcome, self.costs)
+        async for event in self._send_winner(sampling.request, outcome):
             yield event
 
     async def _send_winner(
@@ -303,6 +319,32 @@ class Gateway:
         configured = self.config.endpoint.model
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
         return ({configured: {"id": configured}} if configured else {}) | listed
+
+    async def describe_playground(self) -> dict[str, Any]:
+        """What the playground needs to know: who is asked, and the budgets that one may choose."""
+        settings, budget = self.settings, self.budget
+        with suppress(EndpointError):  # a question will say what is wrong
+            await self.list_models()
+        served = self.policy_registry.get(self.policy_registry.default)
+        modes = self.resources.modes if self.resources.has_choice else ()
+        return {
+            "policy": served.name,
+            "mode": settings.mode,
+            "model": EVERY_MODE if modes else self.model,
+            "models": [name for name in dict.fromkeys([self.model, *self.model_list.known]) if name][
+                :_MAX_LISTED
+            ],
+            "modes": modes,
+            "every": EVERY_MODE,
+            "keys": bool(self.keys),
+            "adjustable": settings.price < 0 and served.bounds is not None,
+            "budget": {
+                "amount": budget.amount,
+                "unit": budget.unit,
+                "currency": self.config.endpoint.currency,
+                "most": list_max_budgets(settings)[budget.unit].amount,
+            },
+        }
 
     def find_foreign_model(self) -> str:
         """That the policy was fitted on another model than those served, in words; "": that isn't known."""
@@ -409,6 +451,8 @@ class Gateway:
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
         """How a stream reaches its client. Where it can't be voted on, that is decided here."""
+        if sampling.request.options.events:
+            return "wait"
         refuses = self._refuses_weak_vote(sampling)
         if sampling.is_single_round:
             return "wait" if refuses else "pass"
@@ -546,7 +590,9 @@ class Gateway:
             abstained=0 if tally is None else tally.abstained,
             agreement=None if tally is None else tally.support,
             answered_share=None if tally is None else tally.agreement,
-            agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
+            agreed=None
+            if tally is None or active.delivery != "first"
+            else tally.winner is not None and 0 in tally.supporters,
             weak=sampling.weak,
             certified=None if tally is None else sampling.is_certified,
             weighted=votes.is_weighted,
@@ -581,11 +627,6 @@ class Gateway:
         """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
         own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
         return None if self.quality is None or own else self.quality.to_dict()
-
-
-def _is_confirmed(tally: Tally) -> bool:
-    """Whether the vote is for the first sample."""
-    return tally.winner is not None and 0 in tally.supporters
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:

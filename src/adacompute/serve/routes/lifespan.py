@@ -40,11 +40,11 @@ from adacompute.serve.pricing.policy_registry import (
     settle_quality,
 )
 from adacompute.serve.routes.gateway import Gateway
-from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
+from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources, VoteEligibility
-from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
+from adacompute.serve.voting.sample_scorer import SampleScorer
 from adacompute.serve.watching.logs import Reporter
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
@@ -290,16 +290,16 @@ def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> 
     return build_verifier(settings, mode.endpoint)
 
 
-def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> VerifierRates:
+def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> Rates:
     """The verifier's prices; where it has none, and is where samples come from, the prices there."""
     settings = config.verifier
     if settings.input_price or settings.output_price:
-        return VerifierRates(input=settings.input_price, output=settings.output_price)
+        return Rates(input=settings.input_price, output=settings.output_price, gives_samples=False)
     address = settings.url.rstrip("/")
     there = [mode for mode in modes if mode.endpoint.url.rstrip("/") == address]
     there.sort(key=lambda mode: mode.model != settings.model)  # that of the same model first
     prices = there[0].prices if there else TokenPrices()
-    return VerifierRates(input=prices.input, output=prices.output)
+    return Rates(input=prices.input, output=prices.output, gives_samples=False)
 
 
 def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":

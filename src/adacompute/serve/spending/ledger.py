@@ -126,6 +126,7 @@ class Rates:
     input: float = 0.0
     cached: float | None = None  # for prompt tokens that the upstream had cached; None: as other input
     output: float = 0.0
+    gives_samples: bool = True  # False: what calls give is no sample, such as a verifier's score
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that so many samples can cost, each drawn by a call of its own."""
@@ -148,7 +149,7 @@ class Rates:
                 cached += own_cached
                 completions += call.completion_tokens or 0
         return Spend(
-            samples=samples,
+            samples=samples if self.gives_samples else 0,
             tokens=fresh + cached + completions,
             nanos=self._compute_nanos(fresh, cached, completions),
         )
@@ -187,7 +188,7 @@ class Rates:
     def _bound_calls(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         completions = samples * max_tokens
         return Spend(
-            samples=samples,
+            samples=samples if self.gives_samples else 0,
             tokens=prompt_tokens + completions,
             nanos=self._compute_nanos(prompt_tokens, 0, completions),
         )

@@ -382,11 +382,9 @@ class RequestVotes:
         has_winner = self.has_vote and self.tally.winner is not None
         modes = self.policy_modes or (self._resources.modes if self._resources.has_choice else ())
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
-        return self._first_candidate if index is None else index
-
-    @property
-    def _first_candidate(self) -> int:
-        """The first sample of the kind that most samples are of: a call of certain tools, or a text."""
+        if index is not None:
+            return index
+        # the first of the kind that most samples are of: a call of certain tools, or a text
         return self._candidates.index(True) if True in self._candidates else 0
 
     def list_notes(self) -> list[str]:

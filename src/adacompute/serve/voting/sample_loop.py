@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, AttemptTracer, DrawFailure, Response, Stream
 from adacompute.client.retry import CallOptions
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.policies.base import Draw, OwnPrice
+from adacompute.policies.base import Criterion, Draw, OwnPrice
 from adacompute.policies.votes import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
@@ -71,6 +71,8 @@ class SampleDrawer:
         tracer: AttemptTracer | None = None,
     ) -> None:
         self.has_streamed = False  # whether a first sample is, or was, streamed
+        # told of samples as they come, with the calls that gave them
+        self.on_samples: Callable[[SampleSource, Sequence[Response], Sequence[Call]], None] | None = None
         self._request = request
         self._route = route
         self._resources = resources
@@ -227,6 +229,8 @@ class SampleDrawer:
             return [], (exc,)
         use = self._uses[source.name]
         use.server_info = use.server_info or read_server_info(reply.body)
+        if self.on_samples is not None:
+            self.on_samples(source, reply.responses, reply.calls)
         return list(reply.responses), ()
 
     async def _draw_several(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
@@ -248,6 +252,8 @@ class SampleDrawer:
                 else:
                     use.server_info = use.server_info or read_server_info(outcome.body)
                     responses.update(enumerate(outcome.responses, outcome.first))
+                    if self.on_samples is not None:
+                        self.on_samples(source, outcome.responses, outcome.calls)
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
     def _next_index(self, source: SampleSource) -> int:
@@ -317,6 +323,9 @@ class SampleLoop:
         self.would: int | None = None  # in shadow mode, how many more the policy would have drawn
         self.left_out: dict[str, str] = {}  # modes that failed, and how
         self.verified = NO_VERIFICATIONS
+        self.on_decision: Callable[[Sequence[Draw]], None] | None = (
+            None  # told what is drawn next; (): it stops
+        )
         self._resources = resources
         self._explore = explore and not route.modes  # nothing is learned from some modes alone
         self._exploring = False  # whether it is being drawn to the end, for learning
@@ -367,6 +376,12 @@ class SampleLoop:
         return not self._list_unexplored()
 
     @property
+    def most_samples(self) -> int:
+        """Samples that it may take."""
+        longest = self.served.policy.longest
+        return min(longest, self._resources.max_samples or longest)
+
+    @property
     def is_single_round(self) -> bool:
         """Whether one round is certain to be all, so that its stream may be passed through."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
@@ -397,12 +412,12 @@ class SampleLoop:
             await self.votes.reader.prepare()  # RequestInvalid, also where there is no vote
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
-        draws = self._next_draws() if self.votes.responses else self._first_draws()
+        draws = self._decide()
         while draws:
             await self._draw_waves(draws)
             if not self.votes.responses and (self._stopped or not self._open_sources):
                 raise self._error or EndpointError("the upstream returned nothing; try again")
-            draws = self._next_draws() if self.votes.responses else self._first_draws()
+            draws = self._decide()
         if not self.votes.responses:
             raise self._error or EndpointError("the upstream returned nothing; try again")
         if self._exploring and not self.explored:
@@ -481,6 +496,19 @@ class SampleLoop:
         """Where a draw comes from."""
         return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
+    def _decide(self) -> tuple[Draw, ...]:
+        draws = self._next_draws() if self.votes.responses else self._first_draws()
+        if self.on_decision is not None:
+            self.on_decision(draws)
+        return draws
+
+    def find_criterion(self) -> Criterion | None:
+        """What the policy decides by, once it was asked about a sample; None: that can't be told."""
+        tally = self.votes.counted_tally
+        if tally is None or self._features is None:
+            return None
+        return self.served.policy.find_criterion(tally, self.dial, reading=self._features)
+
     def _first_draws(self) -> tuple[Draw, ...]:
         if not self.votes.has_vote or self.route.mode == "shadow":
             return (Draw(mode=self._plain_mode, count=self.request.n),)
@@ -543,7 +571,7 @@ class SampleLoop:
         draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
-        left = min(policy.longest, self._resources.max_samples or policy.longest) - tally.drawn
+        left = self.most_samples - tally.drawn
         if draw is None or draw.count <= left:
             return draw
         return replace(draw, count=left) if left > 0 else None

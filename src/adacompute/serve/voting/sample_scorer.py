@@ -11,7 +11,7 @@ from adacompute.answers.vote import MIN_SETTLED, ScoreWeights
 from adacompute.client import Verifier, VerifierReply
 from adacompute.client.verifier import VERDICT_TOKENS
 from adacompute.errors import CapReached, LedgerUnavailable
-from adacompute.records import Call, Sample, Signals
+from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, VerifierUse
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
@@ -22,28 +22,6 @@ _MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are 
 _MIN_VARIANCE = 1e-9  # share of the scores' mean square, below which they differ by rounding only
 
 
-def _drop_samples(spend: Spend) -> Spend:
-    return Spend(tokens=spend.tokens, nanos=spend.nanos)
-
-
-class VerifierRates(Rates):
-    """Token prices of a verifier: its calls give no samples."""
-
-    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that so many verifications can cost."""
-        most = super().compute_max(samples=samples, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return _drop_samples(most)
-
-    def compute_spent(self, calls: Iterable[Call]) -> Spend:
-        """What the calls that were paid for cost."""
-        return _drop_samples(super().compute_spent(calls))
-
-    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that calls may be charged for beyond that."""
-        most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return most if most is NO_SPEND else _drop_samples(most)
-
-
 class SampleScorer:
     """Has the verifier score samples, reserves what that may cost, and logs a failure once.
 
@@ -51,7 +29,7 @@ class SampleScorer:
     and counted in tokens and money, at the verifier's prices; it is no sample.
     """
 
-    def __init__(self, verifier: Verifier, rates: VerifierRates, *, beta: float = 0.0) -> None:
+    def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
         self._beta = beta  # for policies that have none of their own
         self._rates = rates
@@ -80,7 +58,10 @@ class SampleScorer:
         if self.verifier.model:
             wave = WaveReservation(
                 len(places),
-                prompt_tokens=max(self._bound_prompt(request, samples[place]) for place in places),
+                prompt_tokens=max(
+                    self.verifier.bound_prompt_tokens(request.prompt_tokens, sample.text or "", sample.answer)
+                    for sample in map(samples.__getitem__, places)
+                ),
                 max_tokens=VERDICT_TOKENS,
                 ledger=ledger,
                 rates=self._rates,
@@ -154,9 +135,6 @@ class SampleScorer:
             on_call=None if wave is None else wave.record_call,
             may_send=None if wave is None else wave.may_send,
         )
-
-    def _bound_prompt(self, request: ChatRequest, sample: Sample) -> int:
-        return self.verifier.bound_prompt_tokens(request.prompt_tokens, sample.text or "", sample.answer)
 
     def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
         """Logs the first failure in a row; the verifier's own words may quote a client: at debug only."""

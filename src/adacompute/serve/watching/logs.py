@@ -168,8 +168,10 @@ class JsonFormatter(logging.Formatter):
             "logger": mask_name(record.name),
             "message": self._mask_text(_format_message(record)),
         }
-        for name, value in _read_extras(record).items():
-            line[mask_name(name)] = self._redactor.mask_named(name, value)
+        for name, value in vars(record).items():
+            if name not in _STANDARD_FIELDS:
+                is_number = value is None or type(value) in (bool, int, float)
+                line[mask_name(name)] = value if is_number else self._redactor.mask_named(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
         elif record.exc_text:
@@ -328,10 +330,6 @@ class _LineWriter(logging.Handler):
         return "\n".join(lines) + "\n"
 
 
-def _read_extras(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
-
-
 def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
@@ -365,20 +363,14 @@ class RequestLog:
         if not self._log.isEnabledFor(logging.INFO):
             return
         fields: dict[str, object] = {
-            "id": outcome.id,
-            "key_name": outcome.key,
             "policy": outcome.policy,
             "mode": outcome.mode,
             "budget": outcome.budget,
-            "status": outcome.status,
             "samples": outcome.samples,
             "waves": outcome.waves,
             "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
             "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
             "price": outcome.price,
-            "seconds": round(outcome.seconds, 4),
-            "spent_samples": outcome.spent.samples,
-            "spent_tokens": outcome.spent.tokens,
             "spent_money": outcome.spent.amount_in("money"),
         }
         if outcome.unit != "samples":
@@ -393,23 +385,13 @@ class RequestLog:
             fields["would"] = outcome.would
         if outcome.notes and (reason := outcome.no_vote_reason) is not None:
             fields["no_vote"] = reason
-        _log_fields(self._log, "request", fields, outcome.at + outcome.seconds)
+        _log_outcome(self._log, "request", outcome, fields)
 
     def log_forward(self, outcome: ForwardOutcome) -> None:
         """Logs a request that was passed on, when it has ended."""
-        if not self._forwards.isEnabledFor(logging.INFO):
-            return
-        fields: dict[str, object] = {
-            "id": outcome.id,
-            "key_name": outcome.key,
-            "route": outcome.route,
-            "method": outcome.method,
-            "status": outcome.status,
-            "seconds": round(outcome.seconds, 4),
-            "spent_samples": outcome.spent.samples,
-            "spent_tokens": outcome.spent.tokens,
-        }
-        _log_fields(self._forwards, "forwarded", fields, outcome.at + outcome.seconds)
+        if self._forwards.isEnabledFor(logging.INFO):
+            fields = {"route": outcome.route, "method": outcome.method}
+            _log_outcome(self._forwards, "forwarded", outcome, fields)
 
     def log_call(self, call: Call) -> None:
         """Logs an attempt upstream that ended, at debug level."""
@@ -419,10 +401,21 @@ class RequestLog:
             self._calls.debug("upstream", extra={**fields, **more})
 
 
-def _log_fields(log: logging.Logger, message: str, fields: dict[str, object], ended_at: float) -> None:
-    """Logs fields with the time at which a request ended: its line is written later."""
+def _log_outcome(
+    log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
+) -> None:
+    """Logs a request with the time at which it ended: its line is written later."""
+    fields = {
+        "id": outcome.id,
+        "key_name": outcome.key,
+        **fields,
+        "status": outcome.status,
+        "seconds": round(outcome.seconds, 4),
+        "spent_samples": outcome.spent.samples,
+        "spent_tokens": outcome.spent.tokens,
+    }
     record = log.makeRecord(log.name, logging.INFO, __file__, 0, message, (), None, extra=fields)
-    record.created = ended_at
+    record.created = outcome.at + outcome.seconds
     log.handle(record)
 
 

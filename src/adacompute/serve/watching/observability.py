@@ -31,7 +31,6 @@ from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
-from adacompute.serve.messages.request_parser import Mode
 from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import choose_average, round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
@@ -40,7 +39,7 @@ from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.traffic_history import (
     SPANS,
     DialTable,
-    DriftMonitors,
+    DriftMonitor,
     RequestCost,
     TrafficHistory,
     format_budget,
@@ -51,7 +50,6 @@ MAX_LABELS = 64  # values of a label that isn't a fixed set
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
-_MODES: Final = frozenset(get_args(Mode))
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{0,39}")
 _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -172,7 +170,7 @@ class Metrics:
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts a request that ended, successfully or not; `unvoted`: why it had no vote, if that is so."""
         add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
-        add(self.requests, 1, policy, _mode_label(outcome.mode), _status_label(status))
+        add(self.requests, 1, policy, outcome.mode, _status_label(status))
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
             self.at_labels(self.samples, policy).observe(outcome.samples)
@@ -323,10 +321,6 @@ class _WorkersCollector(Collector):
         yield from (metric for metric in summed if metric.type != "gauge")
 
 
-def _mode_label(mode: str) -> str:
-    return mode if mode in _MODES else OTHER
-
-
 def _status_label(status: int) -> str:
     return str(status) if status in _STATUSES else OTHER
 
@@ -361,7 +355,7 @@ class Observability:
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unless a cap names its own
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
-        self._drifts = DriftMonitors()
+        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # by policy
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
         # by policy, the budget of the agreement that is expected
@@ -438,7 +432,7 @@ class Observability:
 
     def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
         """The agreement that calibration measured: mean, and deviation from request to request."""
-        self._drifts.get(policy).expect(agreement, deviation)
+        self._drifts[policy].expect(agreement, deviation)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
         """A policy is in service now, at this budget if a request names none.
@@ -450,7 +444,7 @@ class Observability:
         if old is None and len(self._versions) >= _MAX_POLICIES:
             return
         if old != version:
-            self._drifts.forget(name)
+            self._drifts.pop(name, None)
             self._dials.forget(name)
             if self.modes is not None:
                 self.modes.forget_agreement()
@@ -477,8 +471,7 @@ class Observability:
         self._budget = budget
         self._history.reserved_dials.clear()
         self._expected_at.clear()
-        for policy in self._versions:  # agreement depends on the budget
-            self._drifts.forget(policy)
+        self._drifts.clear()  # agreement depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
         """Policies were reloaded; False: one was refused, and the last good one stays."""
@@ -546,7 +539,7 @@ class Observability:
             "reloads": dict(self._reloads),
             "ever": self._dials.compute_overall(),
             "dials": self._dials.describe(self._versions, paced=self._settings.average),
-            "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
+            "drift": [{"policy": name} | asdict(drift.state()) for name, drift in self._drifts.items()],
             "spend": [asdict(status) for status in self.read_spending()[: _MAX_KEYS + 1]],
             "recorder": self.read_recorder
             and dict(zip(("stored", "dropped"), self.read_recorder(), strict=True)),
@@ -612,7 +605,7 @@ class Observability:
         }
 
     def _track_agreement(self, policy: str, agreement: float) -> None:
-        drift = self._drifts.get(policy)
+        drift = self._drifts[policy]
         if not drift.add(agreement):
             return
         state = drift.state()

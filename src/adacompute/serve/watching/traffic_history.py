@@ -536,7 +536,6 @@ DRIFT_WINDOW = 500  # requests that are compared
 MIN_DRIFT_VOTES = 200  # before an alarm
 ALARM_ON = (5.0, 0.05)  # standard errors, and difference of agreement: both must be exceeded
 ALARM_OFF = (3.0, 0.03)  # below either it goes off
-_MAX_POLICIES = 64
 _MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
 
 
@@ -652,27 +651,3 @@ class _VoteWindow:
         neighbours = self._products / (count - 1)
         correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
         return mean, deviation, count * (1 - correlation) / (1 + correlation)
-
-
-class DriftMonitors:
-    """One monitor for each policy, by its name; at most 64."""
-
-    def __init__(self) -> None:
-        self._by_policy: dict[str, DriftMonitor] = {}
-
-    def get(self, policy: str) -> DriftMonitor:
-        """A policy's monitor; a temporary one if there are too many."""
-        drift = self._by_policy.get(policy)
-        if drift is None:
-            drift = DriftMonitor()
-            if len(self._by_policy) < _MAX_POLICIES:
-                self._by_policy[policy] = drift
-        return drift
-
-    def forget(self, policy: str) -> None:
-        """Another policy has the same name now: the votes of the old one don't apply to it."""
-        self._by_policy.pop(policy, None)
-
-    def states(self) -> dict[str, DriftState]:
-        """The state of each."""
-        return {name: drift.state() for name, drift in self._by_policy.items()}

@@ -7,7 +7,6 @@ const FEWEST = 200; // requests with a vote, before a saving is told
 const ROWS = 15; // of recent requests, until more are asked for
 const BAR = { hour: 180, day: 3600 }; // seconds of a bar
 const COLORS = ["c0", "c1", "c2", "c3", "c4"];
-const $ = (selector) => document.querySelector(selector);
 const state = { span: "hour", board: null, timer: 0, lost: null, turn: 0, all: false };
 
 const fixed = (value, places = 2) => (value === null || value === undefined ? "–" : value.toFixed(places));

@@ -1,24 +1,4 @@
-// Small charts as SVG. Every text goes in by textContent: nothing that a client sent is ever markup.
-const SVG = "http://www.w3.org/2000/svg";
-
-function el(name, props = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(props)) {
-    if (key === "text") node.textContent = value;
-    else if (key === "class") node.className = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children);
-  return node;
-}
-
-function shape(name, attributes = {}, text) {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
+// Small charts as SVG.
 function ticks(low, high, about) {
   const raw = (high - low) / Math.max(1, about);
   const power = 10 ** Math.floor(Math.log10(raw));

@@ -1,0 +1,271 @@
+"""A request's samples and decisions as events of its stream, for clients that ask for them.
+
+Each is a chunk of a chat completion whose delta is empty, under a name of its own: a client that doesn't know
+these events passes over them, whether it goes by names or by chunks. The winner's chunks follow.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from typing import Any
+
+from adacompute.answers import Tally
+from adacompute.client import Response
+from adacompute.policies.base import Criterion, Draw
+from adacompute.pool.ballots import count_calls
+from adacompute.records import BudgetUnit, Call
+from adacompute.serve.messages.reply import RequestOutcome, dump_json
+from adacompute.serve.messages.stream import KEEPALIVE_COMMENT, KEEPALIVE_SECONDS
+from adacompute.serve.pricing.pacer import SampleCosts
+from adacompute.serve.spending.ledger import Spend
+from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
+from adacompute.serve.voting.sample_loop import SampleLoop
+
+EVENT_FIELD = "adacompute_event"  # of a chunk
+_MAX_TEXT = 20_000  # characters of a sample's text
+_STOP_NOTE = "stopped by "
+
+
+class SampleEvents:
+    """The events of one request."""
+
+    def __init__(self, sampling: SampleLoop, resources: SamplingResources, *, name: str, at: float) -> None:
+        self._sampling = sampling
+        model = str(sampling.request.body.get("model", ""))
+        self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
+        self._source_rates = {name: source.rates for name, source in resources.sources.items()}
+        has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
+        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # of costs
+        self._came: list[Response] = []  # in the order in which they came
+        self._began = sampling.now
+        self._held = (
+            b""  # the first decision: nothing is sent before a sample is there, so errors have a status
+        )
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        sampling.on_decision = self._add_decision
+        sampling.drawer.on_samples = self._add_samples
+
+    async def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
+        """The events while some work is done; what it raises is raised here, and leaving early cancels it."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        try:
+            while True:
+                try:
+                    event = await asyncio.wait_for(self._queue.get(), KEEPALIVE_SECONDS)
+                except TimeoutError:
+                    yield KEEPALIVE_COMMENT
+                    continue
+                if event is None:
+                    break
+                yield event
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+        task.result()
+
+    def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
+        """The last event: what the request cost, and what uniform sampling would have.
+
+        `costs` is what a sample costs on average, of all modes ("") and of each.
+        """
+        fields = {
+            "samples": outcome.samples,
+            "answer": outcome.answer,
+            "agreement": outcome.agreement,
+            "tokens": outcome.spent.tokens,
+            "cost": self._read_amount(outcome.spent),
+            "unit": self.unit,
+            "seconds": round(outcome.seconds, 3),
+            "notes": list(outcome.notes),
+            "uniform": self._describe_uniform(outcome, costs),
+        }
+        return self._encode("done", fields)
+
+    def _describe_uniform(
+        self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]
+    ) -> dict[str, Any] | None:
+        """What equally many samples for every question would have cost on this one; None: it isn't known."""
+        served, route = self._sampling.served, self._sampling.route
+        if outcome.samples == 0 or outcome.agreement is None:
+            return None
+        if len(self._source_rates) > 1:
+            return self._describe_dearest(outcome, costs)
+        cost = costs[""].estimate(route.unit) or outcome.spent.amount_in(route.unit) / outcome.samples
+        row = None if served.chart is None or not cost else served.chart.row_at(route.budget / cost)
+        if row is None or row.uniform is None:
+            number, what = float(served.policy.longest), "the most that this policy draws"
+        else:
+            number, what = row.uniform, "as many as are as accurate on average, as calibration measured"
+        prompts = outcome.prompt_cost
+        calls = float(count_calls(number, prompts.choices))
+        single = self._read_amount(outcome.spent - prompts.every) / outcome.samples
+        cost = number * single + calls * self._read_amount(prompts.single)
+        return {"samples": round(number, 2), "cost": cost, "what": what}
+
+    def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> dict[str, Any]:
+        """The same of several modes: as many samples as were drawn, all of the dearest."""
+        *_, dearest = self._source_rates
+        use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
+        what = f"as many, all of {dearest}"
+        if use is not None:
+            cost = self._read_amount(use.spent) * outcome.samples / use.samples
+        elif (mean := costs[dearest].estimate(self.unit)) is not None:
+            cost = mean * outcome.samples
+        else:
+            usage, rates = outcome.usage, self._source_rates[dearest]
+            cost = rates.price(usage.prompt_tokens, usage.completion_tokens, unit=self.unit)
+            what += ", if they are as long as these"
+        return {"samples": outcome.samples, "cost": cost, "what": what}
+
+    def _read_amount(self, spent: Spend) -> float:
+        return spent.money if self.unit == "money" else float(spent.tokens)
+
+    def _add_samples(
+        self, source: SampleSource, responses: Sequence[Response], calls: Sequence[Call]
+    ) -> None:
+        self._flush()
+        spent = self._source_rates[source.name].compute_spent(calls)
+        for response in responses:
+            self._came.append(response)
+            fields: dict[str, Any] = {
+                "index": len(self._came) - 1,
+                "mode": source.name or None,
+                "text": response.text[:_MAX_TEXT],
+                "cut": len(response.text) > _MAX_TEXT,
+                "finish_reason": response.finish_reason,
+                "tokens": response.tokens,
+                "cost": self._read_amount(spent) / len(responses),
+                "unit": self.unit,
+                "seconds": round(self._sampling.now - self._began, 3),
+            }
+            self._queue.put_nowait(self._encode("sample", fields))
+
+    def _add_decision(self, draws: Sequence[Draw]) -> None:
+        sampling = self._sampling
+        tally, criterion = sampling.votes.counted_tally, sampling.find_criterion()
+        fields = {
+            "round": sampling.waves,
+            "samples": len(sampling.votes.responses),
+            "answers": self._list_answers(tally),
+            "votes": {} if tally is None else tally.votes,
+            "leader": None if tally is None else tally.leader,
+            "agreement": None if tally is None else tally.support,
+            "criterion": None if criterion is None else criterion._asdict(),
+            "next": [{"mode": draw.mode, "count": draw.count} for draw in draws],
+            "words": describe_decision(sampling, draws, criterion),
+        }
+        event = self._encode("decision", fields)
+        if self._came:
+            self._queue.put_nowait(event)
+        else:
+            self._held = event
+
+    def _flush(self) -> None:
+        if self._held:
+            self._queue.put_nowait(self._held)
+            self._held = b""
+
+    def _list_answers(self, tally: Tally | None) -> list[dict[str, Any]]:
+        """The answer of each sample, in the order in which they came, and the number of its vote."""
+        votes = self._sampling.votes
+        classes = () if tally is None else tally.classes
+        places = {id(response): place for place, response in enumerate(votes.responses)}
+        answers = []
+        for response in self._came:
+            place = places.get(id(response), len(classes))
+            has_vote = place < len(classes) and classes[place] >= 0
+            answer = votes.samples[place].answer if has_vote else None
+            answers.append({"answer": answer, "vote": classes[place] if has_vote else None})
+        return answers
+
+    def _encode(self, kind: str, fields: Mapping[str, Any]) -> bytes:
+        chunk = {
+            **self._head,
+            "choices": [{"index": 0, "delta": {}, "finish_reason": None}],
+            EVENT_FIELD: {"type": kind, **fields},
+        }
+        return b"event: adacompute.%s\ndata: %s\n\n" % (kind.encode(), dump_json(chunk))
+
+
+def describe_decision(sampling: SampleLoop, draws: Sequence[Draw], criterion: Criterion | None) -> str:
+    """Why a request goes on, or stops, in words."""
+    votes, route = sampling.votes, sampling.route
+    more = " and ".join(_describe_draw(draw) for draw in draws)
+    if not votes.responses:
+        return f"it begins with {more}" if draws else "it stops"
+    if votes.no_vote_reason:
+        end = f"; it asks for {more}" if draws else "; the sample that came is the reply"
+        return f"no vote: {votes.no_vote_reason}{end}"
+    if route.mode != "adaptive":
+        would = "" if sampling.would is None else f"; the policy would draw {sampling.would} more"
+        return f"one sample, without a vote ({route.mode} mode){would}"
+    agreement = _describe_agreement(votes.tally)
+    if draws:
+        reason = _describe_criterion(criterion, goes_on=True)
+        return "; ".join(filter(None, [agreement, reason])) + f", so it asks for {more} more"
+    note = next((note for note in reversed(sampling.notes) if note.startswith(_STOP_NOTE)), "")
+    if note:
+        return f"{agreement}; {note}"
+    if votes.tally.drawn >= sampling.most_samples:
+        return (
+            f"{agreement}; {_count(votes.tally.drawn, 'sample')} are the most that it may take, so it stops"
+        )
+    if route.is_single:
+        return f"{agreement}; the budget is one sample, so it stops"
+    return (
+        "; ".join(filter(None, [agreement, _describe_criterion(criterion, goes_on=False)])) + ", so it stops"
+    )
+
+
+def _describe_agreement(tally: Tally) -> str:
+    every = "both" if tally.drawn == 2 else f"all {tally.drawn}"
+    if not tally.answered:
+        return (
+            f"none of {_count(tally.drawn, 'sample')} states an answer"
+            if tally.drawn > 1
+            else "the sample states no answer"
+        )
+    if tally.drawn == 1:
+        return "one answer so far"
+    if tally.first == tally.drawn:
+        return f"{every} agree"
+    return f"{every} differ" if tally.kinds == tally.drawn else f"{tally.first} of {tally.drawn} agree"
+
+
+def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
+    """What the policy weighed, in words; "" if it isn't known, or isn't why the request goes on or stops."""
+    if criterion is None:
+        return ""
+    kind, value, limit, mode = criterion
+    if (value < limit if kind == "agreement" else value > limit) is not goes_on:
+        return ""
+    if kind == "agreement":
+        if limit == 1:
+            return f"one answer of {mode} is enough" if value else f"{mode} has given no answer"
+        return f"{value:g} samples of {mode} agree, where {limit:g} have to"
+    if kind == "doubt":
+        left, right = _format_pair(value, limit)
+        return f"the doubt that another answer is commoner is {left}, and {right} is tolerated"
+    left, right = _format_pair(100 * value, 100 * limit)
+    return f"another sample is worth {left} points and costs {right}"
+
+
+def _format_pair(value: float, limit: float) -> tuple[str, str]:
+    """Two numbers with as few digits as show which one is greater."""
+    pair = (f"{value:.6g}", f"{limit:.6g}")
+    for digits in (2, 3, 4):
+        shorter = (f"{value:.{digits}g}", f"{limit:.{digits}g}")
+        if shorter[0] != shorter[1]:
+            return shorter
+    return pair
+
+
+def _describe_draw(draw: Draw) -> str:
+    return _count(draw.count, "sample") + (f" of {draw.mode}" if draw.mode else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
