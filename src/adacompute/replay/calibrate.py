@@ -39,8 +39,8 @@ from adacompute.replay.replay import (
     check_policy,
     select_replayable,
 )
-from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
 from adacompute.score.grades import BlockMap
+from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
 _KEPT_BLOCKS = 4  # paths of several modes that are kept for the next price, each up to a hundred megabytes
