@@ -45,7 +45,7 @@ test testall nightly: export OPENBLAS_NUM_THREADS := 1
 
 test: $(STAMP) ## the tests that every change needs, in four minutes or so
 	@echo "the tests that every change needs: about 4 minutes on 2 cores"
-	@$(PYTEST) --hypothesis-seed=0 --tier quick -p no:schemathesis
+	@$(PYTEST) --hypothesis-seed=0 --tier quick
 
 testall: $(STAMP) ## also Ray, browser, real model, demo, real clients, the paper's study: one test or more of each kind
 	@echo "tests of every kind: about 15 minutes on 2 cores"

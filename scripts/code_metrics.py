@@ -360,10 +360,9 @@ def list_comments() -> list[tuple[str, str]]:
 
 def _make_test_helpers_importable() -> None:
     """The scripted upstream, the running gateway and the collections of the tests."""
-    tests = ROOT / "tests"
-    for folder in (tests, tests / "client", tests / "sampling", tests / "serve"):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+    for room in ("", "client", "sampling", "serve"):
+        if (folder := str(ROOT / "tests" / room)) not in sys.path:
+            sys.path.insert(0, folder)
 
 
 def _answer_in_turn(number: int, _body: dict[str, Any]) -> Any:  # noqa: ANN401 - a behaviour of the upstream

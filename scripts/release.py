@@ -1,9 +1,11 @@
 """Build the wheel and the sdist, check them, and try them in clean environments. Run by `make release`.
 
 Nothing is uploaded. The build is made twice, from the time of the last commit, and has to come out the same.
-Then the wheel is installed by uv into an environment without extras and one for each extra, and the sdist
-into one more; each gets a smoke test (scripts/smoke.py). The table at the end is the result; with `--write`
-it goes to docs/reference/installation.md. Environments are in `.release/`, the files in `dist/`.
+Then the wheel is installed by uv into an environment without extras and one for each extra, the sdist into
+one more, and the wheel into one of each other Python that is here (`--python` names further ones). Each gets
+a smoke test (scripts/smoke.py), and `uvx` runs the command from the wheel. The table at the end is the
+result; with `--write` it goes to docs/reference/installation.md. Environments are in `.release/`, the files
+in `dist/`. The repository's address is filled in once, in pyproject.toml; from there it is put elsewhere.
 """
 
 import argparse
@@ -38,9 +40,14 @@ LOCK = ROOT / "requirements-release.lock"
 FOLDER = ROOT / ".release"
 DIST = ROOT / "dist"
 PAGE = ROOT / "docs" / "reference" / "installation.md"
+CLONES = ("README.md", "docs/quickstart.md")  # where `git clone …` stands for the repository's address
 TABLE = re.compile(r"(?<=<!-- made by make release -->\n).*?(?=<!-- end -->)", re.DOTALL)
 NEEDED = (  # what the package can't do without, and a build could forget
     "adacompute/py.typed",
+    "adacompute/__init__.pyi",
+    "adacompute/answers/words.json",
+    "adacompute/cli/local_menu.toml",
+    "adacompute/pool/migrations.sql",
     "adacompute/pool/recordings/facts.jsonl.gz",
     "adacompute/pool/recordings/words.jsonl.gz",
     "adacompute/policies/stopping/priors/all/policy.json",
@@ -136,6 +143,22 @@ def format_table(files: Sequence[tuple[str, int]], installations: Sequence[Insta
     return "\n".join(lines) + "\n"
 
 
+def put_address(root: Path) -> list[str]:
+    """Puts the repository's address from pyproject.toml where it is told; the files that changed."""
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    address = project.get("urls", {}).get("Repository", "")
+    texts = {name: (root / name).read_text("utf-8") for name in (*CLONES, "CITATION.cff")}
+    if not address:
+        return []
+    told = {name: re.sub(r"(?m)(?<=git clone )\S+", address, texts[name]) for name in CLONES}
+    citation = re.sub(r"(?m)^repository-code: .*\n", "", texts["CITATION.cff"])
+    told["CITATION.cff"] = citation.replace("\nlicense:", f"\nrepository-code: {address}\nlicense:", 1)
+    changed = [name for name, text in told.items() if text != texts[name]]
+    for name in changed:
+        (root / name).write_text(told[name], "utf-8")
+    return changed
+
+
 def call(*words: str, cwd: Path = ROOT, **environ: str) -> str:
     """What a command prints; ReleaseError, with its last words, where it fails."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -167,11 +190,27 @@ def make_tools() -> Path:
     return python
 
 
-def make_environment(uv: Path, name: str, *wanted: Sequence[str]) -> Path:
+def find_pythons(given: Sequence[str]) -> dict[str, str]:
+    """Paths of other Pythons that the package is for, by version: those given, and those found that run."""
+    found: dict[str, str] = {}
+    for word in (*given, "python3.11", "python3.12", "python3.13", "python3.14"):
+        command = "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"
+        try:
+            version, path = call(word, "-c", command).split(maxsplit=1)
+        except (ReleaseError, OSError, ValueError) as exc:
+            if word in given:
+                raise ReleaseError(f"--python {word}: can't be run ({exc}); give another one") from exc
+            continue
+        found.setdefault(version, path.strip())
+    found.pop("{}.{}".format(*sys.version_info), None)
+    return dict(sorted(found.items()))
+
+
+def make_environment(uv: Path, name: str, *wanted: Sequence[str], interpreter: str = sys.executable) -> Path:
     """A new environment with what each list of words asks uv to install, in turn; its Python."""
     place = FOLDER / name
     shutil.rmtree(place, ignore_errors=True)
-    call(sys.executable, "-m", "venv", "--without-pip", str(place))
+    call(interpreter, "-m", "venv", "--without-pip", str(place))
     python = place / "bin" / "python"
     for words in wanted:
         # of pyproject.toml nothing but the package itself counts: its overrides are for the lock
@@ -210,10 +249,18 @@ def check_files(tools: Path, files: Sequence[Path]) -> None:
             raise ReleaseError(f"{file.name}: {'; '.join(wrong)}")
 
 
-def try_environment(uv: Path, name: str, files: Sequence[Path], extras: dict[str, list[str]]) -> Installation:
-    """Installs into a new environment, and runs the smoke test there."""
+def try_environment(
+    uv: Path,
+    name: str,
+    files: Sequence[Path],
+    extras: dict[str, list[str]],
+    interpreter: str = sys.executable,
+) -> Installation:
+    """Installs into a new environment, and runs the smoke test there; `3.12`: the core in another Python."""
     wheel, sdist = (next(file for file in files if file.name.endswith(end)) for end in (".whl", ".tar.gz"))
-    title = {"core": "adacompute", "sdist": "adacompute, from the sdist"}.get(name, f"adacompute[{name}]")
+    titles = {"core": "adacompute", "sdist": "adacompute, from the sdist"}
+    is_core = name == "sdist" or name not in extras
+    title = titles.get(name, f"adacompute, in Python {name}" if is_core else f"adacompute[{name}]")
     wanted: list[list[str]] = [[str(sdist if name == "sdist" else wheel)]]
     if name in WITHOUT_DEPENDENCIES:
         wanted.append(["--no-deps", *extras[name]])
@@ -222,12 +269,12 @@ def try_environment(uv: Path, name: str, files: Sequence[Path], extras: dict[str
     start = time.monotonic()
     seconds, packages, size = 0.0, 0, 0
     try:
-        python = make_environment(uv, name, *wanted)
+        python = make_environment(uv, name, *wanted, interpreter=interpreter)
         seconds = time.monotonic() - start
         packages = len(list((FOLDER / name).rglob("*.dist-info")))
         size = measure_folder(FOLDER / name)
         with tempfile.TemporaryDirectory() as folder:  # not the checkout, whose files would be found there
-            smoke = "core" if name == "sdist" else name
+            smoke = "core" if is_core else name
             tried = call(str(python), str(ROOT / "scripts" / "smoke.py"), smoke, cwd=Path(folder)).strip()
         passed = True
     except ReleaseError as exc:
@@ -237,12 +284,26 @@ def try_environment(uv: Path, name: str, files: Sequence[Path], extras: dict[str
     )
 
 
+def try_uvx(uv: Path, files: Sequence[Path]) -> str:
+    """What the command says of itself where uv runs it from the wheel alone, in an environment of its own."""
+    (wheel,) = (file for file in files if file.suffix == ".whl")
+    words = ("tool", "run", "--no-config", "--python", sys.executable, "--from", str(wheel))
+    with tempfile.TemporaryDirectory() as folder:
+        return call(str(uv), *words, "adacompute", "--version", cwd=Path(folder)).strip()
+
+
 def main() -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     parser = argparse.ArgumentParser(description="Build and try a release; nothing is uploaded.")
-    parser.add_argument("names", nargs="*", help="environments to try, of all: core, an extra, sdist")
+    parser.add_argument("names", nargs="*", help="environments to try, of all: core, an extra, sdist, 3.12")
+    parser.add_argument("--python", action="append", default=[], help="another Python to try the wheel in")
     parser.add_argument("--write", action="store_true", help="put the table into docs/reference")
     options = parser.parse_args()
+    if changed := put_address(ROOT):
+        print(f"put the repository's address into {', '.join(changed)}; commit that, and run this again")
+        return 1
+    if "urls" not in project:
+        print("[project.urls] in pyproject.toml isn't filled in: pages say `git clone …`", file=sys.stderr)
     try:
         FOLDER.mkdir(exist_ok=True)
         tools = make_tools()
@@ -251,9 +312,11 @@ def main() -> int:
         for file in files:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             print(f"built {file.name}: {file.stat().st_size:,} bytes, sha256 {digest}", flush=True)
-        installations = []
-        for name in options.names or list_environments(project):
-            made = try_environment(tools.with_name("uv"), name, files, project["optional-dependencies"])
+        uv, pythons, installations = tools.with_name("uv"), find_pythons(options.python), []
+        print(f"uvx: {try_uvx(uv, files)}", flush=True)
+        for name in options.names or [*list_environments(project), *pythons]:
+            python = pythons.get(name, sys.executable)
+            made = try_environment(uv, name, files, project["optional-dependencies"], python)
             installations.append(made)
             print(f"{made.name}: {made.seconds:.0f} s, {'works' if made.passed else made.tried}", flush=True)
     except ReleaseError as exc:

@@ -123,6 +123,34 @@ def test_the_page_of_sizes_has_a_row_for_every_environment_and_no_failure(releas
     assert "failed" not in table[0]
 
 
+def test_the_repositorys_address_is_put_where_it_is_told_from_one_place(release: ModuleType, tmp_path: Path):
+    (tmp_path / "docs").mkdir()
+    for name in ("pyproject.toml", *release.CLONES, "CITATION.cff"):
+        (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
+    assert release.put_address(tmp_path) == []  # as long as it isn't filled in
+    text = (tmp_path / "pyproject.toml").read_text("utf-8")
+    for address in ("https://one.example/a/adacompute", "https://two.example/b/adacompute"):
+        filled = text.replace("# [project.urls]", "[project.urls]").replace(
+            '# Repository = "https://HOST/OWNER/adacompute"', f'Repository = "{address}"'
+        )
+        assert filled.count(address) == 1
+        (tmp_path / "pyproject.toml").write_text(filled, "utf-8")
+        assert release.put_address(tmp_path) == [*release.CLONES, "CITATION.cff"]
+        assert release.put_address(tmp_path) == []
+        for name in release.CLONES:
+            told = (tmp_path / name).read_text("utf-8")
+            assert f"git clone {address} && cd adacompute" in told
+            assert "git clone …" not in told
+        citation = yaml.safe_load((tmp_path / "CITATION.cff").read_text("utf-8"))
+        assert citation["repository-code"] == address
+
+
+def test_a_python_that_cant_be_run_is_named_and_the_one_that_runs_this_is_no_other(release: ModuleType):
+    with pytest.raises(release.ReleaseError, match="--python /nowhere/python: can't be run"):
+        release.find_pythons(["/nowhere/python"])
+    assert "{}.{}".format(*sys.version_info) not in release.find_pythons([sys.executable])
+
+
 def test_the_citation_names_this_version_and_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["version"] == adacompute.__version__

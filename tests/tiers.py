@@ -63,7 +63,6 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/serve/test_sentences.py": "slow",  # 660 requests, of ten kinds of questions
     "tests/serve/test_large_bodies.py": "slow",  # photos of 30 MiB
     "tests/serve/test_loop_stalls.py": "slow",  # replies and streams of many megabytes
-    "tests/serve/test_schema_cases.py": "slow",
     "tests/serve/test_storm.py": "slow",
     "tests/serve/test_without_extras.py": "slow",
 }

@@ -6,17 +6,21 @@ import subprocess
 
 import pytest
 
+from tiers import leave_to_nightly
+
 LINE = {"id": "p", "question": "?", "gold": "1", "samples": [{"answer": "1"}, {"answer": "2"}]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "environ", "code"),
-    [
-        (("pool", "a.jsonl"), {"ADACOMPUTE_SCORE_BUDGETS": "2"}, 0),
-        (("pool", "no.jsonl"), {}, 1),
-        (("pool", "a.jsonl", "--percent", "half"), {"COLUMNS": "60"}, 2),
-    ],
+    leave_to_nightly(
+        [
+            (("pool", "a.jsonl"), {"ADACOMPUTE_SCORE_BUDGETS": "2"}, 0),
+            (("pool", "no.jsonl"), {}, 1),
+            (("pool", "a.jsonl", "--percent", "half"), {"COLUMNS": "60"}, 2),
+        ]
+    ),
 )
 def test_a_forked_command_says_and_ends_as_the_installed_one(
     adacompute, installed, tmp_path, words, environ, code

@@ -14,7 +14,7 @@ from wires import until
 from upstream import Upstream
 
 SHARES = (0.2, 0.8, 0.5, 0.3)  # of hard questions, one after the other
-EACH = 250  # requests of each share
+EACH = 150  # requests of each share
 
 
 def script(number: int, body: dict[str, Any]) -> Reply:
@@ -68,7 +68,7 @@ def test_c18_the_average_meets_the_budget_while_traffic_shifts():
     average = sum(samples) / len(samples)
     print(f"average {average:.3f} of {budget}, price {min(prices):.4g} to {max(prices):.4g}")
     assert sum(samples) == up.count.choices
-    assert abs(average - budget) / budget < 0.04
+    assert abs(average - budget) / budget < 0.05
     assert all(math.isfinite(price) and low <= price <= high for price in prices)
     assert len(set(prices)) > 10  # it moved
     assert f"adacompute_overall_average_samples {average}" in text

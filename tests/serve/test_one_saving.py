@@ -70,7 +70,7 @@ def test_fit_evaluate_report_and_dashboard_tell_the_same_saving(
             name: json.loads(run(name, *words, *PRICE_OPTIONS, "--json")) for name, words in commands.items()
         }
         with Running(up.url, policy=str(tmp_path / "policy"), budget=3.0, endpoint=PRICES) as gate:
-            asked = [rows[i % PROBLEMS]["question"] for i in range(6 * PROBLEMS)]
+            asked = [rows[i % PROBLEMS]["question"] for i in range(4 * PROBLEMS)]
             crowd(
                 gate, [Visit(body={"messages": [{"role": "user", "content": q}]}) for q in asked], at_once=4
             )

@@ -50,15 +50,20 @@ def test_c16_a_state_file_that_is_removed_closes_it_until_it_can_be_written_agai
     assert stored(state) == spent  # what was spent before the file was lost is in the new one
 
 
+def fill_disk(filler: Path) -> None:
+    with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
 def test_c16_a_full_disk_closes_it_until_there_is_room(small_disk: Any):
     folder = small_disk("512k")
     with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url, folder=folder, cap=50) as gate:
         assert gate.ask().status == 200
         filler = folder / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
+        fill_disk(filler)
         until(lambda: gate.ask().status == 503)  # a log of writes that has room in it is used up first
+        fill_disk(filler)  # closing the files may have made room
         closed(gate, up)
         filler.unlink()
         until(gate.ready)

@@ -5,6 +5,8 @@ import dataclasses
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,17 @@ def test_c10_any_method_path_and_headers_are_served_or_refused_in_words(
         status, told, body = reply_of(line, head=method == "HEAD")
     if method != "HEAD":
         well_told(status, told, body)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_c10_every_route_keeps_to_its_description(pytestconfig: pytest.Config):
+    # to import schemathesis and to collect its cases takes three seconds: once, not in each process of a run
+    options = ["--tier=check", "--hypothesis-seed=0"] if pytestconfig.option.tier else []
+    cases = Path(__file__).with_name("schema_cases.py")
+    words = [sys.executable, "-m", "pytest", "-n", "0", "-p", "schemathesis", *options, str(cases)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @given(raw=st.binary(min_size=1, max_size=200) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))

@@ -135,10 +135,10 @@ def test_two_processes_serve_one_port_with_one_cap_and_all_that_is_shown_and_rec
 def test_both_serve_at_one_price_that_meets_the_budget(redis_server: RedisServer, tmp_path: Path):
     budget = 3.0
     with Upstream() as up, serve(up, redis_server, tmp_path, budget=budget) as gate:
-        answers = crowd(gate, [Visit() for _ in range(500)], at_once=8)
+        answers = crowd(gate, [Visit() for _ in range(250)], at_once=8)
         assert {answer.status for answer in answers} == {200}
         samples = [answer.json["adacompute"]["samples"] for answer in answers]
-        assert sum(samples) / len(samples) == pytest.approx(budget, rel=0.08)
+        assert sum(samples) / len(samples) == pytest.approx(budget, rel=0.12)
 
         def list_prices() -> set[float]:
             return {count_own(pid)["dials"][0]["price"] for pid in list_workers(gate.pid)}
@@ -216,7 +216,7 @@ def test_signals_reach_all_workers(redis_server: RedisServer, tmp_path: Path):
         assert not list_lines(gate, "Traceback")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_server.py has it for one
 def test_a_second_signal_ends_all_workers_at_once(redis_server: RedisServer, tmp_path: Path):
     with (
         Upstream(Honest(latency=300.0)) as up,

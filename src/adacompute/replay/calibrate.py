@@ -151,8 +151,8 @@ def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
         if parsed.unit != unit:
             own = {"cost": "numbers of its own"}.get(menu.unit, menu.currency or menu.unit)
             raise BudgetInvalid(
-                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and this menu in {own}; give a "
-                "number, which counts in that"
+                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and this menu in {own}; "
+                "give a number, which counts in that"
             )
         amount = parsed.amount
     if not (math.isfinite(amount) and amount > 0):

@@ -62,14 +62,14 @@ def test_a_fleet_meets_its_average_in_money_over_all_modes_and_its_ledger_is_exa
 
 
 def test_a_fleets_cap_in_money_holds_over_all_modes(redis_server: RedisServer, policy: str, tmp_path: Path):
-    cap = 0.003
+    cap = 0.0015
     with (
         MenuUpstreams(seed=1) as menu,
         join(menu, redis_server, tmp_path, policy, cap=cap) as one,
         join(menu, redis_server, tmp_path, policy, cap=cap) as two,
         Held(redis_server) as held,
     ):
-        come = [visit(question) for _, question in list_questions(200)]
+        come = [visit(question) for _, question in list_questions(100)]
         answers = [answer for part in crowds([one, two], come, at_once=8) for answer in part]
         until(lambda: held.account().reserved.nanos == 0)
         spent = held.account().spent.money

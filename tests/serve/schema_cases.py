@@ -1,4 +1,4 @@
-"""Every route keeps to its description: schemathesis makes the requests, already when tests are collected."""
+"""Every route keeps to its description: requests of schemathesis, in a pytest that test_schema.py starts."""
 
 import json
 from collections.abc import Iterator
