@@ -264,7 +264,11 @@ def test_of_two_limits_of_tokens_the_smaller_one_is_sent_unless_one_is_a_default
         (["--menu", "none.toml"], 1, "menu 'none.toml' can't be read"),
         (["--menu", "bad.toml"], 1, "bad.toml, [small]: unknown setting 'modle'"),
         (["--menu", "keyless.toml"], 1, "mode 'small': environment variable NO_SUCH_KEY holds no key"),
-        (["--menu", "free.toml", "--max-cost", "1"], 1, "give input_price and output_price in the menu's"),
+        (
+            ["--menu", "free.toml", "--max-cost", "1"],
+            1,
+            "give input_price and output_price in each mode's table",
+        ),
         (["--max-cost", "5EUR", "--dry-run"], 1, "is not in USD, the currency of the prices"),
         (["--menu", "named.toml"], 1, "mode 'small': option 'mode' has a meaning of its own in pools"),
     ],

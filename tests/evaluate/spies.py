@@ -63,6 +63,27 @@ class Lengths(Margin):
         return np.maximum(int(min(self.longest, self.budget)) - state.drawn, 0)
 
 
+class Remember(Lengths):
+    """Gives more to prompts that begin as those did whose samples disagreed, and the budget to others."""
+
+    kind = "remember"
+
+    def fit(self, pool: Any) -> "Remember":
+        self.disputed_ = {
+            prompt.split()[0]: bool(row.max() > 0)
+            for prompt, row in zip(pool.prompts, pool.classes, strict=True)
+        }
+        super().fit(pool)
+        return self
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        wanted = {None: self.budget, False: 1.0, True: 2 * self.budget - 1}
+        return np.array([[wanted[self.disputed_.get(prompt.split()[0])]] for prompt in prompts])
+
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        return np.maximum(np.minimum(reading[:, 0], self.longest).astype(np.int64) - state.drawn, 0)
+
+
 def margin(train: Ballots, *, budget: float, weigh: Any, longest: int) -> Margin:
     return Margin(longest=longest, weigh=weigh).fit(train)
 
@@ -73,3 +94,7 @@ def spy(train: Ballots, *, budget: float, weigh: Any, longest: int) -> Spy:
 
 def lengths(train: Ballots, *, budget: float, weigh: Any, longest: int) -> Lengths:
     return Lengths(budget, longest=longest, weigh=weigh).fit(train)
+
+
+def remember(train: Ballots, *, budget: float, weigh: Any, longest: int) -> Remember:
+    return Remember(budget, longest=longest, weigh=weigh).fit(train)

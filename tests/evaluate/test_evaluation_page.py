@@ -55,7 +55,13 @@ def numbers() -> dict[str, Any]:
         for budget in BUDGETS
     }
     recordings = [
-        {"name": name, "problems": 9, "votes": ["weighted", "plain"], "at": copy.deepcopy(at)}
+        {
+            "name": name,
+            "problems": 9,
+            "groups": list(range(9)),
+            "votes": ["weighted", "plain"],
+            "at": copy.deepcopy(at),
+        }
         for name in ("words", "facts")
     ]
     means = {str(budget): dict.fromkeys(KEYS, GOOD) for budget in BUDGETS}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from spies import Spy, lengths, margin, spy
+from spies import Spy, lengths, margin, remember, spy
 
 from adacompute import Ballots, score
 from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, PoolError, TooFewSamples
@@ -64,6 +64,46 @@ def test_whole_groups_are_held_out_of_tables_and_of_the_verdict(words: Ballots):
         assert len(judged) == sum(subject in inside for subject in grouped.subjects)  # none is split
     assert made.groups == made.verdict.groups == 12
     assert "63 problems in 12 groups" in made.verdict.protocol
+
+
+def make_series(templates: int = 14, each: int = 8) -> Ballots:
+    """Every second template is easy; of the others, half of the samples are right and the rest disagree."""
+    rng, count = np.random.default_rng(3), templates * each
+    kind = np.repeat(np.arange(templates), each)
+    wrong = rng.integers(1, 7, (count, 16))
+    classes = np.where((kind % 2 == 0)[:, None] | (rng.random((count, 16)) < 0.5), 0, wrong)
+    letters = [chr(ord("a") + number) for number in kind]
+    made = read_votes("words").only(range(count))
+    return without(
+        replace(
+            made,
+            ids=tuple(f"p{row}" for row in range(count)),
+            prompts=tuple(f"{a}a {row} {a}b {a}c {row + 7} {a}d" for row, a in enumerate(letters)),
+        ),
+        classes=classes.astype(np.int32),
+        correct=(classes == 0).astype(np.float32),
+        **{name: np.full((count, 16), np.nan) for name in ("tokens", "logprob", "entropy")},
+    )
+
+
+def test_what_was_learned_of_a_template_is_a_gain_only_if_its_questions_are_split():
+    series = make_series()
+    options = {"budgets": (3,), "policies": ("fixed", ("remember", remember)), **FEW}
+    leaky, honest = (evaluate(series, groups=groups, **options) for groups in ("none", None))
+    gains = [made.match("remember", 3).gain for made in (leaky, honest)]
+    assert gains[0].low > 0.02
+    assert abs(gains[1].mean) < 1e-9  # it knows none of the templates that it is asked about
+    assert (leaky.groups, honest.groups) == (112, 14)
+    assert leaky.verdict.pays
+    assert not honest.verdict.pays
+
+
+def test_problems_with_one_sample_are_evaluated_and_what_cannot_be_told_is_said(words: Ballots):
+    arrays = {name: getattr(words, name)[:, :1] for name in words.sample_arrays}
+    made = evaluate(replace(words, **arrays), budgets=(1,), **FEW)
+    assert made.verdict.decided == "nothing to compare"
+    assert made.match("fixed", 1).accuracy == pytest.approx(float(words.correct[:, 0].mean()))
+    assert [row.policy for row in made.rows if row.policy not in ("oracle", "peers")] == ["fixed"]
 
 
 def test_intervals_are_over_groups(words: Ballots):

@@ -36,7 +36,14 @@ from adacompute.report.document import (
 from adacompute.report.folder import check_report_folder, publish_files, render_files, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&{{style}}"
-FACTS = {"adacompute": "0", "problems": 2, "samples_least": 3, "samples_most": 4, "model": HOSTILE}
+FACTS = {
+    "adacompute": "0",
+    "problems": 2,
+    "groups": 2,
+    "samples_least": 3,
+    "samples_most": 4,
+    "model": HOSTILE,
+}
 EVALUATION = Evaluation(
     problems=2,
     folds=2,

@@ -64,8 +64,8 @@ _MENU_INTRODUCTION = (
     "Two models, in money: each was asked the same questions, facts, 64 times. At example prices of 0.10 USD "
     "per million tokens of prompts and 0.50 of responses for SmolLM2-135M, 2 and 8 for Qwen2.5-1.5B, a "
     "sample of the larger costs {ratio:.0f} times one of the smaller. What does an average sum buy, when "
-    "each request may stop, ask again, or ask the other model? The questions are of seven kinds, and "
-    "requests are taken to be of these kinds too."
+    "each request may stop, ask again, or ask the other model? The questions are of seven kinds, "
+    "and requests are taken to be of these too."
 )
 _MENU_NOTE = (
     "one model or a mix: the best of each model alone and of both mixed at random, uniform or stopping. "
@@ -82,7 +82,7 @@ _COLUMN_NOTE = (
 _NEXT_COMMANDS = (
     "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
     "adacompute report words -o words         the same page without --quick: more folds and orders",
-    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=10   your own menu",
+    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=9 --no-groups   your menu",
     "adacompute local                         serve the model of this demo; then, in another terminal:",
     "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3     the gateway",
     "docs/quickstart.md                       the same on your own endpoint, in 15 minutes",

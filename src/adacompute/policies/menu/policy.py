@@ -1,13 +1,15 @@
 """One policy over a menu: stop, ask the same mode again, or ask another, at one price.
 
 `fit` learns three kinds of rules from recorded samples: the lattice's decisions (backward induction over
-draws by mode), cascades of two modes, and each mode's own stopping. Every rule is a point of cost and
-accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
-between two corners, and requests are divided between these by a hash of their prompt. So cost doesn't rise
-with the price, every budget can be met, and with few problems, where the lattice is no better, a cascade or a
-single mode decides. A policy that isn't fitted decides by plain cascades.
+draws by mode), cascades of two modes, and each mode's own stopping. A router chooses among the best of them
+by what a prompt hints at. Every rule is a point of cost and accuracy, the lattice's and the router's by
+cross-fitting; the policy keeps the corners of their upper hull. A price falls between two corners, and
+requests are divided between these by a hash of their prompt. So cost doesn't rise with the price, every
+budget can be met, and with few problems, where the lattice is no better, a cascade or a single mode decides.
+A policy that isn't fitted decides by plain cascades.
 """
 
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,17 +44,21 @@ from adacompute.policies.menu.lattice import (
     STOP,
     Lattice,
     LatticeModel,
+    average_paths,
     choose_caps,
     fit_lattice,
 )
+from adacompute.policies.menu.router import RuleRouter, fit_router
 from adacompute.policies.menu.rules import (
     LatticeRule,
+    RoutedRule,
     Rule,
     RulePoint,
     StateInputs,
     StoppingRule,
     compute_corner_prices,
     doubt_by_error,
+    find_corners,
     list_cascade_points,
     list_honest_points,
     list_plain_cascades,
@@ -72,7 +78,6 @@ from adacompute.policies.weights import (
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.solve.hull import find_hull
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
@@ -107,8 +112,8 @@ class MenuPolicy(Policy):
     kind: ClassVar[str] = "menu"
     dial: Dial | None = "price"
     setting_names = ("menu", "longest", "weigh", "features", "families", "seed")
-    learned_names = ("stoppers", "rules", "points", "caps", "votes", "labels", "origin")
-    optional: ClassVar[Mapping[str, Any]] = {"origin": "fitted"}
+    learned_names = ("stoppers", "rules", "points", "router", "caps", "votes", "labels", "origin")
+    optional: ClassVar[Mapping[str, Any]] = {"origin": "fitted", "router": None}
 
     def __init__(
         self,
@@ -140,6 +145,7 @@ class MenuPolicy(Policy):
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
         self.rules_: tuple[Rule, ...] = ()
+        self.router_: RuleRouter | None = None
         self.cost_: Floats = np.zeros(0)  # (rules,) of each rule on the pool, ascending
         self.accuracy_: Floats = np.zeros(0)  # (rules,)
         self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
@@ -330,7 +336,24 @@ class MenuPolicy(Policy):
                 points,
                 groups,
             )
-        self._keep_hull(points)
+        once = [average_paths(own[1], len(ballots)) for own in worth]
+        self._keep_hull([*points, *self._fit_router(points, once, ballots)])
+
+    def _fit_router(
+        self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
+    ) -> list[RulePoint]:
+        """Learns to choose among the best rules, and to ask a mode `once`, by what prompts hint at."""
+        self.router_ = None
+        if len(ballots) < MIN_PROBLEMS:
+            return []
+        alone = [
+            RulePoint(rule=StoppingRule(mode, 1.0, 1), cost=np.full(len(ballots), cost), worth=once[mode])
+            for mode, cost in enumerate(self.costs)
+        ]
+        candidates = sorted([*find_corners(points), *alone], key=lambda point: point.mean_cost)
+        groups = ballots.group().groups
+        self.router_, routed = fit_router(candidates, ballots.prompts, groups, seed=self.seed)
+        return doubt_by_error(routed, points, groups)
 
     def _number_groups(self, ballots: Ballots) -> Ints:
         """What is held out together, (problems,): each problem alone, or a group of alike ones."""
@@ -369,25 +392,23 @@ class MenuPolicy(Policy):
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
         """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
-        cost = np.array([point.mean_cost for point in points])
-        worth = np.array([point.likely_worth for point in points])
-        corners = [int(corner) for corner in find_hull(cost, worth)]
-        rising = [corners[0]]
-        for corner in corners[1:]:  # costs of the lattice's points are of other decisions than its own
-            if points[corner].rule_cost > points[rising[-1]].rule_cost:
-                rising.append(corner)
-        corners = rising
-        self.rules_ = tuple(points[k].rule for k in corners)
-        self.cost_, self.accuracy_ = cost[corners], worth[corners]
+        corners = find_corners(points)
+        self.rules_ = tuple(point.rule for point in corners)
+        if not any(isinstance(rule, RoutedRule) for rule in self.rules_):
+            self.router_ = None
+        self.cost_ = np.array([point.mean_cost for point in corners])
+        self.accuracy_ = np.array([point.likely_worth for point in corners])
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     # ------------------------------------------------------------------ deciding
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """What the prompts' words hint at for each mode, and a hash of each prompt, (prompts, numbers)."""
+        """What prompts hint at for each mode and for the router's rules, and a hash, (prompts, numbers)."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
+        if self.router_ is not None:
+            hints.append(self.router_.read(prompts))
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
 
     def repeat_reading(self, reading: Floats, orders: int) -> Floats:
@@ -473,7 +494,7 @@ class MenuPolicy(Policy):
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
             rows = rules == number
-            own = inputs if rows.all() else _select_inputs(inputs, rows)
+            own = inputs if rows.all() else inputs.select(rows)
             chosen[rows] = self.rules_[number].decide(own)
         full = votes.drawn[np.arange(len(votes)), np.maximum(chosen, 0)] >= self.mode_longest
         return np.where((chosen != STOP) & full, STOP, chosen)
@@ -500,6 +521,10 @@ class MenuPolicy(Policy):
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
 
     def _prepare(self, reading: Floats, votes: VotesByMode, rules: Sequence[Rule]) -> StateInputs:
+        width = sum(map(_hint_width, self.stoppers_))
+        by_router = any(isinstance(rule, RoutedRule) for rule in rules)
+        if by_router and self.router_ is not None:
+            rules = [*rules, *self.router_.rules]
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
@@ -507,8 +532,9 @@ class MenuPolicy(Policy):
         leaf = None
         if self.model_ is not None and by_lattice:
             prior = self.estimate_critical_prices(reading, votes, by_prior=True)
-            leaf = self.model_.find_leaves(votes, prior, reading[:, :-1])
-        return StateInputs(votes=votes, critical=critical, leaf=leaf)
+            leaf = self.model_.find_leaves(votes, prior, reading[:, :width])
+        forecast = reading[:, width:-1] if by_router else None
+        return StateInputs(votes=votes, critical=critical, leaf=leaf, forecast=forecast)
 
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
@@ -588,6 +614,7 @@ class MenuPolicy(Policy):
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
             "rules": [rule.dump() for rule in self.rules_],
             "points": np.stack([self.cost_, self.accuracy_], axis=1).tolist(),
+            "router": None if self.router_ is None else [rule.dump() for rule in self.router_.rules],
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else dump_mode_weights(self.weigh),
             "labels": self.labels_,
@@ -601,7 +628,10 @@ class MenuPolicy(Policy):
             for k, stopper in enumerate(self.stoppers_)
             for name, array in stopper.arrays().items()
         }
-        actions = [rule.actions for rule in self.rules_ if isinstance(rule, LatticeRule)]
+        rules = [*(self.router_.rules if self.router_ else ()), *self.rules_]
+        actions = [rule.actions for rule in rules if isinstance(rule, LatticeRule)]
+        if self.router_ is not None:
+            arrays |= self.router_.arrays()
         if self.model_ is not None:
             arrays |= self.model_.arrays()
             arrays["actions"] = np.array(actions, dtype=np.int8).reshape(-1, self.model_.leaves)
@@ -634,9 +664,10 @@ class MenuPolicy(Policy):
             if ((table < STOP) | (table >= len(self.modes))).any():
                 raise PolicyInvalid("array 'actions' names a mode that isn't there")
             actions = iter(table)
-        self.rules_ = tuple(
-            load_rule(each, modes=len(self.modes), actions=actions) for each in learned["rules"]
-        )
+        load = functools.partial(load_rule, modes=len(self.modes), actions=actions)
+        routed = tuple(map(load, learned["router"] or ()))
+        self.router_ = RuleRouter.restore(arrays, routed) if routed else None
+        self.rules_ = tuple(load(each, routed=routed) for each in learned["rules"])
         points = np.array(learned["points"], dtype=np.float64)
         if points.shape != (len(self.rules_), 2) or not np.isfinite(points).all():
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
@@ -648,14 +679,6 @@ class MenuPolicy(Policy):
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
     """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
-
-
-def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> StateInputs:
-    return StateInputs(
-        votes=inputs.votes.select(rows),
-        critical=inputs.critical[rows],
-        leaf=None if inputs.leaf is None else inputs.leaf[rows],
-    )
 
 
 def _hint_width(stopper: StoppingPolicy) -> int:

@@ -49,6 +49,17 @@ class StateInputs:
     votes: VotesByMode
     critical: Floats  # (requests, modes) logarithms of critical prices; NaN before a mode's first sample
     leaf: Ints | None  # (requests,) of the lattice; None: no rule needs it
+    # (requests, 2 * rules) what each of a router's rules is worth, then what it costs; None: no rule needs it
+    forecast: Floats | None = None
+
+    def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
+        """Those of some requests."""
+        return StateInputs(
+            votes=self.votes.select(rows),
+            critical=self.critical[rows],
+            leaf=None if self.leaf is None else self.leaf[rows],
+            forecast=None if self.forecast is None else self.forecast[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,11 +146,44 @@ class CascadeRule:
         }
 
 
-Rule = LatticeRule | StoppingRule | CascadeRule
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedRule:
+    """For each prompt, the rule that is forecast to be worth most, less its price."""
+
+    price: float
+    rules: "tuple[Rule, ...]" = field(repr=False)
+
+    def choose(self, forecast: Floats) -> Ints:
+        """The place of each request's rule, (requests,)."""
+        worth, cost = forecast[:, : len(self.rules)], forecast[:, len(self.rules) :]
+        return np.asarray((worth - self.price * cost).argmax(axis=1))
+
+    def decide(self, inputs: StateInputs) -> Ints:
+        """The mode to draw from, (requests,); -1 stops."""
+        assert inputs.forecast is not None
+        rules, chosen = self.choose(inputs.forecast), np.full(len(inputs.votes), STOP, dtype=np.int64)
+        for number in np.unique(rules):
+            rows = rules == number
+            chosen[rows] = self.rules[number].decide(inputs.select(rows))
+        return chosen
+
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:
+        """That of one request's rule."""
+        assert inputs.forecast is not None
+        return self.rules[int(self.choose(inputs.forecast)[0])].find_criterion(inputs, names)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data; the rules are kept with the router."""
+        return {"rule": "routed", "price": self.price}
 
 
-def load_rule(stored: object, *, modes: int, actions: Iterator[Actions]) -> Rule:
-    """The rule that `dump` wrote; a lattice's takes its actions from the arrays."""
+Rule = LatticeRule | StoppingRule | CascadeRule | RoutedRule
+
+
+def load_rule(
+    stored: object, *, modes: int, actions: Iterator[Actions], routed: tuple[Rule, ...] | None = None
+) -> Rule:
+    """The rule that `dump` wrote; a lattice's takes its actions from the arrays, `routed` are a router's."""
     if not isinstance(stored, Mapping):
         raise PolicyError(f"rule {stored!r} of a menu is not an object")
     values = dict(stored)
@@ -153,6 +197,8 @@ def load_rule(stored: object, *, modes: int, actions: Iterator[Actions]) -> Rule
                 check_number("price", values.pop("price"), low=0),
                 check_integer("longest", values.pop("longest")),
             )
+        if kind == "routed" and routed:
+            return RoutedRule(check_number("price", values.pop("price"), low=0), routed)
         if kind == "cascade":
             pairs = [_load_pair(name, values.pop(name)) for name in ("modes", "draws", "agree")]
             if max(pairs[0]) < modes and pairs[0][0] != pairs[0][1]:
@@ -250,13 +296,7 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
     The best of many rules is better on these problems than on others; so a rule has to gain more than by
     chance to be preferred to a simpler one. `groups` are held out together.
     """
-    corners = [
-        simple[k]
-        for k in find_hull(
-            np.array([point.mean_cost for point in simple]),
-            np.array([point.likely_worth for point in simple]),
-        )
-    ]
+    corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
     doubted = []
     for point in points:
@@ -276,6 +316,17 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
         error = math.sqrt(float((sums**2).sum())) / len(gain)
         doubted.append(replace(point, doubt=point.doubt + _DOUBT * error))
     return doubted
+
+
+def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
+    """The points at the corners of the upper hull, cheapest first, whose rules' own costs rise too."""
+    cost = np.array([point.mean_cost for point in points])
+    corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
+    rising = corners[:1]
+    for point in corners[1:]:  # costs of the lattice's points are of other decisions than its own
+        if point.rule_cost > rising[-1].rule_cost:
+            rising.append(point)
+    return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:

@@ -108,7 +108,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
         return None
     counts = np.bincount(prompt_index)[:, None]
     targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
-    word_marks = _mark_words([prompts[row] for row in first])
+    word_marks = mark_words([prompts[row] for row in first])
     used = np.flatnonzero(word_marks.any(axis=0))  # buckets; the others have no weight
     word_marks = np.ascontiguousarray(word_marks[:, used])
     folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
@@ -119,7 +119,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
         return None
     (ridge,) = _fit_ridges(word_marks, targets, _PENALTIES[best : best + 1])
-    rarity, weights = np.full(BUCKETS, _compute_rarity(0, len(word_marks))), np.zeros((BUCKETS, HINT_COUNT))
+    rarity, weights = np.full(BUCKETS, compute_rarity(0, len(word_marks))), np.zeros((BUCKETS, HINT_COUNT))
     rarity[used], weights[used] = ridge.rarity, ridge.weights
     return PromptHints(
         mean=ridge.mean,
@@ -136,7 +136,7 @@ def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Float
     for fold in range(_FOLDS):
         training = folds != fold
         ridges = _fit_ridges(word_marks[training], targets[training], _PENALTIES)
-        rows = _normalise(word_marks[~training], ridges[0].rarity)
+        rows = normalise(word_marks[~training], ridges[0].rarity)
         for index, ridge in enumerate(ridges):
             predictions[index, ~training] = ridge.predict(rows)
     return predictions
@@ -156,7 +156,8 @@ def _hash_word(word: str) -> int:
     return zlib.crc32(word.encode(errors="replace"))
 
 
-def _mark_words(prompts: Sequence[str]) -> Floats:
+def mark_words(prompts: Sequence[str]) -> Floats:
+    """1 in the buckets of each prompt's words and pairs of words, (prompts, BUCKETS)."""
     marks = np.zeros((len(prompts), BUCKETS))
     for row, prompt in enumerate(prompts):
         marks[row, hash_words(prompt)] = 1.0
@@ -178,20 +179,21 @@ class _Ridge:
 
 def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
     """One regression for each penalty; they differ in their weights only."""
-    rarity = _compute_rarity(marks.sum(axis=0), len(marks))
-    rows = _normalise(marks, rarity)
+    rarity = compute_rarity(marks.sum(axis=0), len(marks))
+    rows = normalise(marks, rarity)
     mean = targets.mean(axis=0)
     gram = rows @ rows.T
     duals = [np.linalg.solve(gram + penalty * np.eye(len(rows)), targets - mean) for penalty in penalties]
     return [_Ridge(mean, rarity, np.asarray(rows.T @ dual)) for dual in duals]
 
 
-def _compute_rarity(counts: Floats | int, prompts: int) -> Floats:
+def compute_rarity(counts: Floats | int, prompts: int) -> Floats:
     """How much a bucket counts that so many of the prompts have a word in."""
     return np.asarray(np.log((1 + prompts) / (1 + counts)) + 0.1)
 
 
-def _normalise(marks: Floats, rarity: Floats) -> Floats:
+def normalise(marks: Floats, rarity: Floats) -> Floats:
+    """Marks by their rarity, scaled to length 1, (prompts, buckets)."""
     weighted = marks * rarity
     return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
 
