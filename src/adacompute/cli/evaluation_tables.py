@@ -334,10 +334,12 @@ def _compose_notes(evaluation: Evaluation) -> str:
         for match in evaluation.matched
         if match.low is not None and match.high is not None
     ]
-    known = "too few groups to say how well an accuracy is known"
+    known = "Too few groups to say how well an accuracy is known."
     if widths:
-        known = f"an accuracy by itself is known to ±{max(widths):.1f} points (95% over groups)"
-    parts = [_HULL_NOTE, f"{known[0].upper()}{known[1:]}; {_PAIRED_NOTE}."]
+        known = (
+            f"An accuracy by itself is known to ±{max(widths):.1f} points (95% over groups); {_PAIRED_NOTE}."
+        )
+    parts = [_HULL_NOTE, known]
     if evaluation.oracle:
         parts.append(_ORACLE_NOTE)
     elif evaluation.basis == "agreement":
