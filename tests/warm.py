@@ -35,7 +35,7 @@ __all__ = ["COMMAND", "LONGEST", "Started", "Warm", "keep_warm"]
 
 COMMAND = str(Path(sys.executable).parent / "adacompute")
 LONGEST = 280.0  # seconds that a command may take on a loaded machine
-_STARTING = 120.0  # seconds: a loaded machine imports slowly
+_STARTING = 280.0  # seconds: a loaded machine imports slowly
 _MOST_BYTES = 1 << 17  # bytes of a request: its words and its environment
 _SETTLED = ("PYTHON", "LC_", "LANG")  # what only a start of Python heeds
 _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # no threads that a fork would lose

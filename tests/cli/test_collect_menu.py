@@ -381,7 +381,7 @@ def test_a_signal_finishes_what_is_in_flight_in_every_mode(tmp_path: Path):
         ) as collector:
             until(lambda: min(count(url)["completions"] for url in (small, large)) > 10)
             collector.send_signal(signal.SIGINT)
-            out, err = collector.communicate(timeout=60)
+            out, err = collector.communicate(timeout=120)
         served = {"small": count(small), "large": count(large)}
     assert collector.returncode == 130, err
     assert "Traceback" not in err
@@ -410,7 +410,7 @@ def test_a_second_signal_gives_up_what_is_in_flight_in_every_mode(tmp_path: Path
             time.sleep(0.5)
             assert collector.poll() is None, "the first finishes what is in flight"
             collector.send_signal(signal.SIGINT)
-            _, err = collector.communicate(timeout=20)
+            _, err = collector.communicate(timeout=120)
     assert collector.returncode == 130, err
     assert err.count("calls in flight were abandoned") == 2
     assert "Traceback" not in err

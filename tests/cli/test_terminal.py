@@ -41,7 +41,7 @@ def terminal(words: list[str], folder: Path, *, columns: int = 100) -> str:
             break
         seen += part
     os.close(parent)
-    assert run.wait(10) == 0
+    assert run.wait(60) == 0
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r\n", "\n")
 
 

@@ -149,22 +149,19 @@ def test_c07_a_probe_that_is_cancelled_leaves_the_probe_to_another():
     run_client(script, run, breaker=QUICK, retries=Retries(attempts=1, deadline=5.0))
 
 
-def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
+async def test_c07_it_recovers_when_a_server_that_was_gone_is_back():
     with Upstream() as gone:
         port = gone.port
 
-    async def run() -> None:
-        upstream = endpoint(gone.url, breaker=QUICK, retries=Retries(attempts=1000, first=0.02, longest=0.05))
-        async with CountedClient(upstream) as client:
-            asking = [asyncio.create_task(client.call(BODY)) for _ in range(10)]
-            await asyncio.sleep(0.2)
-            with Upstream(port=port) as back:
-                await asyncio.gather(*asking)
-                assert back.count.completions == 10
-            assert client.totals.kinds["unreachable"] >= 3
-            assert client.totals.maybe == 0
-
-    asyncio.run(run())
+    upstream = endpoint(gone.url, breaker=QUICK, retries=Retries(attempts=1000, first=0.02, longest=0.05))
+    async with CountedClient(upstream) as client:
+        asking = [asyncio.create_task(client.call(BODY)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        with Upstream(port=port) as back:
+            await asyncio.gather(*asking)
+            assert back.count.completions == 10
+        assert client.totals.kinds["unreachable"] >= 3
+        assert client.totals.maybe == 0
 
 
 @given(st.lists(st.sampled_from(["worked", "failed", "unknown", "wait"]), max_size=60), st.integers(1, 5))
@@ -200,32 +197,24 @@ def test_it_is_open_exactly_after_so_many_failures_in_a_row_and_lets_one_probe_t
             breaker.report_unknown(turn)
 
 
-def test_reports_of_calls_from_before_an_opening_change_nothing():
-    async def run() -> None:
-        breaker = CircuitBreaker(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
-        turn = breaker.generation
-        assert breaker.report_failure(turn)
-        assert not breaker.report_success(turn)
-        assert not breaker.report_failure(turn)
-        assert not breaker.closed
-
-    asyncio.run(run())
+async def test_reports_of_calls_from_before_an_opening_change_nothing():
+    breaker = CircuitBreaker(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
+    turn = breaker.generation
+    assert breaker.report_failure(turn)
+    assert not breaker.report_success(turn)
+    assert not breaker.report_failure(turn)
+    assert not breaker.closed
 
 
-def test_what_was_waited_already_is_taken_off_the_patience():
-    async def run() -> None:
-        breaker = CircuitBreaker(
-            BreakerSettings(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop()
-        )
-        breaker.report_failure(breaker.generation)
-        with pytest.raises(EndpointResting):
-            await breaker.wait_until_ready(float("inf"), probes=9, patience=0.0)
-        await asyncio.wait_for(
-            breaker.wait_until_ready(float("inf"), probes=9, patience=breaker.patience), 30
-        )
-        assert breaker.try_pass()
-
-    asyncio.run(run())
+async def test_what_was_waited_already_is_taken_off_the_patience():
+    breaker = CircuitBreaker(
+        BreakerSettings(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop()
+    )
+    breaker.report_failure(breaker.generation)
+    with pytest.raises(EndpointResting):
+        await breaker.wait_until_ready(float("inf"), probes=9, patience=0.0)
+    await asyncio.wait_for(breaker.wait_until_ready(float("inf"), probes=9, patience=breaker.patience), 30)
+    assert breaker.try_pass()
 
 
 def test_a_call_with_little_patience_is_not_kept_waiting_and_learns_when_to_come_back():
@@ -285,21 +274,18 @@ def test_c07_the_attempts_of_one_call_count_as_one_failure():
     assert done.up.count.requests == 4 + 4 + 1
 
 
-def test_c07_no_connection_is_the_fault_of_the_endpoint_whatever_is_asked():
+async def test_c07_no_connection_is_the_fault_of_the_endpoint_whatever_is_asked():
     with Upstream() as gone:
         pass
 
-    async def run() -> None:
-        breaker = BreakerSettings(failures=3, seconds=30.0)
-        async with Client(endpoint(gone.url, breaker=breaker, retries=ONCE)) as client:
-            for number in range(3):
-                with pytest.raises(EndpointError):
-                    await client.call({**BODY, "model": f"model {number}"})
-            assert client.resting == ("",)
-            with pytest.raises(EndpointResting, match="the endpoint failed 3 times"):
-                await client.call({**BODY, "model": "another"}, deadline=0.05)
-
-    asyncio.run(run())
+    breaker = BreakerSettings(failures=3, seconds=30.0)
+    async with Client(endpoint(gone.url, breaker=breaker, retries=ONCE)) as client:
+        for number in range(3):
+            with pytest.raises(EndpointError):
+                await client.call({**BODY, "model": f"model {number}"})
+        assert client.resting == ("",)
+        with pytest.raises(EndpointResting, match="the endpoint failed 3 times"):
+            await client.call({**BODY, "model": "another"}, deadline=0.05)
 
 
 def test_c07_where_others_were_answered_meanwhile_the_end_of_a_rest_slows_nobody():
@@ -327,17 +313,14 @@ def test_a_kind_of_request_can_be_told_of_anything(body):
     assert "model" not in special
 
 
-def test_names_of_models_that_clients_make_up_take_no_memory():
-    async def run() -> None:
-        breakers = Breakers(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
-        for number in range(1000):
-            breaker = breakers.pick({"model": f"model {number}"})
-            breaker.report_failure("model", breaker.generation)
-        assert len(breakers.resting) == 256
-        assert breakers.pick({"model": "model 0"}).closed
-        assert not breakers.pick({"model": "model 999"}).closed
-
-    asyncio.run(run())
+async def test_names_of_models_that_clients_make_up_take_no_memory():
+    breakers = Breakers(BreakerSettings(failures=1), loop=asyncio.get_running_loop())
+    for number in range(1000):
+        breaker = breakers.pick({"model": f"model {number}"})
+        breaker.report_failure("model", breaker.generation)
+    assert len(breakers.resting) == 256
+    assert breakers.pick({"model": "model 0"}).closed
+    assert not breakers.pick({"model": "model 999"}).closed
 
 
 def test_a_call_that_failed_before_the_rest_tells_what_the_endpoint_said():

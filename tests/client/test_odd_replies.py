@@ -88,17 +88,14 @@ def test_what_nobody_has_thought_of_is_a_reply_that_is_invalid_and_may_be_paid(s
     assert caught.value.__context__ is None
 
 
-def test_a_name_that_the_resolver_cannot_encode_is_unreachable():
+async def test_a_name_that_the_resolver_cannot_encode_is_unreachable():
     upstream = endpoint("http://127.0.0.1:9/v1")
     object.__setattr__(upstream, "url", "http://a..b/v1")  # past the check of settings
 
-    async def run() -> None:
-        async with Client(upstream) as client:
-            with pytest.raises(EndpointUnreachable) as caught:
-                await client.call(BODY, deadline=3.0)
-        assert not caught.value.paid
-
-    asyncio.run(run())
+    async with Client(upstream) as client:
+        with pytest.raises(EndpointUnreachable) as caught:
+            await client.call(BODY, deadline=3.0)
+    assert not caught.value.paid
 
 
 class Talkative:

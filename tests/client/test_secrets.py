@@ -109,17 +109,14 @@ def test_c21_a_key_with_signs_that_json_escapes_is_masked_too():
     run_client(Reply(texts=[f"{key} it is"]), run, key=key)
 
 
-def test_c21_an_unreachable_endpoint_names_no_key():
-    async def run() -> None:
-        upstream = endpoint("http://127.0.0.1:9/v1", key=KEY, retries=Retries(attempts=1))
-        async with Client(upstream) as client:
-            with pytest.raises(EndpointError) as caught:
-                await client.call(BODY)
-            with pytest.raises(EndpointError) as listed:
-                await client.models()
-        assert KEY not in everything(caught.value) + everything(listed.value)
-
-    asyncio.run(run())
+async def test_c21_an_unreachable_endpoint_names_no_key():
+    upstream = endpoint("http://127.0.0.1:9/v1", key=KEY, retries=Retries(attempts=1))
+    async with Client(upstream) as client:
+        with pytest.raises(EndpointError) as caught:
+            await client.call(BODY)
+        with pytest.raises(EndpointError) as listed:
+            await client.models()
+    assert KEY not in everything(caught.value) + everything(listed.value)
 
 
 def test_c21_an_endpoint_with_a_key_is_not_written_anywhere():

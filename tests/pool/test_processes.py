@@ -86,7 +86,7 @@ def test_reads_never_see_a_call_that_has_not_returned(tmp_path: Path):
         def import_and_fail() -> None:
             def stop(problems: int, samples: int) -> None:
                 inside.set()
-                assert seen.wait(20)
+                assert seen.wait(60)
                 raise KeyboardInterrupt
 
             big = write(tmp_path / "b.jsonl", [line(f"n{i}", model="other") for i in range(300)])
@@ -95,7 +95,7 @@ def test_reads_never_see_a_call_that_has_not_returned(tmp_path: Path):
 
         writer = threading.Thread(target=import_and_fail)
         writer.start()
-        assert inside.wait(20)
+        assert inside.wait(60)
         during = pool.digest(), pool.counts(), list(pool), pool.keys("m"), pool.models, summarise(pool)
         assert (len(pool), [p.id for p in pool.problems()], pool.keys("other")) == (2, ["p0", "p1"], set())
         seen.set()

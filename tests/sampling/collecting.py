@@ -87,6 +87,6 @@ def process(*options: str) -> Iterator[str]:
 
 def count(url: str) -> dict[str, Any]:
     """The upstream's own count."""
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/count", timeout=10) as answer:
+    with urllib.request.urlopen(url.removesuffix("/v1") + "/count", timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
     return found

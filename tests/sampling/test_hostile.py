@@ -154,7 +154,7 @@ def test_what_a_second_signal_gives_up_is_in_the_account(tmp_path: Path):
             collector.send_signal(signal.SIGINT)
             time.sleep(0.3)
             collector.send_signal(signal.SIGINT)
-            _, err = collector.communicate(timeout=10)
+            _, err = collector.communicate(timeout=120)
         served = count(url)["requests"]
     assert collector.returncode == 130
     assert "finishing 3 calls in flight; Ctrl-C again gives them up" in err
@@ -179,7 +179,7 @@ def test_two_signals_after_another_stop_still_end_it_in_order(tmp_path: Path):
             collector.send_signal(signal.SIGINT)
             time.sleep(0.3)
             collector.send_signal(signal.SIGINT)
-            _, err = collector.communicate(timeout=10)
+            _, err = collector.communicate(timeout=120)
     assert "Traceback" not in err
     assert "no such model" in err
     assert collector.returncode == 130

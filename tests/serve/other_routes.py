@@ -53,7 +53,7 @@ class OtherRoutes:
     def __enter__(self) -> "OtherRoutes":
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -232,18 +232,16 @@ def test_c11_a_wrong_key_is_an_authentication_error(upstream: Upstream, tmp_path
                 client.get("/../metrics", cast_to=str)
 
 
-def test_c11_the_asynchronous_client_works_alike(gate: Running):
-    async def run() -> None:
-        async with AsyncOpenAI(base_url=gate.url, api_key="any") as client:
-            create = client.chat.completions.create
-            replies = await asyncio.gather(*[create(model="scripted", messages=ASKED) for _ in range(5)])
-            assert {reply.choices[0].message.content for reply in replies} == {"The answer is 42."}
-            for fields in ({}, {"temperature": 0}):
-                stream = await create(model="scripted", messages=ASKED, stream=True, **fields)  # type: ignore[call-overload]
-                assert said([chunk async for chunk in stream])[0] == "The answer is 42."
-            stream = await create(model="scripted", messages=ASKED, stream=True)
-            await stream.close()  # leaves in the middle
-            assert [model.id async for model in client.models.list()] == ["scripted", "other/model"]
+async def test_c11_the_asynchronous_client_works_alike(gate: Running):
+    async with AsyncOpenAI(base_url=gate.url, api_key="any") as client:
+        create = client.chat.completions.create
+        replies = await asyncio.gather(*[create(model="scripted", messages=ASKED) for _ in range(5)])
+        assert {reply.choices[0].message.content for reply in replies} == {"The answer is 42."}
+        for fields in ({}, {"temperature": 0}):
+            stream = await create(model="scripted", messages=ASKED, stream=True, **fields)  # type: ignore[call-overload]
+            assert said([chunk async for chunk in stream])[0] == "The answer is 42."
+        stream = await create(model="scripted", messages=ASKED, stream=True)
+        await stream.close()  # leaves in the middle
+        assert [model.id async for model in client.models.list()] == ["scripted", "other/model"]
 
-    asyncio.run(run())
     assert gate.ask().status == 200
