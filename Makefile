@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check nightly clients bench bench-check docs site release evaluation reproduction paper lint types format lock clean
+.PHONY: help setup demo test testall check nightly clients bench bench-check docs site release evaluation menus reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -92,6 +92,9 @@ release: ## build the wheel and the sdist, check and try them in clean environme
 
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
+
+menus: $(STAMP) ## measure menus beside cascades and a router, alike problems held out: docs/reference/menus-held-out.md
+	$(BIN)/python scripts/menus.py
 
 reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: studies/paper/reproduction.md
 	$(BIN)/python -m studies.paper reproduce -o studies/paper/reproduction.md

@@ -92,7 +92,7 @@ def test_what_was_learned_of_a_template_is_a_gain_only_if_its_questions_are_spli
     leaky, honest = (evaluate(series, groups=groups, **options) for groups in ("none", None))
     gains = [made.match("remember", 3).gain for made in (leaky, honest)]
     assert gains[0].low > 0.02
-    assert abs(gains[1].mean) < 1e-9  # it knows none of the templates that it is asked about
+    assert abs(gains[1].mean) < 0.005  # it knows none of the templates that it is asked about
     assert (leaky.groups, honest.groups) == (112, 14)
     assert leaky.verdict.pays
     assert not honest.verdict.pays

@@ -48,6 +48,12 @@ def test_folds_are_as_even_as_whole_groups_allow_and_no_more_than_groups():
     assert sorted(len(split.test) for split in large) == [3, 3, 9]
 
 
+def test_problems_like_no_other_are_split_by_the_dice_alone():
+    dealt = np.array_split(np.random.default_rng(6).permutation(103), 5)
+    splits = kfold(range(103), 5, np.random.default_rng(6))
+    assert [split.test.tolist() for split in splits] == [sorted(part.tolist()) for part in dealt]
+
+
 def test_whole_groups_are_resampled_and_of_few_there_is_no_interval():
     shares = Bootstrap.of_groups("aabcccdefghij").shares
     assert np.allclose(shares.sum(axis=1), 1.0)

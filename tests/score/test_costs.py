@@ -10,7 +10,7 @@ from made_ballots import made
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool import Ballots
 from adacompute.records import TokenPrices
-from adacompute.score.costs import Costs, compute_costs
+from adacompute.score.score import Costs, compute_costs
 
 ALL = np.array([0, 1])
 

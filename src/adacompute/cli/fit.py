@@ -19,8 +19,7 @@ import typer
 
 from adacompute.answers import VoteWeights
 from adacompute.cli.evaluate import VotesOption
-from adacompute.cli.evaluation_tables import build_savings
-from adacompute.cli.fit_tables import show_fit
+from adacompute.cli.evaluation_tables import build_savings, show_fit
 from adacompute.cli.modes import (
     GroupOptions,
     ModeOptions,

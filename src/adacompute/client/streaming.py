@@ -41,7 +41,6 @@ _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
 _PACKED_TOKENS = 1024  # with log-probabilities, that are packed
 _BLOCK = 512  # pieces of a text that are joined, so that few objects are kept
-_MAX_JOINED = 2**16  # bytes of the beginning of an event that are joined with what comes
 _EVENT_OVERHEAD = 512  # bytes that an event may have besides its content
 _EVENT_TEXT = 16  # bytes of text that a short event has, about
 _Pieces = dict[str, "_Values"]  # each field's; joined at the end, which is cheaper than each time
@@ -77,8 +76,6 @@ class EventParser:
         if self._after_return:
             chunk = chunk.removeprefix(b"\n")
         payloads: list[bytes] = []
-        if self._feed_plain(chunk, payloads):
-            return payloads
         for part in chunk.splitlines(keepends=True):
             line = part.rstrip(b"\r\n")
             self._size += len(line)
@@ -89,20 +86,6 @@ class EventParser:
                 self._end_line(payloads)
         self._after_return = chunk.endswith(b"\r")
         return payloads
-
-    def _feed_plain(self, chunk: bytes, payloads: list[bytes]) -> bool:
-        """Takes a chunk of events of one line each, as nearly all are; False: it is read line by line."""
-        if self._data or not self._begun or b"\r" in chunk or self._size > _MAX_JOINED:
-            return False
-        *events, rest = b"".join([*self._line, chunk]).split(b"\n\n")
-        if self._size + len(chunk) > self._largest or chunk.count(b"\n") != 2 * len(events):
-            return False
-        for event in events:
-            if event.startswith(b"data:") and (payload := event[5:].removeprefix(b" ")):
-                payloads.append(payload)
-        self._line = [rest] if rest else []
-        self._size, self._after_return = len(rest), False
-        return True
 
     def end(self) -> list[bytes]:
         """The rest when nothing more comes: some servers don't end their last event."""

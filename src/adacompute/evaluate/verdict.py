@@ -60,7 +60,7 @@ from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
-from adacompute.score.costs import compute_mean_output
+from adacompute.score.score import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on

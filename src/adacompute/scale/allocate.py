@@ -33,16 +33,19 @@ from adacompute.scale.prompt_files import (
     PromptSet,
     check_destination,
     check_source,
+    check_text_output,
+    find_text_kind,
     iterate_batches,
     list_added,
     map_write_errors,
     open_prompts,
     open_working_folder,
     publish,
+    publish_text,
+    read_text_prompts,
     read_texts,
     write_file,
 )
-from adacompute.scale.text_prompts import check_text_output, find_text_kind, publish_text, read_text_prompts
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
 from adacompute.solve.pricing import Move, check_budget, check_price

@@ -76,6 +76,12 @@ class DialStats:
             tokens, money = tokens + prompt_tokens * calls, money + prompt_money * calls
         return tokens, money
 
+    def set_worth(self, uniform: float | None, protocol: str = "", reason: str = "") -> None:
+        """How many samples per request are as accurate without a policy; None: unknown, for this `reason`."""
+        is_known = uniform is not None and math.isfinite(uniform) and uniform > 0 and bool(protocol)
+        self.uniform = uniform if is_known else None
+        self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
+
     @property
     def voted_mean(self) -> float | None:
         """Samples per request that was voted on; None before the first."""
@@ -136,27 +142,7 @@ class DialTable:
                 dial.voted = dial.voted_samples = 0
                 dial.voted_tokens = dial.voted_money = dial.single_tokens = dial.single_money = 0.0
                 dial.prompts = {}
-                dial.uniform, dial.protocol, dial.reason = None, "", ""
-
-    def set_worth(
-        self,
-        policy: str,
-        budget: float,
-        uniform: float | None,
-        protocol: str,
-        *,
-        reason: str = "",
-        unit: BudgetUnit = "samples",
-    ) -> None:
-        """How many samples per request are as accurate without a policy.
-
-        None, or no protocol: that is unknown, for this `reason`.
-        """
-        dial = self.get(policy, budget, unit)
-        if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
-            dial.uniform, dial.protocol, dial.reason = uniform, protocol, ""
-        else:
-            dial.uniform, dial.protocol, dial.reason = None, "", reason
+                dial.set_worth(None)
 
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
         """Looks up in the charts, by policy, what the present averages are worth."""
@@ -171,7 +157,7 @@ class DialTable:
                     f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
                 )
             uniform = None if row is None else row.uniform
-            self.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason, unit=dial.unit)
+            dial.set_worth(uniform, chart.protocol, reason)
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:

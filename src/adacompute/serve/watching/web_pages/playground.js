@@ -156,7 +156,6 @@ function code() {
 function clear() {
   for (const place of ["#events", "#tally", "#costs", "#notes", "#votes"]) $(place).replaceChildren();
   $("#answer").textContent = "";
-  $("#waiting").textContent = "waiting for the first sample";
   $("#verdict").textContent = "The vote so far";
   $("#result").hidden = true;
   $("#course").hidden = false;
@@ -165,10 +164,12 @@ function clear() {
 async function ask() {
   const question = $("#question").value.trim();
   if (!question || state.run || !state.about) return;
-  const run = { stop: new AbortController(), samples: [], rows: [], ended: false, text: "" };
+  const run = { stop: new AbortController(), rows: [], ended: false, text: "", since: performance.now() };
   state.run = run;
   show("");
   clear();
+  const ticking = setInterval(() => wait(run), 1000);
+  wait(run);
   update();
   $("#stop").focus({ preventScroll: true });
   try {
@@ -185,7 +186,7 @@ async function ask() {
     });
     if (!reply.ok) throw await problem(reply);
     await read(reply, (event) => handle(run, event));
-    if (!run.ended) throw { message: "the gateway's reply was cut off; ask again" };
+    if (!run.complete) throw { message: "the gateway's reply was cut off; ask again" };
   } catch (error) {
     $("#waiting").textContent = "";
     if (error.name === "AbortError") $("#waiting").textContent = "stopped: the samples under way were cancelled";
@@ -196,10 +197,18 @@ async function ask() {
     $("#course").hidden = !run.rows.length && !$("#waiting").textContent;
     if (run.rows.length) finish(run, null);
   } finally {
+    clearInterval(ticking);
     state.run = null;
     update();
     ($("#entry").hidden ? $("#question") : $("#key")).focus({ preventScroll: true });
   }
+}
+
+// what is waited for, and for how long
+function wait(run) {
+  const seconds = Math.floor((performance.now() - run.since) / 1000);
+  const what = run.ended ? "" : run.rows.length ? "waiting for the next sample" : "waiting for the first sample";
+  $("#waiting").textContent = what && seconds > 2 ? `${what}, ${seconds} s` : what;
 }
 
 // server-sent events: each a JSON object, or [DONE]
@@ -230,7 +239,7 @@ function handle(run, chunk) {
   if (!event) {
     const choice = (chunk.choices || [])[0];
     if (choice && choice.delta && choice.delta.content) run.text += choice.delta.content;
-    if (chunk.adacompute) { run.ended = true; finish(run, chunk.adacompute); }
+    if (chunk.adacompute) { run.complete = true; finish(run, chunk.adacompute); }
     return;
   }
   if (event.type === "sample") addSample(run, event);
@@ -253,7 +262,7 @@ function addSample(run, sample) {
   run.rows.push({ mark, answer, vote: null });
   $("#events").append(row);
   more.hidden = text.scrollHeight <= text.clientHeight + 1;
-  $("#waiting").textContent = "";
+  run.since = performance.now();
   if ($("#result").hidden) {
     $("#result").hidden = false;
     if ($("#result").getBoundingClientRect().top > innerHeight - 200) $("#result").scrollIntoView({ block: "start" });
@@ -273,7 +282,8 @@ function addDecision(run, decision) {
   const goesOn = decision.next.length > 0;
   $("#events").append(el("li", { class: goesOn ? "decision" : "decision last", text: decision.words[0].toUpperCase() + decision.words.slice(1) + "." }));
   run.pending = goesOn ? decision.next.reduce((sum, draw) => sum + draw.count, 0) + decision.samples : 0;
-  $("#waiting").textContent = goesOn && decision.samples ? "waiting for the next sample" : "";
+  run.ended = !goesOn;
+  wait(run);
   if (decision.leader !== null) $("#answer").textContent = decision.leader;
   squares(run);
   tally(run, decision);
@@ -296,8 +306,6 @@ function tally(run, decision) {
 
 // what it cost; `extra` is the gateway's own object, null where the request broke off
 function finish(run, extra) {
-  run.ended = run.ended || extra === null;
-  $("#waiting").textContent = extra === null ? $("#waiting").textContent : "";
   run.pending = 0;
   squares(run);
   if (extra === null) {
