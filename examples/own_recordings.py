@@ -23,7 +23,7 @@ with (
     ac.open_pool(Path(folder, "pool.sqlite"), create=True) as pool,
 ):
     collected = ac.collect(problems, pool, plan)  # run again, it draws what is missing
-    print(f"{collected.new} samples drawn")
+    print(f"{collected.stored} samples in the pool")
     print(judge_pool(pool).sentence)
     policy = ac.StoppingPolicy(longest=8).fit(pool)
     price = ac.calibrate(policy, pool, budget=2.0)

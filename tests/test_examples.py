@@ -21,7 +21,7 @@ EXPECTED = {  # what must be in an output
     "one_call.py": "votes {",
     "many_prompts.py": "all together",
     "openai_sdk.py": "'samples': ",
-    "menu.py": "average 0.0000",
+    "menu.py": "average 0.000",
     "own_recordings.py": "samples on average, right:",
 }
 

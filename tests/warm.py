@@ -48,7 +48,11 @@ class Started:
         self._line = line
         self.stdout = stdout
         self.returncode: int | None = None
-        self.pid = int(self._told(_STARTING))
+        try:
+            self.pid = int(self._told(_STARTING))
+        except BaseException:
+            line.close()
+            raise
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:

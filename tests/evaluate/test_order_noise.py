@@ -85,7 +85,7 @@ def test_what_is_expected_stays_and_its_noise_shrinks():
 
 
 def test_few_problems_keep_their_numbers_but_uniform_is_exact():
-    few = synthetic(8, 20)
+    few = synthetic(8, 20).group("none")
     found = run(few, 0)
     made = reduce_order_noise(found)
     unlike = found.get("asc").points.accuracy != made.get("asc").points.accuracy
