@@ -15,8 +15,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from adacompute.report.canvas import to_standalone_svg
-from adacompute.report.theme import colour
+from adacompute.report.canvas import colour, to_standalone_svg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adacompute.report.canvas import Canvas, strip_controls
-from adacompute.report.theme import COLOURS
+from adacompute.report.canvas import COLOURS, Canvas, strip_controls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from adacompute.report.canvas import Canvas, to_standalone_svg
-from adacompute.report.theme import colour
+from adacompute.report.canvas import Canvas, colour, to_standalone_svg
 
 __all__ = ["figure"]
 

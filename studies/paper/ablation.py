@@ -19,9 +19,8 @@ from matplotlib.patches import Rectangle
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.resampling import random_split
 from adacompute.policies.classifier import LEARNERS, Learner, fit_network, fit_scorer
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Cell, Column, Picture, Section, Spread, Table, join_words, to_plain
-from adacompute.report.theme import colour
 from studies.canvas import clip_label, ramp
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
 from studies.paper.paper_pool import PaperPool

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from adacompute.report.canvas import set_accuracy_axis, set_samples_axis
+from adacompute.report.canvas import colour, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
-from adacompute.report.theme import colour
 from adacompute.score import halves, score
 from studies.canvas import LabelledCanvas, clip_label, ramp
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels

@@ -17,7 +17,7 @@ from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import CrossFit, Pair, Scoring, cross_fit, score_halves
 from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import set_accuracy_axis, set_samples_axis
+from adacompute.report.canvas import colour, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import (
     Cell,
     Column,
@@ -29,7 +29,6 @@ from adacompute.report.document import (
     join_words,
     to_plain,
 )
-from adacompute.report.theme import colour
 from adacompute.score import score
 from adacompute.solve import solve
 from studies.canvas import LabelledCanvas, ramp

@@ -15,9 +15,8 @@ from matplotlib.patches import Rectangle
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
 from adacompute.policies.classifier import fit_scorer, train_classifier
 from adacompute.policies.features import FEATURE_NAMES
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
-from adacompute.report.theme import colour
 from studies.paper.budget_choices import compute_oracle_labels
 from studies.paper.paper_pool import PaperPool
 

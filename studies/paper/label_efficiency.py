@@ -14,9 +14,8 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.resampling import random_split
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import set_accuracy_axis
+from adacompute.report.canvas import colour, set_accuracy_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Spread, Table, join_words, to_plain
-from adacompute.report.theme import colour
 from studies.canvas import LabelledCanvas
 from studies.paper.budget_choices import (
     ClassifierFits,

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
-from adacompute.report.theme import colour
 from studies.canvas import clip_label, ramp
 from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
 from studies.paper.mechanism import describe_sample, sample_rows

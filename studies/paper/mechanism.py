@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from adacompute.report.canvas import colour
 from adacompute.report.document import Picture, to_plain
-from adacompute.report.theme import colour
 from adacompute.solve.hull import compute_slopes
 from studies.canvas import LabelledCanvas, ramp
 from studies.paper.paper_pool import PaperPool

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from adacompute.evaluate.resampling import Interval
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Picture, to_plain
-from adacompute.report.theme import colour
 from studies.canvas import clip_label
 from studies.paper.experiment import Reproduction
 from studies.paper.paper_claims import format_setting, load_paper

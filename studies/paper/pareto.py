@@ -15,9 +15,8 @@ from matplotlib.axes import Axes
 from adacompute.evaluate.oracle_bounds import cross_fit
 from adacompute.evaluate.resampling import Interval, kfold
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
+from adacompute.report.canvas import Canvas, colour, policy_style, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Picture, Section, find_clear_signs, format_gains, to_plain
-from adacompute.report.theme import colour, policy_style
 from adacompute.solve import solve
 from studies.paper.budget_choices import (
     RULES,

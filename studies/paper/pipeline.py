@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Picture, Section
-from adacompute.report.theme import colour
 
 __all__ = ["build_section"]
 

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from adacompute.records import AccuracyTable
+from adacompute.report.canvas import colour
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
-from adacompute.report.theme import colour
 from adacompute.solve import averages, best_at, frontier, solve
 from adacompute.solve.pricing import Trace
 from studies.canvas import LabelledCanvas

@@ -69,8 +69,8 @@ def test_a_part_may_show_some_paragraphs_of_an_output_only():
     assert docs.renew_page(shown, run=run) == shown
 
 
-def test_the_command_reference_and_the_readme_have_made_parts():
-    assert {"README.md", "docs/reference/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
+def test_the_command_reference_and_pools_have_made_parts():
+    assert {"docs/pools.md", "docs/reference/cli.md"} <= {str(page.relative_to(ROOT)) for page in MADE}
 
 
 def test_every_command_has_its_help_in_the_command_reference():

@@ -213,7 +213,7 @@ def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
 def test_with_few_problems_it_decides_by_cascades_and_single_modes(graded):
     policy = fitted(graded=graded, problems=12)
     assert policy.model_ is None
-    assert {rule.dump()["rule"] for rule in policy.rules_} <= {"cascade", "stopping"}
+    assert {rule.dump()["rule"] for rule in policy.rules_} <= {"cascade", "confidence", "stopping"}
     assert replay(policy, recorded(graded=graded, problems=12), price=0.1).cost > 0
 
 

@@ -7,10 +7,19 @@ import pytest
 
 from adacompute import load_policy, replay
 from adacompute.answers import Tally
-from adacompute.errors import PolicyInvalid
+from adacompute.answers.vote import WEIGHT_UNIT
+from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.router import fit_router, read_hints
-from adacompute.policies.menu.rules import CascadeRule, RoutedRule, RulePoint
+from adacompute.policies.menu.rules import (
+    CascadeRule,
+    ConfidenceRule,
+    RoutedRule,
+    RulePoint,
+    StateInputs,
+    load_rule,
+)
+from adacompute.policies.votes import VotesByMode
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from shared import share
@@ -164,6 +173,25 @@ def test_a_stored_router_that_no_policy_wrote_is_refused(name, value):
     arrays["router_taught"] = arrays["router_taught"][::-1]
     with pytest.raises(PolicyInvalid, match="router_taught"):
         MenuPolicy.restore(policy.settings(), arrays)
+
+
+def test_a_sample_that_is_not_sure_is_followed_by_one_of_the_dearer_mode():
+    rule = ConfidenceRule((0, 1), least=WEIGHT_UNIT)
+    weights = np.array([[[0.0], [0]], [[0.9], [0]], [[1], [0]], [[0.9], [2]]])  # (requests, modes, classes)
+    drawn, weights = (weights > 0).sum(axis=2), (weights * WEIGHT_UNIT).astype(np.int64)
+    votes = VotesByMode(
+        drawn=drawn,
+        counts=(weights > 0).astype(np.int64),
+        weights=weights,
+        joint=weights.sum(axis=1),
+        seen=drawn,
+    )
+    inputs = StateInputs(votes=votes, critical=np.full((4, 2), np.nan), leaf=None)
+    assert rule.decide(inputs).tolist() == [0, 1, -1, -1]
+    assert load_rule(rule.dump(), modes=2, actions=iter(())) == rule
+    for wrong in ({"least": -1}, {"modes": [0, 2]}, {"modes": [1, 1]}):
+        with pytest.raises(PolicyError):
+            load_rule({**rule.dump(), **wrong}, modes=2, actions=iter(()))
 
 
 def test_few_groups_or_one_rule_leave_nothing_to_route():

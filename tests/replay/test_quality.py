@@ -10,7 +10,7 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from adacompute.replay import calibrate, replay
-from adacompute.replay.quality import _match_costs
+from adacompute.replay.calibrate import _match_costs
 from adacompute.score import score
 from shared import read_votes
 

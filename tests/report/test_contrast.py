@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from adacompute.report.theme import COLOURS
+from adacompute.report.canvas import COLOURS
 
 LEAST = 4.5
 WRITTEN = {name for name in COLOURS if not re.fullmatch(r"line|grid|page|ramp\d", name)}

@@ -12,10 +12,10 @@ import pytest
 from handmade import FIGURES, evaluated, handmade
 
 from adacompute.evaluate.conclusions import EvaluationRuns
+from adacompute.report.canvas import COLOURS
 from adacompute.report.document import Section
 from adacompute.report.exhibits import frontier, verdict, worth
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
-from adacompute.report.theme import COLOURS
 from studies.paper.wording import to_markdown
 
 pytestmark = pytest.mark.slow  # each draws every figure of a report

@@ -66,7 +66,10 @@ def test_an_error_of_a_request_under_way_has_the_id_that_its_log_line_has(tmp_pa
         ("/chat/completions", "did you mean /v1/chat/completions?"),
         ("/v1/v1/models", "did you mean /v1/models?"),
         ("/metric", "did you mean /metrics?"),
-        ("/", "/v1/chat/completions, /v1/responses, /v1/models, /healthz, /readyz, /metrics, /dashboard"),
+        (
+            "/nowhere",
+            "/v1/chat/completions, /v1/responses, /v1/models, /healthz, /readyz, /metrics, /dashboard",
+        ),
     ],
 )
 def test_whoever_is_lost_is_told_the_way(gate, path, words):

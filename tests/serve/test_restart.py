@@ -11,12 +11,21 @@ from typing import Any
 import pytest
 from behaviours import Honest, Reply
 from crowd import Visit, crowd, settled, until
-from running import Process, Running
+from running import Answer, Process, Running
 from test_storm import taken_of
 
 from upstream import Upstream
 
 STATE = "adacompute-gateway.sqlite"
+
+
+def refused(gate: Running, up: Upstream, **body: Any) -> Answer:
+    """A refusal, for which nothing was sent; what has room in a log of writes is served before."""
+    while True:
+        asked = up.count.requests
+        if (answer := gate.ask(**body)).status == 503:
+            assert up.count.requests == asked
+            return answer
 
 
 def closed(gate: Running, up: Upstream) -> None:
@@ -50,21 +59,17 @@ def test_c16_a_state_file_that_is_removed_closes_it_until_it_can_be_written_agai
     assert stored(state) == spent  # what was spent before the file was lost is in the new one
 
 
-def fill_disk(filler: Path) -> None:
-    with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
-
-
 def test_c16_a_full_disk_closes_it_until_there_is_room(small_disk: Any):
     folder = small_disk("512k")
     with Upstream(Reply(texts=["The answer is 42."])) as up, Running(up.url, folder=folder, cap=50) as gate:
         assert gate.ask().status == 200
         filler = folder / "filler"
-        fill_disk(filler)
-        until(lambda: gate.ask().status == 503)  # a log of writes that has room in it is used up first
-        fill_disk(filler)  # closing the files may have made room
-        closed(gate, up)
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        for body in ({}, {"stream": True}, {"n": 2}):
+            assert refused(gate, up, **body).error["code"] == "ledger_unavailable"
+        until(lambda: gate.get("/readyz").status == 503)
         filler.unlink()
         until(gate.ready)
         assert gate.ask().status == 200

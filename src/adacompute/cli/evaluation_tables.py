@@ -334,11 +334,12 @@ def _compose_notes(evaluation: Evaluation) -> str:
         for match in evaluation.matched
         if match.low is not None and match.high is not None
     ]
-    half_width = max(widths, default=0.0)
-    parts = [
-        _HULL_NOTE,
-        f"An accuracy by itself is known to ±{half_width:.1f} points (95% over problems); {_PAIRED_NOTE}.",
-    ]
+    known = "Too few groups to say how well an accuracy is known."
+    if widths:
+        known = (
+            f"An accuracy by itself is known to ±{max(widths):.1f} points (95% over groups); {_PAIRED_NOTE}."
+        )
+    parts = [_HULL_NOTE, known]
     if evaluation.oracle:
         parts.append(_ORACLE_NOTE)
     elif evaluation.basis == "agreement":

@@ -128,8 +128,10 @@ def _show(result: Replayed, name: str, menu: Menu | None) -> None:
     if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
-        interval = format_interval(accuracy.low, accuracy.high)
-        print_fact("accuracy", f"{format_percent(accuracy.mean)} ({interval} over problems)")
+        known = "too few groups of alike problems for an interval"
+        if accuracy.low is not None or accuracy.problems == 1:
+            known = f"{format_interval(accuracy.low, accuracy.high)} over problems"
+        print_fact("accuracy", f"{format_percent(accuracy.mean)} ({known})")
     reference = "all samples" if menu is None else "the dearest mode's samples"
     print_fact("agreement", f"{format_percent(result.agreement)} with the vote of {reference}")
     if result.certified is not None:

@@ -103,8 +103,8 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
     sizes = np.zeros(len(texts), dtype=np.int64)  # pairs of each that is kept
     containing: dict[int, array[int]] = {}  # where in `kept` each pair occurs
     members = Counter[int]()  # kept texts by group
-    found = _list_pairs(texts)
-    for place, pairs in enumerate(found):
+    pairs_of = _list_pairs(texts)
+    for place, pairs in enumerate(pairs_of):
         if not pairs:
             continue
         if (same := first.setdefault(pairs, place)) != place:
@@ -119,8 +119,8 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
             fewest = sizes[: len(kept)] + len(pairs) - most  # that either has
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():
-                shared = len(pairs & found[kept[candidate]])
-                whole = len(pairs | found[kept[candidate]])
+                shared = len(pairs & pairs_of[kept[candidate]])
+                whole = len(pairs | pairs_of[kept[candidate]])
                 if shared * _ALIKE[1] >= whole * _ALIKE[0]:
                     is_kept = is_kept and shared * _SAME[1] < whole * _SAME[0]
                     yield place, kept[candidate]
@@ -135,13 +135,13 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
 
 def _list_pairs(texts: Sequence[str]) -> list[frozenset[int]]:
     words: dict[str, int] = {}
-    found = []
+    listed = []
     for text in texts:
         tokens = _TOKEN.findall(_NUMBER.sub(" # ", text.casefold()))
         numbers = [words.setdefault(token, len(words)) for token in tokens]
-        found.append(frozenset(one << 32 | other for one, other in pairwise(numbers)))
+        listed.append(frozenset(one << 32 | other for one, other in pairwise(numbers)))
     if len(texts) < _FEWEST:
-        return found
-    counts = Counter(pair for pairs in found for pair in pairs)
+        return listed
+    counts = Counter(pair for pairs in listed for pair in pairs)
     common = {pair for pair, count in counts.items() if count * _COMMON[1] > len(texts) * _COMMON[0]}
-    return [pairs - common for pairs in found]
+    return [pairs - common for pairs in listed]

@@ -6,18 +6,19 @@ always gives the same file.
 """
 
 import io
+import json
 import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from adacompute.errors import needs_extra
-from adacompute.report.theme import COLOURS, FIGURE_STYLE, dark_css
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -196,3 +197,46 @@ def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:
     """A y axis of percentages; ticks beyond 0 and 100% have no label."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%" if 0 <= value <= 1 + 1e-9 else "")
     axes.set_ylabel(label)
+
+
+_THEME = json.loads(files("adacompute.report").joinpath("theme.json").read_text("utf-8"))
+COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colours"].items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStyle:
+    """How one policy is drawn and named, the same in every figure."""
+
+    name: str  # for people
+    colour: str  # a key of COLOURS
+    line: str = "-"  # matplotlib's: - -- : -.
+
+
+POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["policies"].items()}
+
+
+def policy_style(policy: str) -> PolicyStyle:
+    """A policy's style; an unknown one is grey, under its own name."""
+    return POLICY_STYLES.get(policy, PolicyStyle(name=policy, colour="grey"))
+
+
+def colour(name: str) -> str:
+    """The colour to draw in: the light one."""
+    return COLOURS[name][0]
+
+
+FIGURE_STYLE: Any = {  # for matplotlib
+    name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
+}
+
+
+def dark_css() -> str:
+    """CSS rules that show figures in dark colours where a screen prefers them; print stays light."""
+    rules = []
+    for light, dark in COLOURS.values():
+        # no "svg " in the selector: a marker is a <use>, whose shape has no svg above it
+        rules += [
+            f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
+            for way in ("fill", "stroke", "stop-color")
+        ]
+    return "@media screen and (prefers-color-scheme: dark){" + "".join(rules) + "}"

@@ -18,6 +18,7 @@ import orjson
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.pool.groups import count_in_groups
 from adacompute.records import format_money
+from adacompute.report.canvas import dark_css
 from adacompute.report.document import (
     Column,
     Picture,
@@ -29,7 +30,6 @@ from adacompute.report.document import (
     replace_non_finite,
 )
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
-from adacompute.report.theme import dark_css
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from adacompute.report.canvas import COLOURS
 from adacompute.report.document import Section
-from adacompute.report.theme import COLOURS
 from studies.paper import ablation, archetypes, importance, label_efficiency
 from studies.paper.archetypes import compute_archetypes as grouped
 from studies.paper.archetypes import draw_archetypes

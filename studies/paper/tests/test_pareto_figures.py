@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from adacompute.errors import TooFewSamples
+from adacompute.report.canvas import COLOURS
 from adacompute.report.document import Section
-from adacompute.report.theme import COLOURS
 from studies.paper import granularity
 from studies.paper import pareto as frontiers
 from studies.paper.paper_pool import PaperPool, score_paper_pool

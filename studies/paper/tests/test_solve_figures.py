@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from adacompute.report.canvas import COLOURS
 from adacompute.report.document import Picture, Section, format_cell
-from adacompute.report.theme import COLOURS
 from studies.paper import labels, laws, pipeline, price_search
 from studies.paper.budget_choices import fit_classifiers
 from studies.paper.labels import compute_heatmaps, draw_heatmap

@@ -60,6 +60,7 @@ from adacompute.policies.menu.rules import (
     doubt_by_error,
     find_corners,
     list_cascade_points,
+    list_confidence_points,
     list_honest_points,
     list_plain_cascades,
     load_rule,
@@ -310,7 +311,8 @@ class MenuPolicy(Policy):
             )
         if self.families:  # little is sure about new groups, so cascades are preferred
             stopping = doubt_by_error(stopping, cascades, groups)
-        points = [*cascades, *stopping]
+        first = [mode.weights[1].sum(axis=1) for mode in paths.modes]
+        points = [*cascades, *stopping, *list_confidence_points(lattice, first, self.costs)]
         self.model_ = None
         if len(ballots) >= MIN_PROBLEMS and groups.max() + 1 >= _MIN_GROUPS:
             self.model_, solver = fit_lattice(lattice, self.costs, groups=groups, seed=self.seed)

@@ -4,6 +4,7 @@ A rule decides about every state of a request. Each is one point of cost and acc
 upper hull of them all, so that it is as good as the best of them at every price.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices of one sample of a mode
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # of requests whose first sample isn't sure
 _DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
 _END_RATIO = 1.5  # the price at a hull's end over the slope beside it
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
@@ -146,6 +148,31 @@ class CascadeRule:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ConfidenceRule:
+    """One sample of a mode; if its vote weighs less than `least`, one of a dearer mode too.
+
+    A vote weighs what the sample's confidence says. The answer is that of the joint vote.
+    """
+
+    modes: tuple[int, int]
+    least: int  # in units of a vote
+
+    def decide(self, inputs: StateInputs) -> Ints:
+        """The mode to draw from, (requests,); -1 stops."""
+        (cheap, dear), votes = self.modes, inputs.votes
+        ends = (votes.drawn[:, dear] > 0) | (votes.weights[:, cheap].sum(axis=1) >= self.least)
+        return np.where(votes.drawn[:, cheap] == 0, cheap, np.where(ends, STOP, dear))
+
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
+        """None: a weight by itself means nothing to people who watch."""
+        return None
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rule": "confidence", "modes": list(self.modes), "least": self.least}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRule:
     """For each prompt, the rule that is forecast to be worth most, less its price."""
@@ -177,7 +204,7 @@ class RoutedRule:
         return {"rule": "routed", "price": self.price}
 
 
-Rule = LatticeRule | StoppingRule | CascadeRule | RoutedRule
+Rule = LatticeRule | StoppingRule | CascadeRule | ConfidenceRule | RoutedRule
 
 
 def load_rule(
@@ -199,6 +226,11 @@ def load_rule(
             )
         if kind == "routed" and routed:
             return RoutedRule(check_number("price", values.pop("price"), low=0), routed)
+        if kind == "confidence":
+            first, second = _load_pair("modes", values.pop("modes"))
+            if max(first, second) < modes and first != second:
+                least = check_integer("least", values.pop("least"), low=0, high=2**63 - 1)
+                return ConfidenceRule((first, second), least)
         if kind == "cascade":
             pairs = [_load_pair(name, values.pop(name)) for name in ("modes", "draws", "agree")]
             if max(pairs[0]) < modes and pairs[0][0] != pairs[0][1]:
@@ -347,6 +379,28 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
     for cheap in range(modes):
         for dear in range(cheap + 1, modes):
             points += _list_pair_points(lattice, cheap, dear, costs)
+    return points
+
+
+def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
+    """Of every two modes, one sample of the cheaper one, and of the dearer one if the first isn't sure.
+
+    `weights` are of each mode's first vote, (paths,). Where all votes weigh the same there are none.
+    """
+    points = []
+    for cheap, dear in itertools.combinations(range(len(costs)), 2):
+        limits = np.unique(np.quantile(weights[cheap], _CONFIDENCE_SHARES, method="higher"))
+        cell = lattice.strides[cheap]
+        for least in limits[1:].tolist():
+            unsure = weights[cheap] < least
+            worth = np.where(unsure, lattice.worth[cell + lattice.strides[dear]], lattice.worth[cell])
+            points.append(
+                RulePoint(
+                    rule=ConfidenceRule((cheap, dear), int(least)),
+                    cost=average_paths(costs[cheap] + unsure * costs[dear], lattice.problems),
+                    worth=average_paths(worth, lattice.problems),
+                )
+            )
     return points
 
 

@@ -26,9 +26,17 @@ from adacompute.evaluate.measure import OURS, UNIFORM, Basis
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.pool import Menu
-from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_cost_axis, set_samples_axis
+from adacompute.report.canvas import (
+    WIDTH,
+    Canvas,
+    PolicyStyle,
+    colour,
+    policy_style,
+    set_accuracy_axis,
+    set_cost_axis,
+    set_samples_axis,
+)
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
-from adacompute.report.theme import PolicyStyle, colour, policy_style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

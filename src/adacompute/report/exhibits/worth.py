@@ -8,8 +8,8 @@ import numpy as np
 from adacompute.evaluate.comparison import Evaluation, Match, Verdict
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import UNIFORM
+from adacompute.report.canvas import policy_style
 from adacompute.report.document import Section, format_gains, join_words
-from adacompute.report.theme import policy_style
 from adacompute.score.grades import grade_samples
 
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")  # decide by the prompt, and perhaps the first sample
