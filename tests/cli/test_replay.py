@@ -45,7 +45,7 @@ def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies)
     said = adacompute("replay", "facts", "--policy", "fixed").stdout
     for part in (
         "2 samples a request",
-        "over problems",
+        "too few groups",
         "with the vote of all samples",
         "bootstraps",
     ):

@@ -58,8 +58,13 @@ def test_a_chain_of_alike_questions_is_one_group():
         "twelve",
     ]
     chain = [" ".join(words[at : at + 7]) for at in range(0, 6, 2)]
-    assert group(*chain) == [0, 0, 0]
-    assert group(chain[0], chain[2]) == [0, 1]  # which alone have little in common
+    assert group(*chain, "Who wrote Faust?") == [0, 0, 0, 1]
+    assert group(chain[0], chain[2], "Who wrote Faust?") == [0, 1, 2]  # which alone have little in common
+    assert group(*chain) == [
+        0,
+        1,
+        2,
+    ]  # where all are alike, each is its own: there is nothing else to learn from
 
 
 def test_numbers_case_and_signs_make_no_difference():

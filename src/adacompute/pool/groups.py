@@ -52,7 +52,10 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
         if language := _LANGUAGE.match(id_):
             first = translations.setdefault(id_[language.end() :], number[prompt])
             parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
-    return number_alike([_find_root(parents, number[prompt]) for prompt in prompts])
+    roots = [_find_root(parents, number[prompt]) for prompt in prompts]
+    return number_alike(
+        roots if len(set(roots)) > 1 else prompts
+    )  # of one template, each question is its own
 
 
 def number_alike(values: Iterable[Hashable]) -> Ints:
