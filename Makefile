@@ -94,7 +94,7 @@ evaluation: $(STAMP) ## measure every policy on the recordings beside the checko
 	$(BIN)/python scripts/evaluation.py
 
 menus: $(STAMP) ## measure menus beside cascades and a router, alike problems held out: docs/reference/menus-held-out.md
-	$(BIN)/python scripts/menus.py
+	$(BIN)/python scripts/menu_table.py
 
 reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: studies/paper/reproduction.md
 	$(BIN)/python -m studies.paper reproduce -o studies/paper/reproduction.md
