@@ -39,8 +39,8 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
 
     >>> find_groups("abcd", ["Add 2 to 30", "Who wrote Faust?", "Add 7 to 9", "Who wrote Ulysses?"]).tolist()
     [0, 1, 0, 2]
-    >>> find_groups(["de/17", "fr/17"], ["Wie viele?", "Combien ?"]).tolist()
-    [0, 0]
+    >>> find_groups(["de/17", "fr/17", "de/18"], ["Wie viele?", "Combien ?", "Warum?"]).tolist()
+    [0, 0, 1]
     """
     texts = sorted(set(prompts))  # so that the order of problems changes nothing
     number = {text: place for place, text in enumerate(texts)}
