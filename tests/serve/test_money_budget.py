@@ -58,7 +58,7 @@ def visits(count: int, *, seed: int = 3, headers: dict[str, str] | None = None) 
 )
 def test_c18_the_average_meets_a_budget_in_money_or_tokens(budget: str, unit: Any, amount: float):
     with Upstream(script) as up, Running(up.url, budget=budget, unit=unit, endpoint=PRICES) as gate:
-        answers = crowd(gate, visits(600), at_once=12)
+        answers = crowd(gate, visits(1000), at_once=12)
         costs = [answer.json["adacompute"]["cost"] for answer in answers]
         data = gate.get("/dashboard/data").json
         ledger = ledger_of(gate)
@@ -69,10 +69,10 @@ def test_c18_the_average_meets_a_budget_in_money_or_tokens(budget: str, unit: An
     assert abs(average / amount - 1) < 0.05
     assert ledger.spent.amount_in(unit) == pytest.approx(sum(costs))
     (dial,) = data["dials"]
-    assert (dial["budget"], dial["unit"], dial["requests"]) == (amount, unit, 600)
+    assert (dial["budget"], dial["unit"], dial["requests"]) == (amount, unit, 1000)
     assert dial["average"] == pytest.approx(average)
     assert data["ever"]["average"] == pytest.approx(average)
-    assert (data["total"]["cost"], data["total"]["target"]) == pytest.approx((sum(costs), 600 * amount))
+    assert (data["total"]["cost"], data["total"]["target"]) == pytest.approx((sum(costs), 1000 * amount))
     assert (
         f'adacompute_target_cost{{budget="{amount:g} {unit}",policy="stopping",unit="{unit}"}} {amount}'
         in text
