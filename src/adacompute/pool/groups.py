@@ -53,9 +53,8 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
             first = translations.setdefault(id_[language.end() :], number[prompt])
             parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
     roots = [_find_root(parents, number[prompt]) for prompt in prompts]
-    return number_alike(
-        roots if len(set(roots)) > 1 else prompts
-    )  # of one template, each question is its own
+    # where all are alike, as of one template, each question is its own
+    return number_alike(roots if len(set(roots)) > 1 else prompts)
 
 
 def number_alike(values: Iterable[Hashable]) -> Ints:
