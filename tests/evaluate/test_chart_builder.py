@@ -305,7 +305,7 @@ def test_of_several_modes_each_one_s_votes_are_compared_with_on_problems_held_ou
     for mode, cost in (("small", 0.02), ("large", 1.0)):
         one = known[mode, 1]
         assert one.rival_cost == pytest.approx(cost)
-        assert one.accuracy == pytest.approx(ballots[mode].correct.mean(), abs=0.03)  # of one sample each
+        assert one.accuracy == pytest.approx(ballots[mode].correct.mean(), abs=0.03)  # one sample each
         assert known[mode, 4].rival_cost == pytest.approx(4 * cost)
     easy = chart.find_quality(Quality.parse("within 10 points of large"))
     assert 0 < easy.cost < 1.5

@@ -11,7 +11,7 @@ from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
 from synthetic import synthetic
 
-FIGURES = ["frontier", "frontier-few"]  # of a report
+FIGURES = ["frontier", "frontier-few"]  # the figures that a report has
 BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 EACH = 50.0  # tokens of a sample
 PROBLEMS = 40

@@ -25,18 +25,21 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from behaviours import Reply
+
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
+from upstream import Upstream
 from warm import COMMAND, Started, keep_warm
 
-__all__ = ["QUESTION", "Answer", "Process", "Running"]
+__all__ = ["QUESTION", "Answer", "Process", "Running", "serve_one_answer"]
 
 PATIENCE = 60.0  # seconds: a loaded machine stalls, a broken gateway is noticed all the same
 QUESTION = {
@@ -364,3 +367,14 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+@contextlib.contextmanager
+def serve_one_answer() -> Iterator[Running]:
+    """A gateway whose upstream always says 42; nothing may be under way at its end."""
+    with (
+        Upstream(Reply(texts=["The answer is 42."], logprobs=False)) as up,
+        Running(up.url, price=0.5) as running,
+    ):
+        yield running
+        assert running.gateway.under_way == 0

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import schemathesis
-from behaviours import Reply
 from hypothesis import HealthCheck, settings
-from running import Running
+from running import Running, serve_one_answer
 from schemathesis.checks import CHECKS, load_all_checks
 
 from adacompute.serve.messages.request_parser import OPTIONS_FIELD
-from upstream import Upstream
 
 load_all_checks()
 schema = schemathesis.openapi.from_dict(
@@ -26,12 +24,8 @@ UNCHECKED = [  # there are no keys; and a description can't tell 10 from 10.0, n
 
 @pytest.fixture(scope="module")
 def gate() -> Iterator[Running]:
-    with (
-        Upstream(Reply(texts=["The answer is 42."], logprobs=False)) as up,
-        Running(up.url, price=0.5) as running,
-    ):
+    with serve_one_answer() as running:
         yield running
-        assert running.gateway.under_way == 0
 
 
 def has_deadline(case: Any) -> bool:

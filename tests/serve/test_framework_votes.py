@@ -123,7 +123,7 @@ def test_a_tool_that_is_called_wrongly_three_times_in_ten_is_called_rightly():
     cities = [
         json.loads(reply.choices[0].message.tool_calls[0].function.arguments).get("city") for reply in replies
     ]
-    assert cities.count("Rome") >= 18  # of single samples, 14 would be right
+    assert cities.count("Rome") >= 18  # 14 single samples would be right
 
 
 @pytest.mark.parametrize("stream_mode", ["wait", "first"])

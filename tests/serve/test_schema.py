@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from behaviours import Reply
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import QUESTION, Running
+from running import QUESTION, Running, serve_one_answer
 from wires import connect, reply_of
 
 from adacompute.config import ServeConfig
 from adacompute.serve.http.app import build_app
 from adacompute.serve.messages.reply import ModeUse, RequestOutcome, build_extra, build_headers
 from adacompute.serve.messages.request_parser import OPTIONS_FIELD, RequestOptions, get_header
-from upstream import Upstream
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text("utf-8"))
@@ -69,12 +67,8 @@ PIECES = (
 
 @pytest.fixture(scope="module")
 def gate() -> Iterator[Running]:
-    with (
-        Upstream(Reply(texts=["The answer is 42."], logprobs=False)) as up,
-        Running(up.url, price=0.5) as running,
-    ):
+    with serve_one_answer() as running:
         yield running
-        assert running.gateway.under_way == 0
 
 
 def well_told(status: int, headers: dict[str, str], body: bytes) -> None:

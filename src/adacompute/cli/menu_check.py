@@ -82,7 +82,7 @@ class EffortCheck:
     cost: float  # money
 
     @property
-    def changed(self) -> bool | None:
+    def makes_difference(self) -> bool | None:
         """Whether they changed how much is thought; None: it can't be told."""
         if self.tokens is None or self.tokens_without is None or self.is_cut:
             return None
@@ -95,7 +95,7 @@ class EffortCheck:
         )
         what = "of thought" if self.counts_thought else "out"
         unknown = ": what they change can't be told" + ("; give more max_tokens" if self.is_cut else "")
-        end = {True: "", False: ": they change nothing", None: unknown}[self.changed]
+        end = {True: "", False: ": they change nothing", None: unknown}[self.makes_difference]
         return f"mode {self.mode}: {given} tokens {what} with {', '.join(self.options)}, {bare} without{end}"
 
 
@@ -226,7 +226,7 @@ def _build_object(
         "currency": menu.currency,
         "ok": all(check.ok for check in checks),
         "cost": _sum_costs(checks, efforts),
-        "efforts": [{**asdict(effort), "changed": effort.changed} for effort in efforts],
+        "efforts": [{**asdict(effort), "changed": effort.makes_difference} for effort in efforts],
         "modes": {
             check.name: {
                 **asdict(check),

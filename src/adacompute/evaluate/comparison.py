@@ -286,7 +286,7 @@ class Verdict:
     budget: float | None = None  # average samples that the sentence is about
     basis: Basis
     problems: int = 0  # judged; those with the same question count as one
-    groups: int = 0  # of alike problems, held out and resampled whole
+    groups: int = 0  # alike problems are one group, held out and resampled whole
     problems_needed: int | None = None  # how many more may decide it, at most 10,000; None: it is decided
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
@@ -354,7 +354,7 @@ class Evaluation:
     budgets: tuple[float, ...]  # average samples that everything was compared at
     verdict: Verdict  # one mode has a protocol of its own, which folds, orders and seed above don't change
     short: int = 0  # problems with fewer samples than `longest`, left out
-    groups: int = 0  # of alike problems, which folds and intervals are over
+    groups: int = 0  # alike problems are one group; folds and intervals are over groups
     unit: BudgetUnit | MenuUnit = "samples"  # budgets and costs are in it
     currency: str = ""  # where the unit is money
     least: float | None = None  # what a request costs with one sample, if not counted in samples

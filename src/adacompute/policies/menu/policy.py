@@ -93,7 +93,7 @@ _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
 _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
 _BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
-_MIN_GROUPS = 3  # of alike problems: one for each fold
+_MIN_GROUPS = 3  # one for each fold
 Origin = Literal[
     "cascades", "settled", "fitted"
 ]  # where its rules come from; "settled": cascades, by samples alone

@@ -40,7 +40,7 @@ _FOLDS = 5
 _MAX_PROBLEMS = 2000  # that a router is learned on, at most: time grows with the cube
 _PRICES = 24  # at which prompts are divided among rules
 _SPREAD = 1.5  # times the steepest slope of the rules' hull, and below the flattest
-_DECIMALS = 9  # of predictions, so that the last bits of a sum don't decide
+_DECIMALS = 9  # predictions are rounded, so that the last bits of a sum don't decide
 _Choice = tuple[tuple[float, float, float], float]
 
 

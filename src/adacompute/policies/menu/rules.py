@@ -36,7 +36,7 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices of one sample of a mode
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # of requests whose first sample isn't sure
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # the share of requests whose first sample isn't sure
 _DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
 _END_RATIO = 1.5  # the price at a hull's end over the slope beside it
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one

@@ -139,7 +139,7 @@ def build_limits(evaluation: Evaluation) -> Section:
 
 def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
     menu, rows = evaluation.get_menu(), evaluation.verdict.rows
-    if not rows or rows[0].gain.low is None:  # of few groups there is no interval
+    if not rows or rows[0].gain.low is None:  # few groups leave no interval
         return ()
     above, below = find_clear_signs([row.gain for row in rows])
     if len(above) == len(rows):

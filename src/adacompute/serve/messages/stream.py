@@ -210,15 +210,25 @@ def _has_logprobs(choice: object) -> bool:
     return isinstance(choice, dict) and choice.get("logprobs") is not None
 
 
-async def keep_alive(work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
-    """Does some work, and gives a comment for the client whenever it has taken another ten seconds.
+async def keep_alive(
+    work: Coroutine[Any, Any, object], events: asyncio.Queue[bytes | None] | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Does some work, and gives the events that it queues, and a comment after ten seconds without one.
 
     What the work raises is raised here; leaving early cancels it.
     """
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue() if events is None else events
     task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while not (await asyncio.wait([task], timeout=KEEPALIVE_SECONDS))[0]:
-            yield KEEPALIVE_COMMENT
+        while True:
+            try:
+                event = await asyncio.wait_for(queue.get(), KEEPALIVE_SECONDS)
+            except TimeoutError:
+                event = KEEPALIVE_COMMENT
+            if event is None:
+                break
+            yield event
     finally:
         if not task.done():
             task.cancel()

@@ -14,13 +14,13 @@ from adacompute.policies.base import Criterion, Draw
 from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit, Call
 from adacompute.serve.messages.reply import RequestOutcome, dump_json
-from adacompute.serve.messages.stream import KEEPALIVE_COMMENT, KEEPALIVE_SECONDS
+from adacompute.serve.messages.stream import keep_alive
 from adacompute.serve.pricing.pacer import SampleCosts
 from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 
-EVENT_FIELD = "adacompute_event"  # of a chunk
+EVENT_FIELD = "adacompute_event"  # the field of a chunk that holds an event
 _MAX_TEXT = 20_000  # characters of a sample's text
 _STOP_NOTE = "stopped by "
 
@@ -34,37 +34,18 @@ class SampleEvents:
         self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
         self._source_rates = {name: source.rates for name, source in resources.sources.items()}
         has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
-        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # of costs
+        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # what costs are in
         self._came: list[Response] = []  # in the order in which they came
         self._began = sampling.now
-        self._held = (
-            b""  # the first decision: nothing is sent before a sample is there, so errors have a status
-        )
+        # the first decision: nothing is sent before a sample is there, so errors have a status
+        self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
         sampling.drawer.on_samples = self._add_samples
 
-    async def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
+    def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
         """The events while some work is done; what it raises is raised here, and leaving early cancels it."""
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        try:
-            while True:
-                try:
-                    event = await asyncio.wait_for(self._queue.get(), KEEPALIVE_SECONDS)
-                except TimeoutError:
-                    yield KEEPALIVE_COMMENT
-                    continue
-                if event is None:
-                    break
-                yield event
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()
-        task.result()
+        return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
         """The last event: what the request cost, and what uniform sampling would have.

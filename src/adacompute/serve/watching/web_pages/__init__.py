@@ -43,7 +43,9 @@ def _build_page(name: str, *scripts: str) -> WebPage:
         "referrer-policy": "no-referrer",
         "cache-control": "no-store",
     }
-    body = _read_asset(f"{name}.html").replace("{{head}}", _read_asset("head.html"))
+    body = _read_asset(f"{name}.html")
+    for part in ("head", "brand"):
+        body = body.replace(f"{{{{{part}}}}}", _read_asset(f"{part}.html"))
     return WebPage(headers, body.replace("{{style}}", style).replace("{{script}}", script).encode())
 
 
