@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p, nan
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -345,7 +345,7 @@ def _equal_bits(left: Floats, right: Floats) -> bool:
 class FeaturePolicy(BudgetPolicy):
     """Looks at a prompt, and perhaps at the first sample, to choose among budgets. A base class."""
 
-    learned_names = ("learned",)
+    learned_names: ClassVar[tuple[str, ...]] = ("learned",)
     feature_set_: FeatureSet  # what it was fitted to see
 
     def __init__(
