@@ -240,6 +240,7 @@ def describe_match(match: Match) -> Found:
         "accuracy": {"mean": match.accuracy, "low": match.low, "high": match.high},
         "gain": None if match.lead is None else asdict(match.lead),
         "draws": dict(match.draws),
+        "rounds": [match.rounds, match.rounds_p95],
     }
 
 
