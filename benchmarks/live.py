@@ -24,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ from benchmarks.serving import PATHS
 BUDGETS = (1.5, 2.0, 3.0, 4.0)  # samples
 MENU_BUDGETS = (0.1, 0.2, 0.4, 0.7)  # times what a sample of the larger model costs
 ROUNDS = 4
+ALWAYS = {"ADACOMPUTE_SERVE_VOTE": "always"}
 LONGEST = 16
 SHARED = ROOT.parent / "shared" / "recordings"
 RECORDINGS: dict[str, str | Path] = {
@@ -162,6 +163,7 @@ class Half:
     logprobs: bool
     folder: str = ""  # that the policy is in already
     options: tuple[str, ...] = ()  # of `serve`, besides
+    environ: Mapping[str, str] = field(default_factory=dict)  # its settings
 
     @property
     def questions(self) -> list[str]:
@@ -339,7 +341,7 @@ def serve_gateway(half: Half, folder: Path, budget: float | str, upstream: str) 
     else:
         words += ["--upstream", upstream, "--model", "m", "--budget", str(budget)]
     ready = f"http://127.0.0.1:{port}/readyz"
-    with running(words, ready, folder=folder, environ=PATHS, wait=600.0):
+    with running(words, ready, folder=folder, environ={**PATHS, **half.environ}, wait=600.0):
         yield f"http://127.0.0.1:{port}/v1/chat/completions"
 
 
@@ -365,7 +367,7 @@ def list_halves(names: Sequence[str]) -> Iterator[tuple[Half, Sequence[float]]]:
             budgets = menu_budgets if name == "menu" else BUDGETS
             yield half, budgets
             if name in ("facts", "menu"):
-                yield replace(half, name=f"{half.name}, vote = always", options=("--vote", "always")), budgets
+                yield replace(half, name=f"{half.name}, vote = always", environ=ALWAYS), budgets
 
 
 def list_rows(names: Sequence[str], rounds: int) -> Iterator[dict[str, str]]:
