@@ -230,8 +230,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpReply:
-        """Posts JSON, or makes a free GET request; returns replies with any status, otherwise raises our
-        errors.
+        """Posts JSON, or makes a free GET request; returns any status, otherwise raises our errors.
 
         `headers` are sent in addition to the session's.
 

@@ -1,8 +1,8 @@
 """The paper's policy: a classifier that predicts the oracle's budget, with its learners and scorers.
 
-A problem's label is the budget that the exact solution for one average budget gives it. With the first
-sample's entropy as a feature, one sample is drawn and paid for before the rest; without it, the prompt
-alone decides. XGBoost and scikit-learn are imported only where they train; serving scores plain arrays.
+A problem's label is its budget in the exact solution for one average budget. If the first sample's entropy is
+a feature, one sample is drawn before the others; otherwise the prompt alone decides. XGBoost and scikit-learn
+are imported only for training; serving evaluates plain arrays.
 """
 
 import math
@@ -41,33 +41,33 @@ from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_CELLS = 1 << 21  # (row, support vector) pairs held at a time
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting as in the paper
+_CELLS = 1 << 21  # (row, support vector) pairs in memory at a time
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting parameters from the paper
 _FOREST_TREES = 100
 _HIDDEN_UNITS = 64
-_MAX_STEPS = 2000  # a solver's, at most
+_MAX_STEPS = 2000  # most steps of a solver
 
 
 class Scorer(ABC):
-    """Scores of each class for rows of features; the highest is the prediction, ties to the first.
+    """Class scores for rows of features; the highest score is the prediction, ties to the first class.
 
-    A scorer predicts what the library that trained it would predict, without that library.
+    A scorer gives the same predictions as the library that trained it, without that library.
     """
 
     kind: ClassVar[str]
 
     @abstractmethod
     def scores(self, rows: Floats) -> Floats:
-        """(rows, classes) from (rows, features); NaN is an unknown feature."""
+        """Scores (rows, classes) for rows (rows, features); NaN means an unknown feature."""
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
 
     @classmethod
     @abstractmethod
     def restore(cls, arrays: Arrays, *, features: int, classes: int) -> Self:
-        """The scorer that gave these arrays; PolicyInvalid where none could have."""
+        """Restores a scorer from arrays; PolicyInvalid if they are invalid."""
 
     def predict(self, rows: Floats) -> Ints:
         """The class of each row, (rows,)."""
@@ -76,7 +76,7 @@ class Scorer(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureScale:
-    """Scales features to mean 0 and deviation 1; an unknown one counts as average."""
+    """Scales features to mean 0 and deviation 1; an unknown feature counts as average."""
 
     mean: Floats  # (features,)
     deviation: Floats  # (features,) above 0
@@ -105,7 +105,7 @@ class FeatureScale:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantScorer(Scorer):
-    """One class for all rows: the labels had no other."""
+    """A single class for all rows: there was no other label."""
 
     kind = "constant"
 
@@ -124,11 +124,11 @@ class ConstantScorer(Scorer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeScorer(Scorer):
-    """Trees: boosted, or averaged."""
+    """A sum of trees, boosted or averaged."""
 
     kind = "trees"
     trees: Trees
-    fill: Floats | None = None  # (features,) for what isn't known; None: the trees know where it goes
+    fill: Floats | None = None  # (features,) values for unknown features; None: the trees handle them
 
     def scores(self, rows: Floats) -> Floats:
         if self.fill is not None:
@@ -146,7 +146,7 @@ class TreeScorer(Scorer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearScorer(Scorer):
-    """Logistic regression's scores, before they are normalised to probabilities."""
+    """Logistic regression: scores before normalising to probabilities."""
 
     kind = "linear"
     scale: FeatureScale
@@ -171,7 +171,7 @@ class LinearScorer(Scorer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkScorer(Scorer):
-    """One hidden layer of rectified units."""
+    """A network with one hidden layer of rectified linear units."""
 
     kind = "network"
     scale: FeatureScale
@@ -203,12 +203,12 @@ class NetworkScorer(Scorer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelScorer(Scorer):
-    """A support vector machine with a Gaussian kernel: the wins of each class in all pairs of them."""
+    """A support vector machine with a Gaussian kernel; scores are wins over all pairs of classes."""
 
     kind = "kernel"
     scale: FeatureScale
     vectors: Floats  # (vectors, features) scaled
-    weights: Floats  # (pairs, vectors) of pair (0, 1), (0, 2), ... (1, 2), ...: above 0 the first wins
+    weights: Floats  # (pairs, vectors) for pairs (0, 1), (0, 2), ... (1, 2), ...: above 0 the first wins
     offset: Floats  # (pairs,)
     width: Floats  # (1,) gamma
 
@@ -225,7 +225,7 @@ class KernelScorer(Scorer):
         return wins
 
     def _kernel(self, rows: Floats) -> Floats:
-        """The kernel of rows and support vectors, (rows, vectors)."""
+        """The kernel between rows and support vectors, (rows, vectors)."""
         distance = (rows**2).sum(axis=1)[:, None] + (self.vectors**2).sum(axis=1) - 2 * rows @ self.vectors.T
         return np.asarray(np.exp(-self.width[0] * np.maximum(distance, 0.0)))
 
@@ -255,14 +255,14 @@ SCORERS: dict[str, type[Scorer]] = {
 }
 
 
-Learner = Callable[[Floats, Ints, int], Scorer]  # rows, labels from 0 on without a gap, seed
+Learner = Callable[[Floats, Ints, int], Scorer]  # rows, labels from 0 without gaps, seed
 
 
 def fit_scorer(model: str | Learner, rows: Floats, labels: Ints, *, seed: int) -> tuple[Scorer, Ints]:
-    """A scorer of the classes that occur in `labels`, and those classes, (classes,) ascending.
+    """A scorer for the classes in `labels`, and these classes, (classes,) ascending.
 
-    `model` is one of LEARNERS by name, or a learner of one's own. Labels may be any integers; a class
-    without rows is never predicted.
+    `model` is a name from LEARNERS, or a learner function. Labels may be any integers; a class without rows
+    is never predicted.
     """
     classes, indices = np.unique(labels, return_inverse=True)
     if len(classes) == 1:
@@ -278,7 +278,7 @@ def _fit_xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 
 def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    """XGBoost's trees with the paper's settings; labels are from 0 on without a gap."""
+    """XGBoost trees with the paper's settings; labels are 0, 1, ... without gaps."""
     xgboost = import_xgboost()
 
     settings: dict[str, Any] = {
@@ -287,7 +287,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
         "max_depth": _DEPTH,
         "learning_rate": _RATE,
         "seed": seed,
-        "nthread": 1,  # the same trees on every machine; hundreds of rows need no more
+        "nthread": 1,  # the same trees on every machine; enough for hundreds of rows
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
@@ -315,7 +315,7 @@ def _fit_logistic(rows: Floats, labels: Ints, seed: int) -> Scorer:
     scale = FeatureScale.fit(rows)
     model = _fit_quietly(LogisticRegression(max_iter=_MAX_STEPS, random_state=seed), scale(rows), labels)
     weights, offset = model.coef_.T, model.intercept_
-    if len(offset) == 1:  # two classes: one score, of the second
+    if len(offset) == 1:  # two classes have one score, for the second
         weights, offset = np.hstack([np.zeros_like(weights), weights]), np.append(0.0, offset)
     return LinearScorer(
         scale, np.ascontiguousarray(weights, dtype=np.float64), np.asarray(offset, dtype=np.float64)
@@ -349,10 +349,10 @@ def _fit_svm(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 
 def _pairwise_weights(model: Any) -> tuple[Floats, Floats]:  # noqa: ANN401 # scikit-learn has no types
-    """Weights (pairs, vectors) and offsets (pairs,): a row of dual coefficients serves several pairs."""
+    """Weights (pairs, vectors) and offsets (pairs,), from scikit-learn's shared dual coefficients."""
     counts = model.n_support_
     edges = np.concatenate([[0], np.cumsum(counts)])
-    # with two classes scikit-learn flips the sign, so that the second class is above 0
+    # with two classes scikit-learn flips the sign: the second class wins above 0
     sign = -1.0 if len(counts) == 2 else 1.0
     weights = []
     for first, second in zip(*np.triu_indices(len(counts), 1), strict=True):
@@ -365,7 +365,7 @@ def _pairwise_weights(model: Any) -> tuple[Floats, Floats]:  # noqa: ANN401 # sc
 
 
 def _fit_quietly(model: Any, rows: Floats, labels: Ints) -> Any:  # noqa: ANN401
-    """Fits the model without its warnings about convergence, which don't concern the user."""
+    """Fits the model, hiding convergence warnings, which don't concern the user."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(rows, labels)
@@ -381,10 +381,10 @@ LEARNERS: dict[str, Learner] = {
 
 
 class ClassifierPolicy(FeaturePolicy):
-    """Predicts the budget that the oracle would give; fitted for one average budget.
+    """Predicts the oracle's budget; fitted for one average budget.
 
-    `model` is "xgboost" (the paper's), "logistic", "svm", "forest" or "mlp". `features` is
-    "text+entropy", "text" or "entropy"; the entropy is left out where it isn't recorded.
+    `model` is "xgboost" (the paper's), "logistic", "svm", "forest" or "mlp". `features` is "text+entropy",
+    "text" or "entropy"; entropy is dropped if it isn't recorded.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -397,8 +397,8 @@ class ClassifierPolicy(FeaturePolicy):
     kind = "classifier"
     setting_names = ("model", "budgets", "features", "seed", "longest", "weigh")
 
-    budget_: float  # the average it was fitted for
-    classes_: Ints  # (classes,) budgets that it may give, ascending
+    budget_: float  # the average that it was fitted for
+    classes_: Ints  # (classes,) possible budgets, ascending
     scorer_: Scorer
 
     def __init__(
@@ -428,7 +428,7 @@ class ClassifierPolicy(FeaturePolicy):
         return self
 
     def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
-        """The oracle's budget of each problem, in samples, (problems,): the labels to learn."""
+        """The labels: the oracle's budget of each problem in samples, (problems,)."""
         ballots = get_ballots(source)
         if parse_finite(budget) is None:
             raise BudgetOutOfRange(

@@ -270,9 +270,7 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Logarithms of the weights that extract the coefficient of z^place, integrated over y, (nodes *
-    points,).
-    """
+    """Logarithms of the weights that extract the coefficient of z^place, over nodes y and points, flattened."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
@@ -315,9 +313,7 @@ def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
 
 
 def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
-    """The probability of more than half of `budget` of `total` samples, (rows,); no other class can then
-    lead.
-    """
+    """The probability of more than half of `budget` of `total` samples, (rows,); nothing else can lead then."""
     votes = np.arange(budget // 2 + 1, budget + 1)
     sizes, inverse = np.unique(own, return_inverse=True)
     logs = _compute_log_choose(sizes[:, None], votes) + _compute_log_choose(
@@ -347,9 +343,7 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 
 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
-    """The leading answer's mean share of the answers in windows of `budget`, (problems,); NaN without a
-    window.
-    """
+    """The leading answer's mean share of the answers in windows of `budget`, (problems,); may be NaN."""
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
     for rows in _split_rows(enough, classes, budget):

@@ -55,8 +55,7 @@ def solve(
     method: Literal["exact", "bisection"] = "exact",
     limits: Sequence[Cap] = (),
 ) -> Allocation:
-    """The best allocation with average cost at most `budget`, with its price and a bound that proves it
-    optimal.
+    """The best allocation with average cost at most `budget`, with its price and an upper bound.
 
     `limits` are further averages to respect, each with its own price. `method="bisection"` is the paper's: a
     price in [0, 5] found in 50 steps, with all undecided problems mixed.

@@ -129,8 +129,7 @@ class Allocation:
 
 
 def best_at(table: AccuracyTable, price: float) -> Ints:
-    """Each problem's best mode at a price, (problems,) columns: the maximum of accuracy minus price times
-    cost.
+    """Each problem's best mode at a price, (problems,) columns: maximises accuracy minus price times cost.
 
     Ties go to the cheaper mode, so the average cost never rises with the price.
 
