@@ -1,8 +1,8 @@
 """The paper's policy: a classifier that predicts the oracle's budget.
 
-A problem's label is the budget that the exact solution for one average budget gives it. With the first
-sample's entropy as a feature, one sample is drawn and paid for before the rest; without it, the prompt
-alone decides. XGBoost is imported only where it trains; serving scores plain arrays.
+A problem's label is its budget in the exact solution for one average budget. If the first sample's entropy is
+a feature, one sample is drawn before the others; otherwise the prompt alone decides. XGBoost is imported only
+for training; serving evaluates plain arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def predict_classes(trees: Trees | None, rows: Floats) -> Ints:
 
 
 def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    """XGBoost's trees with the paper's settings; labels are from 0 on without a gap."""
+    """XGBoost trees with the paper's settings; labels are 0, 1, ... without gaps."""
     xgboost = import_xgboost()
 
     settings: dict[str, Any] = {
@@ -63,7 +63,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
         "max_depth": _DEPTH,
         "learning_rate": _RATE,
         "seed": seed,
-        "nthread": 1,  # the same trees on every machine; hundreds of rows need no more
+        "nthread": 1,  # the same trees on every machine; enough for hundreds of rows
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
@@ -71,7 +71,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
 
 
 class ClassifierPolicy(FeaturePolicy):
-    """Predicts the budget that the oracle would give; fitted for one average budget.
+    """Predicts the oracle's budget; fitted for one average budget.
 
     `features` is "text+entropy", "text" or "entropy"; the entropy is left out where it isn't recorded.
 
@@ -116,7 +116,7 @@ class ClassifierPolicy(FeaturePolicy):
         return self
 
     def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
-        """The oracle's budget of each problem, in samples, (problems,): the labels to learn."""
+        """The labels: the oracle's budget of each problem in samples, (problems,)."""
         ballots = get_ballots(source)
         if parse_finite(budget) is None:
             raise BudgetOutOfRange(
