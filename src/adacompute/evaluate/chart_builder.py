@@ -23,7 +23,6 @@ from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import FEWEST_PROBLEMS, FOLDS, PairedResults
 from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
@@ -258,8 +257,14 @@ def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
     return compare_qualities(results.points, [rivals[samples] for samples in sorted(rivals)], digits=".2f")
 
 
-def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed: int = 0) -> Chart | None:
-    """What a policy over several modes gains over each of them, held out, in the unit of its menu.
+def build_mode_chart(
+    policy: Any,  # noqa: ANN401 - a policy over several modes
+    ballots: Ballots,
+    *,
+    refit: Refit,
+    seed: int = 0,
+) -> Chart | None:
+    """What a policy over several modes gains over each of them, held out, in the unit of the modes.
 
     On each fold, of whole groups, a policy of that kind is judged that was fitted on the others. None: there
     are too few problems or groups, or one mode alone.
@@ -304,14 +309,14 @@ def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed
     points = PolicyPoints(cost=sum_by_group(own[0], group), accuracy=sum_by_group(own[1], group))
     return Chart(
         dial=policy.dial,
-        unit="tokens" if policy.menu.unit == "tokens" else "money",
+        unit="tokens" if policy.mode_set.unit == "tokens" else "money",
         problems=len(graded),
         protocol=f"{len(splits)} folds over {counted}, judged by what the others taught; {ORDERS} orders",
         rows=(),
         qualities=compare_qualities(points, rivals, digits=".4g"),
         basis=basis,
-        cost_unit=policy.menu.unit,
-        currency=policy.menu.currency,
+        cost_unit=policy.mode_set.unit,
+        currency=policy.mode_set.currency,
     )
 
 

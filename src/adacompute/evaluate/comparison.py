@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
-from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
+from adacompute.evaluate.mode_rivals import ALL_MODES, NEIGHBOURS, SINGLES
 from adacompute.evaluate.resampling import ScoreRow, Split
-from adacompute.pool import Menu
-from adacompute.pool.menu import MenuUnit
+from adacompute.pool.modes import ModeSet, ModeUnit
 from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.matching import (
     Bootstrap,
@@ -224,8 +223,9 @@ class VerdictRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a policy, fixed beforehand, pays over uniform sampling, or a menu over its modes alone: in one
-    sentence, with its numbers.
+    """Whether a policy, fixed beforehand, pays over uniform sampling, or over each of its modes alone.
+
+    In one sentence, with its numbers.
     """
 
     decided: Decision
@@ -241,7 +241,9 @@ class Verdict:
     rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
     prompt_tokens: float | None = None  # an average prompt's
     charge: str = ""  # how prompts are paid for, in words
-    gains: Mapping[str, Interval] = field(default_factory=dict)  # a menu's over each rival, on the mean
+    gains: Mapping[str, Interval] = field(
+        default_factory=dict
+    )  # of several modes: over each rival, on the mean
 
     @property
     def pays(self) -> bool:
@@ -304,10 +306,10 @@ class Evaluation:
     verdict: Verdict  # one mode has a protocol of its own, which folds, orders and seed above don't change
     short: int = 0  # problems with fewer samples than `longest`, left out
     groups: int = 0  # alike problems are one group; folds and intervals are over groups
-    unit: BudgetUnit | MenuUnit = "samples"  # budgets and costs are in it
+    unit: BudgetUnit | ModeUnit = "samples"  # budgets and costs are in it
     currency: str = ""  # where the unit is money
     least: float | None = None  # what a request costs with one sample, if not counted in samples
-    menu: Menu | None = None  # the modes, if there are several
+    mode_set: ModeSet | None = None  # the modes, if there are several
     by_score: tuple[ScoreRow, ...] = ()  # what a verifier's recorded scores are worth
 
     @property
@@ -315,15 +317,15 @@ class Evaluation:
         """Names of the policies that meet some budget."""
         return tuple(dict.fromkeys(match.policy for match in self.matched))
 
-    def get_menu(self) -> Menu:
+    def get_modes(self) -> ModeSet:
         """The several modes; PolicyError if there is one."""
-        if self.menu is None:
-            raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
-        return self.menu
+        if self.mode_set is None:
+            raise PolicyError("this is an evaluation of one mode, which has no others; evaluate several")
+        return self.mode_set
 
     def format_budget(self, budget: float) -> str:
         """One of the budgets, without its unit, for headings."""
-        return f"{budget:g}" if self.menu is None else self.menu.format_cost(budget, unit=False)
+        return f"{budget:g}" if self.mode_set is None else self.mode_set.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
         """Which of some policies is best at one of the budgets, with hindsight."""
@@ -342,7 +344,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null for what isn't known."""
-        return asdict(self) | {"menu": None if self.menu is None else self.menu.dump()}
+        return asdict(self) | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -538,14 +540,14 @@ def match_policies(
     *,
     boot: Bootstrap,
     oracle: Sequence[OracleBracket],
-    menu: Menu | None = None,
+    mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
     """Every policy at every budget, and of one mode the joint hull of the peers as one more."""
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
-    if peers and menu is None:
+    if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
-    ours, baseline = (OURS, UNIFORM) if menu is None else (MENU, SINGLES[0])
+    ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
     # the same curves for every policy and budget
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
@@ -557,9 +559,9 @@ def match_policies(
                 continue
             leader, base = (None if name == other else mixes.get(other) for other in (ours, baseline))
             match = _make_match(name, mix, leader, base, uniform, boot=boot, bracket=bracket)
-            if menu is not None:
+            if mode_set is not None:
                 draws = results[name].count_draws(mix, at).tolist()
-                match = replace(match, draws=dict(zip(menu.names, draws, strict=True)))
+                match = replace(match, draws=dict(zip(mode_set.names, draws, strict=True)))
             rows.append(match)
     return tuple(rows)
 

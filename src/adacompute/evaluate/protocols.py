@@ -50,8 +50,8 @@ from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots, JoinedPool, Menu
-from adacompute.pool.menu import read_modes
+from adacompute.pool import Ballots, JoinedPool
+from adacompute.pool.modes import ModeSet, read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.matching import PolicyPoints
@@ -109,7 +109,7 @@ def evaluate(
     orders: int | None = None,
     seed: int = 0,
     prices: TokenPrices | None = None,
-    menu: Menu | None = None,
+    modes: ModeSet | None = None,
     labels: bool | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
@@ -123,8 +123,8 @@ def evaluate(
     The verdict is about `stopping`, or else the first policy named; it has its own protocol
     (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
 
-    With a joined pool or a `menu`, a `MenuPolicy` over its modes is compared with every mode alone, mixes,
-    routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the dearest
+    With a joined pool or `modes`, a policy over all of them is compared with every mode alone, mixes,
+    routers and cascades. Budgets are in their unit; None: some between the cheapest and the dearest
     mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
 
     Alike problems are held out and resampled together: those that are found alike, or with `groups` those of
@@ -135,13 +135,13 @@ def evaluate(
     its work below `if __name__ == "__main__":`.
     """
     if (
-        menu is not None
+        modes is not None
         or isinstance(pool, JoinedPool)
         or (isinstance(pool, Ballots) and len(pool.modes) > 1)
     ):
         return evaluate_modes(
             read_modes(pool).group(groups),
-            Menu.of(pool) if menu is None else menu,
+            ModeSet.of(pool) if modes is None else modes,
             budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
             folds=folds,
             votes=votes,
@@ -305,7 +305,7 @@ def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
 
 def evaluate_modes(
     ballots: Ballots,
-    menu: Menu,
+    modes: ModeSet,
     *,
     budgets: Sequence[float] | None = None,
     folds: int = 5,
@@ -320,7 +320,7 @@ def evaluate_modes(
     """A policy over several modes and its rivals: the runs, and what they come to."""
     setup, dropped = prepare_modes(
         ballots.group(),
-        menu,
+        modes,
         budgets,
         votes=votes,
         orders=_MODE_ORDERS if orders is None else orders,
