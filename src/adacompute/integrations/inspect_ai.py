@@ -1,12 +1,12 @@
-"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is settled.
+"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is clear.
 
     from inspect_ai import Epochs, Task
     from adacompute.integrations.inspect_ai import AdaptiveEpochs
 
     Task(..., epochs=Epochs(16, "adacompute/vote"), early_stopping=AdaptiveEpochs(budget=4))
 
-`AdaptiveEpochs` draws 4 epochs a sample on average, at most 16. The reducer `adacompute/vote` scores a sample
-by the answer that most of its epochs gave. Both vote over `Score.answer`, which most scorers set.
+`AdaptiveEpochs` runs 4 epochs per sample on average, at most 16. The reducer `adacompute/vote` scores a
+sample by its most frequent answer. Both vote on `Score.answer`, which most scorers set.
 """
 
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ from adacompute.policies.base import Policy
 
 __all__ = ["AdaptiveEpochs", "vote"]
 
-_LONG = 80  # characters from which on an answer is a text that states one
-_PATIENCE = 60.0  # seconds that an epoch waits for those before it
+_LONG = 80  # characters; longer answers are texts from which the answer is extracted
+_PATIENCE = 60.0  # seconds that an epoch waits for earlier ones
 
 
 @dataclass(slots=True)
 class _Question:
-    """What is known of one sample."""
+    """The state of one sample."""
 
     prompt: str
     dial: float | None
-    allowed: int  # epochs that the policy has asked for so far
+    allowed: int  # epochs requested by the policy so far
     started: int = 0
     answers: list[str | None] = field(default_factory=list)
     settled: bool = False
@@ -45,11 +45,11 @@ class _Question:
 
 
 class AdaptiveEpochs(EarlyStopping):
-    """Stops the epochs of a sample when a policy says that another isn't worth it.
+    """Stops the epochs of a sample once the policy says that another one isn't worth its cost.
 
-    `budget` is the average number of epochs a sample. `policy` is a policy, a folder of `adacompute fit`, or
-    None for the one in the package. `scorer` names the scorer whose answers are voted on; None: the first.
-    An epoch waits for those before it, at most `patience` seconds, which matters if one of them fails.
+    `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
+    or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
+    epoch waits up to `patience` seconds for earlier ones, in case one of them fails.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._samples: dict[str | int, _Question] = {}
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:  # noqa: ARG002
-        """Begins anew with the samples of a task."""
+        """Starts over with the samples of a task."""
         self._epochs = epochs
         self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
         self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
@@ -79,7 +79,7 @@ class AdaptiveEpochs(EarlyStopping):
         return _Question(prompt=prompt, dial=dial, allowed=first)
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
-        """None if this epoch is to run."""
+        """None if this epoch should run."""
         question = self._samples.get(id)
         if question is None:
             return None
@@ -91,7 +91,7 @@ class AdaptiveEpochs(EarlyStopping):
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # at the dial of now
+        if not question.started:  # use the current dial
             question.dial = self._paced.dial
         question.started += 1
         question.allowed = max(question.allowed, question.started)
@@ -103,7 +103,7 @@ class AdaptiveEpochs(EarlyStopping):
         epoch: int,  # noqa: ARG002
         scores: dict[str, SampleScore],
     ) -> None:
-        """Counts the vote of an epoch, and decides if it is the last of those that were asked for."""
+        """Counts the vote of an epoch; after the last requested one, decides whether to continue."""
         question = self._samples.get(id)
         if question is None:
             return
@@ -121,7 +121,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.changed = anyio.Event()
 
     async def complete_task(self) -> dict[str, Any]:
-        """What it saved."""
+        """How many epochs were saved."""
         run = sum(len(question.answers) for question in self._samples.values())
         most = self._epochs * len(self._samples)
         return {
@@ -135,7 +135,7 @@ class AdaptiveEpochs(EarlyStopping):
 
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """Scores a sample as the first epoch whose answer most epochs gave; without answers, by the mode."""
+    """A sample's score is that of the first epoch with the winning answer; without answers, the mode."""
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])
@@ -148,7 +148,7 @@ def vote() -> ScoreReducer:
 
 
 def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
-    """The tally of what epochs answered; long answers are read for what they state."""
+    """The tally of epochs' answers; long answers are first extracted."""
     long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
     read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
     return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)
