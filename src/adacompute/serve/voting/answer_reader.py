@@ -14,12 +14,13 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import compress, islice
 from typing import Any, Literal
 
 import orjson
+from msgspec import Struct, structs
 
 from adacompute.answers import Task
 from adacompute.answers.extract import (
@@ -51,7 +52,7 @@ from adacompute.answers.structured import (
 from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import RequestInvalid, shorten
-from adacompute.records import Sample, quick_dataclass
+from adacompute.records import Sample
 from adacompute.serve.messages.request_parser import ChatRequest
 
 Shape = Literal["text", "json", "maybe_json", "sections"]
@@ -167,8 +168,7 @@ class FieldMemory:
         self._skipped.pop(route, None)
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One response as it was read."""
 
     sample: Sample = _UNREAD
@@ -177,7 +177,7 @@ class Reading:
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
     is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
     route: str = ""  # what its fields are remembered by
-    fields: Mapping[str, str] = field(default_factory=dict)  # by path: fields of JSON, sections or calls
+    fields: Mapping[str, str] = {}  # by path: fields of JSON, sections or calls
     left_out: tuple[str, ...] = ()  # fields of free text that don't count
 
 
@@ -295,7 +295,7 @@ class AnswerReader:
             before = self.readings[place].sample
             if before is _UNREAD or answer != before.answer:
                 sample = _build_sample(self._responses[place], answer)
-                self.readings[place] = replace(self.readings[place], sample=sample)
+                self.readings[place] = structs.replace(self.readings[place], sample=sample)
 
     def _find_answers(
         self, texts: Sequence[str], ends: Sequence[bool], question: str | None
