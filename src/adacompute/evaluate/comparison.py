@@ -9,7 +9,7 @@ result records are here too.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,19 @@ import numpy.typing as npt
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval, ScoreRow, Split, make_interval
+from adacompute.evaluate.resampling import ScoreRow, Split
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.per_problem import count_most
+from adacompute.replay.matching import (
+    Bootstrap,
+    HullCurve,
+    Interval,
+    MatchedCost,
+    PolicyPoints,
+    make_interval,
+    trace_hull,
+)
 from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +44,6 @@ Decision = Literal[
     "nothing to compare",
 ]
 SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
-HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
 
 _TOLERANCE = 1e-9  # cost: sums in another order differ by less
 _ROUNDING = 1e-12  # accuracies closer than this are equal
@@ -44,64 +51,6 @@ _POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # points of the grid for each doubling of cost
 UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
 SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain mean nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """Rounds of a request: a round is the samples that are asked for at once, before any of them is seen."""
-
-    mean: float
-    p95: int  # 95% of requests take no more
-
-    @classmethod
-    def of(cls, shares: Floats) -> Self:
-        """From the share of the requests that took 0, 1, ... rounds.
-
-        >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
-        Rounds(mean=1.54, p95=2)
-        """
-        return cls(mean=round(float(shares @ np.arange(len(shares))), 12), p95=count_most(shares, 0.95))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PolicyPoints:
-    """The settings of one policy, each run on the same problems; both arrays are (settings, problems)."""
-
-    cost: Floats = field(repr=False)
-    accuracy: Floats = field(repr=False)
-    labels: tuple[str, ...] = ()  # (settings,)
-    rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
-
-    def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Rounds of requests that get the second setting with a probability, else the first."""
-        if self.rounds is None:
-            return None
-        low, high = (self.rounds[one] for one in settings)
-        return Rounds.of((1 - probability) * low + probability * high)
-
-    def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
-        return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MatchedCost:
-    """One average cost, spent by the best mix of two settings.
-
-    `each` is every problem's part in the accuracy at that cost: its accuracy minus its cost
-    above the average at the going price (the hull's slope). Its mean is the accuracy. With
-    other problems the mix would have to change to meet the same cost; `each` gives that
-    effect to first order, which is what the bootstrap needs.
-    """
-
-    budget: float
-    cost: float  # the budget, or less where the best setting costs less
-    accuracy: float
-    settings: tuple[int, int]  # rows; the same twice where one setting is enough
-    probability: float  # the second one's
-    price: float  # accuracy per sample there: the slope of the hull
-    each: Floats = field(repr=False)  # (problems,)
-    rounds: Rounds | None = None
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
@@ -673,12 +622,6 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
         math.inf if end is None or end > uniform.most else end for end in (interval.low, interval.high)
     )
     return Interval(mean=mean, low=low, high=high)
-
-
-def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
-    """The corners of the upper concave hull of points, (points,) both."""
-    corners = find_hull(cost, accuracy)
-    return cost[corners], accuracy[corners]
 
 
 def find_least_cost(curve: HullCurve, wanted: float) -> float:
