@@ -1,15 +1,17 @@
-"""Makes docs/reference/menus-held-out.md from the recordings beside the checkout (`make menus`, an hour).
+"""Makes docs/reference/menus-held-out.md from the recordings beside the checkout (`make menus`).
 
-Each menu beside the best of its modes alone, the best cascade and a router by prompt, at the same cost. Alike
-problems are held out together, then each question alone, which shows what likeness is worth. Folds are drawn
-several times; accuracies are means over these, and intervals are by bootstrap over groups, paired by problem.
-`--only NAME ...` measures some menus, `--keep FILE` adds their numbers to a file, and `--from FILE` makes the
-page from what was kept. `--seeds 1 --orders 4 --page FILE` is a quick try.
+It takes some hours on two cores. Each menu stands beside the best of its modes alone, the best cascade and a
+router by prompt, at the same cost. Alike problems are held out together, then each question alone, which
+shows what likeness is worth. Folds are drawn several times; accuracies are means over these, and intervals
+are by bootstrap over groups, paired by problem. `--only NAME ...` measures some menus, `--keep FILE` adds
+their numbers to a file, and `--from FILE` makes the page from what was kept. `--seeds 1 --orders 4 --page
+FILE` is a quick try.
 """
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
@@ -25,13 +27,12 @@ from adacompute.evaluate import Bootstrap, Interval
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.policies.base import Floats
-from adacompute.pool.ballots import Grouping
 from adacompute.pool.groups import count_in_groups
 from adacompute.pool.menu import Menu
 
 PAGE = ROOT / "docs" / "reference" / "menus-held-out.md"
 ROUTER = "prompt router"
-GROUPINGS: tuple[Grouping, ...] = ("alike", "none")
+GROUPINGS = ("alike", "none")
 MENUS = {
     "s1.1: 7B, 32B": RecordedMenu(
         files={"7b": "modes/mgsm-7b", "32b": "modes/mgsm-32b"},
@@ -57,8 +58,10 @@ MENUS = {
 
 HEAD = """# Menus, with alike problems held out
 
-**In short.** A menu's policy beside what one has without it, at the same cost. Made by `make menus` from
-recordings that aren't part of the repository.
+**In short.** At {cells} budgets the menu's policy is ahead of the better of cascade and router {ahead} times,
+behind it {behind} times, and otherwise too close to tell or in too few groups for an interval; one mode alone
+is right more often {alone} times.
+Made by `make menus` from recordings that aren't part of the repository.
 
 Right answers in percent, on held-out problems; {folds} folds, mean of {seeds} draws of them, {orders} random
 orders of each problem's samples.
@@ -78,7 +81,7 @@ orders of each problem's samples.
 Found = dict[str, Any]
 
 
-def measure(name: str, grouping: Grouping, seed: int, orders: int) -> Found:
+def measure(name: str, grouping: str, seed: int, orders: int) -> Found:
     """One menu on one draw of folds: what every problem adds to each accuracy, by policy and budget."""
     recorded = MENUS[name]
     ballots = read_menu_ballots(recorded.files).group(grouping)
@@ -110,8 +113,8 @@ def find_best(each: Mapping[str, Floats], policies: Sequence[str], budget: float
     return max(known, key=lambda values: float(values.mean()))
 
 
-def list_rows(name: str, found: Mapping[str, Mapping[str, Found]]) -> list[str]:
-    """A menu's rows of the table."""
+def list_rows(name: str, found: Mapping[str, Mapping[str, Found]], counts: Counter[str]) -> list[str]:
+    """A menu's rows of the table; adds to the counts of budgets by who is ahead."""
     rows, groups = [], {by: next(iter(seeds.values()))["groups"] for by, seeds in found.items()}
     each = {by: average_seeds(seeds) for by, seeds in found.items()}
     boots = {by: Bootstrap.of_groups(groups[by]) for by in found}
@@ -120,9 +123,15 @@ def list_rows(name: str, found: Mapping[str, Mapping[str, Found]]) -> list[str]:
         gains = {}
         for by, own in each.items():
             rival = find_best(own, (*CASCADES, ROUTER), budget)
-            gains[by] = format_gain(boots[by].difference(own[f"{MENU} {budget:g}"], rival))
+            gain = boots[by].difference(own[f"{MENU} {budget:g}"], rival)
+            gains[by] = format_gain(gain)
+            if by == "alike":
+                counts["cells"] += 1
+                counts["ahead"] += (gain.low or 0) > 0
+                counts["behind"] += (gain.high or 0) < 0
         alike = each["alike"]
         shown = [find_best(alike, policies, budget) for policies in (SINGLES, CASCADES, (ROUTER,), (MENU,))]
+        counts["alone"] += bool(shown[0].mean() > shown[-1].mean())
         cells = [f"{100 * values.mean():.1f}" for values in shown]
         alone = 100 * each["none"][f"{MENU} {budget:g}"].mean()
         label = f"{name}<br>{size}" if not rows else ""
@@ -171,8 +180,11 @@ def main() -> None:
             sys.exit(f"{FOLDER}: the recordings are not there; this page is made from them")
         found |= {"seeds": options.seeds, "orders": options.orders}
         measure_all(options, found)
-    rows = [row for name in MENUS if name in found["menus"] for row in list_rows(name, found["menus"][name])]
-    head = HEAD.format(folds=5, seeds=found["seeds"], orders=found["orders"])
+    counts: Counter[str] = Counter()
+    measured = [(name, found["menus"][name]) for name in MENUS if name in found["menus"]]
+    rows = [row for name, seeds in measured for row in list_rows(name, seeds, counts)]
+    shown = {key: counts[key] for key in ("cells", "ahead", "behind", "alone")}
+    head = HEAD.format(folds=5, seeds=found["seeds"], orders=found["orders"], **shown)
     options.page.write_text(head + "".join(rows), "utf-8")
     print_progress(f"wrote {options.page}")
 

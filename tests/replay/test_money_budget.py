@@ -55,7 +55,7 @@ def test_hard_problems_with_longer_responses_make_a_budget_in_tokens_buy_fewer_s
     tokens = np.where(hard[:, None], 400.0, 20.0) * np.ones_like(facts.tokens)
     tokens[np.isnan(facts.tokens)] = np.nan
     uneven = replace(facts, tokens=tokens)
-    policy = ac.StoppingPolicy()
+    policy = ac.StoppingPolicy(weigh=None)  # with weights, such lengths would tell it which problems are hard
     prompts = np.array([len(prompt) / 4 for prompt in facts.prompts])
     each = float((np.where(hard, 400.0, 20.0) + prompts).mean())
     price = ac.calibrate(policy, uneven, f"{2 * each:.1f} tokens")

@@ -1,9 +1,9 @@
-"""HTTP/1.1 to one endpoint, by aiohttp, on connections that are kept. Nothing else here knows of aiohttp.
+"""HTTP/1.1 to one endpoint over persistent connections. The only module that knows about aiohttp.
 
-Requests use aiohttp's connector and not its session, which has no moment between connecting and sending,
-sends again what may be paid for, and takes keys from ~/.netrc. `EndpointProtocol` closes three gaps: aiohttp
-gives a reply that nobody asked for to the next request, reads lines before chunks without end, and leaves
-the reader of a body waiting when its framing breaks.
+It uses aiohttp's connector without its session: the session has no hook between connecting and sending,
+repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` fixes three gaps
+in aiohttp: it gives an unrequested reply to the next request, reads endless lines before chunks, and leaves
+the reader of a body waiting if its framing breaks.
 """
 
 import asyncio
@@ -32,48 +32,49 @@ from yarl import URL
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError
 
-_KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
-_DISTRUST_SECONDS = 60.0  # without kept connections, after a byte that nobody asked for
-_MAX_FRAMING_BYTES = 131_072  # received without a byte of a body: heads, trailers and lines before chunks
-_MAX_BUFFERED = 65_536  # bytes of a reply that nobody has read; at twice as many no more are received
-_WRITE_BYTES = 2**20  # bytes of a request that are written at once: copying more would hold up others
-_REPEATABLE = ("GET", "HEAD", "DELETE")  # requests that may be sent again if a kept connection was closed
-# what OpenSSL calls a reply that isn't TLS, by its version
+# many servers close idle connections after 5; a request at that moment may have been charged
+_KEEPALIVE_SECONDS = 4.0
+_DISTRUST_SECONDS = 60.0  # how long no connections are kept after an unrequested byte
+_MAX_FRAMING_BYTES = 131_072  # received without a body byte: headers, trailers and lines before chunks
+_MAX_BUFFERED = 65_536  # bytes of a reply not read yet; at twice as many, receiving pauses
+_WRITE_BYTES = 2**20  # bytes of a request written at once: copying more would block the event loop
+_REPEATABLE = ("GET", "HEAD", "DELETE")  # safe to repeat if a persistent connection was closed
+# OpenSSL's names, by version, for a reply that isn't TLS
 _PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
-_TLS_ALERT = r"b'\x15\x03"  # how aiohttp quotes what a server of TLS answers to plain HTTP
+_TLS_ALERT = r"b'\x15\x03"  # how aiohttp quotes a TLS server's answer to plain HTTP
 _QUOTE = re.compile(r":?\s+b['\"]")  # where aiohttp's messages begin to quote the reply
 
 
 class ConnectFailed(OSError):
-    """No connection could be made."""
+    """The connection couldn't be made."""
 
 
 class ConnectTimeout(Exception):
-    """No connection was made in time."""
+    """The connection wasn't made in time."""
 
 
 class NotHttp(Exception):
-    """What came is no reply of HTTP/1.1."""
+    """The reply isn't HTTP/1.1."""
 
 
 class HttpResponse:
-    """The reply to one request, which is read as it arrives. Read it to its end, or close it."""
+    """The reply to a request, read as it arrives. Read it to the end or close it."""
 
     def __init__(self, url: URL, response: aiohttp.ClientResponse) -> None:
         self.url, self.status, self._response = url, response.status, response
-        self.headers: dict[str, str] = {}  # names in lower case; repeated ones are joined by a comma
+        self.headers: dict[str, str] = {}  # lower-case names; repeated headers are joined by a comma
         for raw_name, raw_value in response.raw_headers:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "surrogateescape")
             self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
 
     async def read_some(self) -> bytes:
-        """What has arrived since, at least one byte; b"" at the end.
+        """What has arrived since the last read, at least one byte; b"" at the end.
 
-        A read that is cancelled loses nothing.
+        Cancelling a read loses nothing.
         """
         content = self._response.content
         if content.exception() is not None and content._buffer:
-            return content._read_nowait(-1)  # what came before the error, which aiohttp would drop
+            return content._read_nowait(-1)  # data before the error, which aiohttp would drop
         try:
             return await content.readany()
         except (OSError, aiohttp.ClientError, HttpProcessingError) as exc:
@@ -81,34 +82,34 @@ class HttpResponse:
             raise _translate(exc) from exc
 
     def close(self) -> None:
-        """Closes the connection, unless all has arrived."""
+        """Closes the connection unless everything has arrived."""
         if not self._response.closed:
             self._response.close()
 
 
 class EndpointProtocol(ResponseHandler):
-    """A connection of aiohttp's that takes nothing it didn't ask for, and nothing without end."""
+    """An aiohttp connection that rejects unrequested and endless data."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_unasked: Callable[[], None]) -> None:
         super().__init__(loop)
-        self.is_idle = True  # no request waits for its reply
-        self.was_used = False  # whether it had a request before
+        self.is_idle = True  # no request is waiting for its reply
+        self.was_used = False  # had an earlier request
         self._on_unasked = on_unasked
         self._has_reply = False  # whether the reply has begun
-        self._framing_bytes = 0  # received since the last byte of a body
+        self._framing_bytes = 0  # received since the last body byte
 
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's own
-        """A request is sent next."""
+        """Called before a request is sent."""
         self.is_idle = self._has_reply = False
-        self._payload, self._framing_bytes = None, 0  # the body before may be as long as the next
+        self._payload, self._framing_bytes = None, 0  # the previous body may be as long as the next
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
-        """Whether it can be used. To an idle one nothing may have come, even if the loop hasn't read it."""
+        """Whether the connection is usable: if idle, no data may have come, even data not read yet."""
         return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have arrived; those of an idle connection are nobody's."""
+        """Handles received bytes; rejects them on an idle connection."""
         if self.is_idle and data:
             self._refuse()
             return
@@ -124,7 +125,7 @@ class EndpointProtocol(ResponseHandler):
             self._fail_body(self._exception)
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
-        """A head has arrived; one after the reply's own is nobody's."""
+        """Handles response headers; rejects a second set."""
         status = data[0].code
         is_final = status >= 200 or status == 101
         if self._has_reply and is_final:
@@ -132,17 +133,17 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            self.force_close()  # a body may follow, though there is none
+            self.force_close()  # a forbidden body might follow
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """An error is no end of a body, also if it has no other end than the connection's."""
+        """Treats a connection error as an error, even in a body that ends with the connection."""
         if exc is not None:
             self._fail_body(exc)
         super().connection_lost(exc)
 
     def close(self) -> None:
-        """Closes it at once: the rest of a request that nobody waits for isn't sent."""
+        """Closes at once, without sending the rest of an abandoned request."""
         self.abort()
 
     def abort(self) -> None:
@@ -167,7 +168,7 @@ class EndpointProtocol(ResponseHandler):
         return bool(poll.poll(0))
 
     def _has_begun(self) -> bool:
-        """Whether another reply had begun where the last piece that was read ended."""
+        """Whether another reply began right after the last piece that was read."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except HttpProcessingError:
@@ -189,7 +190,7 @@ class Connector(aiohttp.TCPConnector):
         self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
-        self._distrusted_until = -math.inf  # no connection is kept before that time
+        self._distrusted_until = -math.inf  # connections aren't kept before this time
 
     async def send(
         self,
@@ -200,7 +201,7 @@ class Connector(aiohttp.TCPConnector):
         body: bytes | AsyncIterable[bytes] | None,
         before_send: Callable[[], None],
     ) -> HttpResponse:
-        """Sends a request as it is, and waits for the head of its reply; `before_send` may raise instead."""
+        """Sends a request unchanged, and waits for the reply's headers; `before_send` may raise to cancel."""
         request = self._build_request(method, url, headers, body)
         connection = await self._connect(request)
         protocol = connection.protocol
@@ -254,7 +255,7 @@ class Connector(aiohttp.TCPConnector):
         )
 
     async def _connect(self, request: aiohttp.ClientRequest) -> aiohttp.connector.Connection:
-        """A kept connection, or a new one; ConnectFailed or ConnectTimeout if there is none."""
+        """A kept or new connection; raises ConnectFailed or ConnectTimeout."""
         if self.closed:
             raise ConnectFailed("the client is closed")
         try:
@@ -291,7 +292,7 @@ class Connector(aiohttp.TCPConnector):
         super()._release(key, protocol, should_close=should_close or is_distrusted)
 
     def _distrust(self) -> None:
-        """Closes what is kept, and keeps nothing for a while: a reply may be waiting in each for nobody."""
+        """Closes kept connections and keeps none for a while: each may hold an unrequested reply."""
         self._distrusted_until = self._clock() + _DISTRUST_SECONDS
         for kept in list(self._conns.values()):
             for protocol, _ in kept:
@@ -299,12 +300,12 @@ class Connector(aiohttp.TCPConnector):
 
 
 class _Resolver(AbstractResolver):
-    """Looks names up in threads that nobody waits for: the event loop joins its own when it ends."""
+    """Resolves names in threads that nobody joins: the event loop would join its own when it closes."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a host; OSError if there are none."""
+        """The addresses of a host; raises OSError if there are none."""
         future: Future[list[Any]] = Future()
         future.set_running_or_notify_cancel()
 
@@ -322,11 +323,11 @@ class _Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no state."""
 
 
 def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """What certificates are checked with, and the own one; True: aiohttp's own, of the system's CAs."""
+    """The TLS settings for certificates; True means aiohttp's default with the system's CAs."""
     if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
         return True
     if not endpoint.client_cert and endpoint.client_key:
@@ -347,7 +348,7 @@ def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
 
 
 def _find_proxy(url: URL) -> URL | None:
-    """The proxy that the environment names for an address."""
+    """The proxy for an address from the environment."""
     text = getproxies().get(url.scheme)
     if not text or proxy_bypass(f"{url.host}:{url.port}"):
         return None
@@ -355,7 +356,7 @@ def _find_proxy(url: URL) -> URL | None:
         proxy = URL(text if "://" in text else f"http://{text}")
     except ValueError:
         proxy = URL()
-    if proxy.scheme != "http" or not proxy.host:  # the message doesn't show it: it may hold a password
+    if proxy.scheme != "http" or not proxy.host:  # don't show it: it may contain a password
         raise ConfigError(
             f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
             "such as http://proxy:3128, or name the host in NO_PROXY"
@@ -374,7 +375,7 @@ async def _split(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def _translate(exc: Exception) -> Exception:
-    """An error of aiohttp's as NotHttp or an OSError."""
+    """Converts an aiohttp error to NotHttp or an OSError."""
     cause = exc.__cause__ or exc
     if isinstance(exc, aiohttp.ServerDisconnectedError):
         return ConnectionResetError("it closed the connection before its reply")
@@ -386,14 +387,14 @@ def _translate(exc: Exception) -> Exception:
 
 
 def _explain(exc: BaseException) -> str:
-    """Why it failed, in few words; the event loops word the same error differently."""
+    """The reason for a failure in a few words; different event loops word the same error differently."""
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        return f"it answered {exc.status}"  # what it says may hold its password
+        return f"it answered {exc.status}"  # the reply may repeat the proxy's password
     if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
         return "it is TLS; is it https://?"
     if isinstance(exc, HttpProcessingError):
         return _QUOTE.split(exc.message, maxsplit=1)[0] or type(exc).__name__
-    if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
+    if isinstance(exc, ssl.SSLError):  # its errno isn't the system's
         remedy = "; is it http://?" if exc.reason in _PLAIN_REASONS else ""
         return f"the TLS handshake failed: {(exc.reason or str(exc)).lower().replace('_', ' ')}{remedy}"
     if isinstance(exc, OSError) and exc.errno and exc.errno > 0:

@@ -1,4 +1,4 @@
-"""One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries."""
+"""Sends one HTTP request, reads the reply within limits, and converts foreign errors. Never retries."""
 
 import asyncio
 import ssl
@@ -30,50 +30,50 @@ from adacompute.errors import (
     ReplyInvalid,
 )
 
-_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
-_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
-_GZIP = b"\x1f\x8b"  # that a body in gzip begins with
-_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
+_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that isn't a success
+_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; then the connection is closed
+_GZIP = b"\x1f\x8b"  # first bytes of gzip
+_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # named in messages
 _CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
-_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, for another name, for another IP address
+_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, other name, other IP address
     10: "have it renewed",
     62: "check the address",
     64: "check the address",
 }
-_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 is the reply to
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 answers
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
 _MAX_SIZE = 64 * 2**20  # bytes of any reply
-_BASE_SIZE = 8 * 2**20  # bytes that every reply may have, e.g. for a picture or a sound
-_TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
-_TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
+_BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
+_TOKEN_SIZE = 1024  # bytes per token, which may be an event of its own
+_TOKEN_SIZE_LOGPROBS = 8192  # with alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
 
 
 class CertificateUntrusted(EndpointUnreachable):
-    """The server's certificate is wrong, so trying again doesn't help."""
+    """The server's certificate is invalid, so retrying doesn't help."""
 
 
 class ReplyCompressed(ReplyInvalid):
-    """The server compresses its replies, though it wasn't asked to."""
+    """The server compresses its replies without being asked to."""
 
     kind = "compressed"
 
 
 class ReplyLimits(NamedTuple):
-    """How large a reply to a request may be."""
+    """Size limits for the reply to a request."""
 
-    size: int  # bytes, of a stream with all that its events repeat
-    content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
-    marks: int  # opening brackets and commas of its JSON, or of an event's
+    size: int  # bytes; for a stream including everything that events repeat
+    content: int  # bytes of a stream's events without the usual overhead: texts, which are kept
+    marks: int  # opening brackets and commas in its JSON, or in an event's
 
 
 ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, MAX_MARKS)
 
 
 def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
-    """The limits of a reply with `n` choices of so many tokens each; None: as many as the model gives."""
+    """The limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
     has_logprobs = bool(body.get("logprobs"))
     marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
     if max_tokens is None:
@@ -85,11 +85,11 @@ def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -
 
 
 class AttemptTimer:
-    """The deadlines of one request, and how far it has come; readable also after it was cancelled.
+    """The deadlines of one request and its progress; readable even after cancellation.
 
-    A context manager that raises TimeoutError, as `asyncio.timeout` does; when it is due, it looks whether
-    there is more time by now. A reply that is read in pieces enters it again for each piece, since the task
-    does other work in between.
+    A context manager that raises TimeoutError like `asyncio.timeout`; when a deadline is reached, it checks
+    whether it was extended. A reply read in pieces enters it again for each piece, because the task does
+    other work in between.
     """
 
     def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
@@ -98,20 +98,20 @@ class AttemptTimer:
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
         self._on_sent = on_sent
-        # the caller's deadline comes before our own timeout
+        # whether the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
-        self.sent: float | None = None  # when it was sent: the endpoint may work on it since then
+        self.sent: float | None = None  # time of sending, from which the endpoint may be working
         self.headers = False
         self.expired = False
 
     def mark_sent(self) -> None:
-        """The connection is made and the request goes out: the time to the first byte begins."""
+        """Records that the request is being sent: the time to the first byte begins."""
         self.sent = self._loop.time()
         if self._on_sent is not None:
             self._on_sent()
 
     def mark_answering(self) -> None:
-        """The headers have arrived; for a stream, its first event."""
+        """Records that headers (for a stream, the first event) have arrived."""
         self.headers = True
 
     def __enter__(self) -> None:
@@ -128,7 +128,7 @@ class AttemptTimer:
             raise TimeoutError from error
 
     def _look(self) -> None:
-        """Cancels the task if its time is over; else looks again when it may be."""
+        """Cancels the task if its time is over; else checks again later."""
         now = self._loop.time()
         due = self._find_due(now)
         if now < due:
@@ -139,30 +139,30 @@ class AttemptTimer:
         self._task.cancel()
 
     def _find_due(self, now: float) -> float:
-        """When its time is over, at the earliest: until it is sent, that may always be later."""
+        """The earliest time at which it may be over; until sending, it can only move later."""
         since = now if self.sent is None else self.sent
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-_ROUND_SECONDS = 0.004  # in which turns are given at once; after it, work on replies waits for the next round
-_TURNS_PER_ROUND = 4  # given to those who wait
+# time per loop round in which turns are given at once; later work waits for the next round
+_ROUND_SECONDS = 0.004
+_TURNS_PER_ROUND = 4  # turns given to waiting tasks per round
 
 
 class LoopShare:
-    """Turns at the event loop's time, for pieces of work of a millisecond or so. For one event loop.
+    """Shares an event loop's time between pieces of work of about a millisecond.
 
-    A task runs until it waits for something, and all tasks that are ready run in one round of the loop.
-    Where 200 replies arrive at once, that is one round of 200 times some milliseconds, in which nothing else
-    is served. So each takes a turn before a piece of work: at once for some milliseconds after a round has
-    begun, else in the next one.
+    All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
+    times some milliseconds in which nothing else is served. So each takes a turn before a piece of work: at
+    once during the first milliseconds of a round, otherwise in the next round.
     """
 
     def __init__(self) -> None:
-        self._until = 0.0  # until when turns are given at once
+        self._until = 0.0  # turns are given at once until this time
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take_turn(self) -> None:
-        """Returns when there is processor time for one more piece of work: mostly at once."""
+        """Returns when there is time for one more piece of work, usually at once."""
         if not self._waiting and time.perf_counter() < self._until:
             return
         loop = asyncio.get_running_loop()
@@ -170,7 +170,7 @@ class LoopShare:
             loop.call_soon(self._begin_round)
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        await turn  # where that is cancelled, its turn is skipped
+        await turn  # if cancelled, its turn is skipped
 
     def _begin_round(self) -> None:
         self._until = time.perf_counter() + _ROUND_SECONDS
@@ -185,7 +185,7 @@ class LoopShare:
 
 
 class Transport:
-    """What is sent to one endpoint, on connections that are kept. It follows no redirects."""
+    """Sends requests to one endpoint over persistent connections. Doesn't follow redirects."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Transport:
         self._origin = url.origin()
         self._headers = {
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # no compression: a few bytes could become gigabytes
+            "Accept-Encoding": "identity",  # no compression: a few bytes could expand to gigabytes
             "User-Agent": agent,
             **endpoint.headers,
         }
@@ -212,14 +212,14 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
         self._json_headers = {**self._headers, "Content-Type": "application/json"}
         self._query_names = endpoint.query.keys()
-        self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
+        self._query = urlencode(endpoint.query)  # kept out of addresses in messages: may be secret
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._connector.close()
 
     def make_timer(self, until: float, on_sent: Callable[[], None] | None = None) -> AttemptTimer:
-        """The deadlines of one request: the timeouts of the settings, and `until`."""
+        """The deadlines of one request: the settings' timeouts, and `until`."""
         return AttemptTimer(self._endpoint, until, on_sent)
 
     async def exchange(
@@ -230,12 +230,12 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpReply:
-        """Posts JSON, or makes a free GET request; any status is a reply, everything else one of our errors.
+        """Posts JSON, or makes a free GET request; returns any status, otherwise raises our errors.
 
-        `headers` are sent besides the session's own.
+        `headers` are sent in addition to the session's.
 
-        The error has no cause and no frames below this one, because they hold the headers that were
-        sent, with the key in them. What the foreign error said is in its message.
+        The error has no cause or traceback from below, because these contain the request headers with the
+        key. Its message includes the original error's.
         """
         try:
             return await self._send_and_parse(url, timer, data, headers, limits)
@@ -251,7 +251,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> "ReplyStream | HttpReply":
-        """Posts JSON, and returns a success as a stream to read; errors as above."""
+        """Posts JSON, and returns a success as a stream; errors as in `exchange`."""
         try:
             with timer:
                 response = await self._send(
@@ -274,10 +274,10 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
     ) -> "RawReply":
-        """Sends any request, and returns the reply to read, whatever its status; errors as above.
+        """Sends any request, and returns the reply with any status, unread; errors as in `exchange`.
 
-        A body that comes in pieces counts as sent after its last one. A reply that is compressed, which
-        wasn't asked for, is refused unread.
+        A body in pieces counts as sent after its last piece. Compressed replies, which weren't requested, are
+        refused.
         """
         try:
             with timer:
@@ -314,7 +314,7 @@ class Transport:
         body: bytes | AsyncIterable[bytes] | None,
         headers: Mapping[str, str] | None,
     ) -> HttpResponse:
-        """Sends a request, and waits for the head of the reply.
+        """Sends a request, and waits for the reply's headers.
 
         A body of bytes is JSON unless the headers say otherwise.
         """
@@ -336,13 +336,13 @@ class Transport:
         return response
 
     def _build_target(self, url: URL) -> URL:
-        """The address with the operator's own query, which no message shows."""
+        """The address with the operator's query, which messages never show."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
         if not self._query:
             return url
         target = url.raw_path_qs
-        if not self._query_names.isdisjoint(url.query):  # the operator's are the only ones
+        if not self._query_names.isdisjoint(url.query):  # only the operator sets these
             target = url.without_query_params(*self._query_names).raw_path_qs
         target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
@@ -383,13 +383,13 @@ class Transport:
         return HttpReply(status, value, retry_after, pick_error_headers(response.headers, key))
 
     def strip_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
-        """One of our errors for what a request failed by, without causes and frames, which hold the key."""
+        """Our error for a failed request, without causes and traceback, which contain the key."""
         error = exc if isinstance(exc, EndpointError) else self._map_error(exc, url, timer)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
-        """The one place where foreign errors become ours."""
+        """Converts foreign errors to ours, in one place."""
         why = one_line(str(exc) or type(exc).__name__, self._endpoint.secret)
         if isinstance(exc, NotHttp):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
@@ -428,7 +428,7 @@ class Transport:
 
 
 class ReplyStream:
-    """A reply that is read as it arrives. Only `close` and `release` end it."""
+    """A reply read as it arrives. Only `close` and `release` end it."""
 
     has_limit = True
 
@@ -446,13 +446,13 @@ class ReplyStream:
 
     @property
     def declares_events(self) -> bool:
-        """Whether its content type says that it is a stream of events."""
+        """Whether the content type is a stream of events."""
         return "event-stream" in self._response.headers.get("content-type", "").lower()
 
     async def read(self) -> bytes:
-        """What has arrived since, at least one byte; b"" at the end.
+        """What has arrived since the last read, at least one byte; b"" at the end.
 
-        A read that is cancelled loses nothing.
+        Cancelling a read loses nothing.
         """
         try:
             with self._timer:
@@ -466,27 +466,27 @@ class ReplyStream:
         raise error
 
     def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
-        """Everything that was read, as one reply; ReplyInvalid where it is no JSON."""
+        """Everything read as one reply; ReplyInvalid if it isn't JSON."""
         return self._transport._parse_reply(self._response, raw, self.limits)
 
     def close(self) -> None:
-        """Closes the connection at once where the reply hasn't ended."""
+        """Closes the connection at once unless the reply has ended."""
         self._response.close()
 
     async def release(self) -> None:
-        """Keeps the connection for the next request if the reply ends now; else closes it."""
+        """Keeps the connection if the reply ends now; otherwise closes it."""
         try:
             async with asyncio.timeout(_STREAM_END_SECONDS):
                 while await self._response.read_some():
                     pass
-        except (OSError, NotHttp):  # everything that matters has arrived; a TimeoutError is an OSError
+        except (OSError, NotHttp):  # everything needed has arrived; TimeoutError is an OSError
             pass
         finally:
             self._response.close()
 
 
 class RawReply(ReplyStream):
-    """A reply of any status and any size, which is passed on as it arrives."""
+    """A reply with any status and size, passed on as it arrives."""
 
     has_limit = False
 
@@ -501,7 +501,7 @@ class RawReply(ReplyStream):
         return self._response.headers
 
     async def read_start(self) -> bytes:
-        """All of it, or the beginning of a long one; the connection of a long one is closed."""
+        """The whole reply, or the beginning of a long one, whose connection is then closed."""
         parts, size = [], 0
         while size <= _MAX_ERROR_BODY and (chunk := await self.read()):
             parts.append(chunk)
@@ -512,14 +512,14 @@ class RawReply(ReplyStream):
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
-    """The parts of a body, which report when all of them are sent."""
+    """Yields the parts of a body, and reports when all have been sent."""
     async for part in parts:
         yield part
     timer.mark_sent()
 
 
 def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
-    """ReplyInvalid if HTTP has no such status, or none that answers this: an unasked 304, or 205.
+    """Raises ReplyInvalid for a status that doesn't exist or can't answer this: 205, or an unrequested 304.
 
     Clients disagree on whether a 205 has a body.
     """
@@ -535,7 +535,7 @@ def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> 
 
 
 def _check_encoding(response: HttpResponse) -> None:
-    """ReplyInvalid, and nothing is read, where the body is compressed though "identity" was asked for."""
+    """Raises ReplyInvalid, without reading, if the body is compressed although "identity" was requested."""
     encoding = _find_encoding(response)
     if encoding:
         response.close()
@@ -551,21 +551,21 @@ def _build_compressed_error(response: HttpResponse, encoding: str, though: str) 
 
 
 def _find_encoding(response: HttpResponse) -> str:
-    """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
+    """The body's encoding, one of a few names or "an unknown encoding"; "" if not encoded."""
     names = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
     encoding = next((name for name in names if name not in ("", "identity")), "")
     return encoding if not encoding or encoding in _ENCODINGS else "an unknown encoding"
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
-    """The body, within limits: all of a success or an error, and the beginning of anything else."""
+    """The body within limits: all of a success or error, the beginning of anything else."""
     success = response.status == 200
     if success:
         _check_encoding(response)
-    elif encoding := _find_encoding(response):  # the status says enough, and is kept
+    elif encoding := _find_encoding(response):  # the status says enough
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
-    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
+    raw = bytearray()  # joining many megabytes at the end would block the event loop
     try:
         while part := await response.read_some():
             raw += part
@@ -589,7 +589,7 @@ def _build_too_large_error(response: HttpResponse, limit: int) -> ReplyInvalid:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds that a reply asks to wait, by its headers (in lower case); None where it names none.
+    """Seconds to wait according to a reply's (lower-case) headers; None if not given.
 
     >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
     2.5

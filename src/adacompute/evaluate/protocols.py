@@ -52,7 +52,6 @@ from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, j
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, JoinedPool, Menu
-from adacompute.pool.ballots import Grouping
 from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
@@ -105,7 +104,7 @@ def evaluate(
     protocol: ProtocolName = "held-out",
     folds: int = 5,
     seeds: int = 3,
-    groups: Grouping | None = None,
+    groups: str | None = None,
     votes: Votes = "auto",
     orders: int | None = None,
     seed: int = 0,
@@ -129,7 +128,7 @@ def evaluate(
     mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
 
     Alike problems are held out and resampled together: those that are found alike, or with `groups` those of
-    one "subject" or "level", or with "none" only the same question.
+    one "subject" or of another column's value, or with "none" only the same question.
     Without any grade, agreement with the vote of all
     samples of a problem (of the dearest mode) stands in for accuracy, and the result says so. `workers` above
     1 are processes, for policies given by name; results don't depend on it. A script that asks for them puts

@@ -1,12 +1,12 @@
-"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is settled.
+"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is clear.
 
     from inspect_ai import Epochs, Task
     from adacompute.integrations.inspect_ai import AdaptiveEpochs
 
     Task(..., epochs=Epochs(16, "adacompute/vote"), early_stopping=AdaptiveEpochs(budget=4))
 
-`AdaptiveEpochs` draws 4 epochs a sample on average, at most 16. The reducer `adacompute/vote` scores a sample
-by the answer that most of its epochs gave. Both vote over `Score.answer`, which most scorers set.
+`AdaptiveEpochs` runs 4 epochs per sample on average, at most 16. The reducer `adacompute/vote` scores a
+sample by its most frequent answer. Both vote on `Score.answer`, which most scorers set.
 """
 
 import functools
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from inspect_ai.dataset import Sample
@@ -29,17 +30,17 @@ from adacompute.policies.base import Policy
 
 __all__ = ["AdaptiveEpochs", "vote"]
 
-_LONG = 80  # characters from which on an answer is a text that states one
-_PATIENCE = 600.0  # seconds without the end of any epoch, after which one waits no longer
+_LONG = 80  # characters; longer answers are texts from which the answer is extracted
+_PATIENCE = 600.0  # seconds in which no epoch ends, after which an epoch stops waiting for earlier ones
 
 
 @dataclass(slots=True)
 class _Question:
-    """What is known of one sample."""
+    """The state of one sample."""
 
     prompt: str
     dial: float | None
-    allowed: int  # epochs that the policy has asked for so far
+    allowed: int  # epochs requested by the policy so far
     started: int = 0
     running: set[int] = field(default_factory=set)
     answers: list[str | None] = field(default_factory=list)
@@ -48,11 +49,11 @@ class _Question:
 
 
 class AdaptiveEpochs(EarlyStopping):
-    """Stops the epochs of a sample when a policy says that another isn't worth it.
+    """Stops the epochs of a sample once the policy says that another one isn't worth its cost.
 
-    `budget` is the average number of epochs a sample. `policy` is a policy, a folder of `adacompute fit`, or
-    None for the one in the package. `scorer` names the scorer whose answers are voted on; None: the first.
-    An epoch waits for those before it; one that fails counts, and states no answer.
+    `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
+    or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
+    epoch waits for earlier ones. One that fails counts, without an answer.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # epochs, and tries of one that are followed by another
+        self._ended = 0  # attempts of epochs
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
-        """Begins anew with the samples of a task."""
+        """Starts over with the samples of a task."""
         self._epochs = epochs
         self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
         self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
@@ -82,7 +83,7 @@ class AdaptiveEpochs(EarlyStopping):
         return _Question(prompt=prompt, dial=dial, allowed=first)
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
-        """None if this epoch is to run."""
+        """None if this epoch should run."""
         question = self._samples.get(id)
         if question is None:
             return None
@@ -90,12 +91,12 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            if waiting.cancelled_caught and self._ended == ended:  # one failed of which nobody was told
+            if waiting.cancelled_caught and self._ended == ended:  # one failed before it began
                 self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # at the dial of now
+        if not question.started:  # use the current dial
             question.dial = self._paced.dial
         question.started += 1
         question.running.add(epoch)
@@ -113,7 +114,7 @@ class AdaptiveEpochs(EarlyStopping):
             self._count(question, epoch, None if named is None else named.score.answer)
 
     def note_failure(self, data: SampleAttemptEnd) -> None:
-        """Counts an epoch that failed. One that is tried again queues behind those that wait: they go on."""
+        """Counts a failed epoch. One that is retried queues behind the waiting ones, so one of those runs."""
         question, epoch = self._samples.get(data.summary.id), data.summary.epoch
         if question is not None and not data.will_retry:
             self._count(question, epoch, None)
@@ -131,7 +132,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.changed = anyio.Event()
 
     def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
-        """Counts an epoch once, and decides if it is the last of those that were asked for."""
+        """Counts an epoch once; after the last requested one, decides whether to continue."""
         if epoch not in question.running:
             return
         question.running.remove(epoch)
@@ -146,10 +147,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._wake(question)
 
     async def complete_task(self) -> dict[str, Any]:
-        """What it saved."""
-        managers = _follow_failures()
-        for name in [name for name, manager in managers.items() if manager is self]:
-            del managers[name]
+        """How many epochs were saved."""
         run = sum(len(question.answers) for question in self._samples.values())
         most = self._epochs * len(self._samples)
         return {
@@ -162,9 +160,9 @@ class AdaptiveEpochs(EarlyStopping):
 
 
 @functools.cache
-def _follow_failures() -> dict[str, AdaptiveEpochs]:
-    """Who is told of failed epochs, by the eval; registered late, so that inspect_ai doesn't list it."""
-    managers: dict[str, AdaptiveEpochs] = {}
+def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
+    """Whom to tell of failed epochs, by eval. Registered at first use, so that inspect_ai doesn't list it."""
+    managers = WeakValueDictionary[str, AdaptiveEpochs]()
 
     @hooks(name="adacompute/failures", description="Tells adaptive epochs which ones failed")
     class Failures(Hooks):
@@ -177,7 +175,7 @@ def _follow_failures() -> dict[str, AdaptiveEpochs]:
 
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """Scores a sample as the first epoch whose answer most epochs gave; without answers, by the mode."""
+    """A sample's score is that of the first epoch with the winning answer; without answers, the mode."""
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])
@@ -190,7 +188,7 @@ def vote() -> ScoreReducer:
 
 
 def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
-    """The tally of what epochs answered; long answers are read for what they state."""
+    """The tally of epochs' answers; long answers are first extracted."""
     long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
     read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
     return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)
