@@ -1,14 +1,16 @@
 """Whether the gateway gives live what replay promises: `python -m benchmarks.live`, over real sockets.
 
-A policy is fitted on one half of a recording. The other half is replayed at some budgets, and sent through
-`adacompute serve` with an upstream that gives each problem's recorded samples, in a random order. Both are
-judged by the recorded grades of the samples that win; costs are what was drawn. A menu of two has the bundled
-facts of both models, of which a sample of the larger costs twenty times as much. It is paced over all
-requests, as they are counted here, and not over those with a vote alone.
+A policy is fitted on one half of a recording, with answers read from its texts as the gateway reads them. The
+other half is replayed at some budgets, and sent through `adacompute serve` with an upstream that gives each
+problem's recorded samples, in a random order. Both are judged by the grades of the samples that win; costs
+are what was drawn. Every token has the mean log-probability of its sample, which is all that is recorded, so
+votes are weighed by that alone. A menu of two has the bundled facts of both models, of which a sample of the
+larger costs twenty times as much. It is paced over all requests, as they are counted here, and not over those
+with a vote alone.
 
-Names of recordings select some; `--rounds 4` is how often each is asked. With `--quality 'as good as 8'`
-`fit` learns from one half and promises a cost for it, at which the gateway serves the other half. What was
-promised is printed, and what the gateway and so many samples for everyone gave.
+Names of recordings select some; `--rounds 4` is how often each is asked. With `--quality 'as good as 8'` (of
+the menu 'as good as large x 4') `fit` learns from one half and promises a cost for it, at which the gateway
+serves the other half. What was promised is printed, and what the gateway and that quality for everyone gave.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +37,8 @@ from adacompute.policies import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.quality import Quality
-from adacompute.pool import Ballots, pool_files
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.pool import Ballots, Pool, pool_files
 from adacompute.records import Recorded, Sample
 from benchmarks.phrasings import JsonHandler
 from benchmarks.processes import ROOT, free_port, running
@@ -44,6 +47,7 @@ from benchmarks.serving import PATHS
 BUDGETS = (1.5, 2.0, 3.0, 4.0)  # samples
 MENU_BUDGETS = (0.1, 0.2, 0.4, 0.7)  # times what a sample of the larger model costs
 ROUNDS = 4
+ALWAYS = {"ADACOMPUTE_SERVE_VOTE": "always"}
 LONGEST = 16
 SHARED = ROOT.parent / "shared" / "recordings"
 RECORDINGS: dict[str, str | Path] = {
@@ -159,43 +163,63 @@ class Half:
     logprobs: bool
     folder: str = ""  # that the policy is in already
     options: tuple[str, ...] = ()  # of `serve`, besides
+    environ: Mapping[str, str] = field(default_factory=dict)  # its settings
 
     @property
     def questions(self) -> list[str]:
         return [each.problem.question for each in next(iter(self.recorded.values()))]
 
 
+@contextlib.contextmanager
+def open_reread(source: str | Path) -> Iterator[Pool]:
+    """A recording with its answers read from its texts, as the gateway reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, again = Path(folder, "recorded.jsonl"), Path(folder, "reread.sqlite")
+        with ac.bundled(source) if isinstance(source, str) else ac.open_pool(source) as pool:
+            pool_files.export_file(pool, file)
+        ac.import_file(file, again, reread=True)
+        with ac.open_pool(again) as pool:
+            yield pool
+
+
+def split_rows(problems: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that a policy learns from, and those that it is judged on."""
+    return np.arange(0, problems, 2), np.arange(1, problems, 2)
+
+
 def read_half(name: str, *, logprobs: bool) -> Half:
     """A recording with one model."""
-    source = RECORDINGS[name]
-    with ac.bundled(source) if isinstance(source, str) else ac.open_pool(source) as pool:
-        ballots, recorded = pool.ballots(), list(pool)
+    with open_reread(RECORDINGS[name]) as pool:
+        ballots, recorded = pool.ballots(), {each.problem.id: each for each in pool}
     longest = min(LONGEST, int(ballots.drawn.min()))
-    even, odd = (np.arange(first, len(ballots), 2) for first in (0, 1))
+    even, odd = split_rows(len(ballots))
     policy = ac.StoppingPolicy(longest=longest, weigh="auto" if logprobs else None).fit(ballots.only(even))
-    by_id = {each.problem.id: each for each in recorded}
+    forget_signals(policy)
     test = ballots.only(odd)
-    return Half(name, {"m": [by_id[id_] for id_ in test.ids]}, test, policy, logprobs)
+    return Half(name, {"m": [recorded[id_] for id_ in test.ids]}, test, policy, logprobs)
 
 
 def read_menu_half(*, logprobs: bool) -> Half:
     """Both models' facts, as a menu."""
-    with ac.join_pools(MODES) as pool:
-        ballots = pool.ballots()
-    by_id = {}
-    for name, source in MODES.items():
-        with ac.bundled(source) as pool:
-            by_id[name] = {each.problem.id: each for each in pool}
-    even, odd = (np.arange(first, len(ballots), 2) for first in (0, 1))
+    with contextlib.ExitStack() as stack:
+        pools = {name: stack.enter_context(open_reread(source)) for name, source in MODES.items()}
+        recorded = {name: {each.problem.id: each for each in pool} for name, pool in pools.items()}
+        ballots = ac.join_pools(pools).ballots()
+    even, odd = split_rows(len(ballots))
     modes = tuple(ac.Mode(name=name, cost=cost) for name, cost in COSTS.items())
     menu = ac.Menu(modes=modes, unit="money", currency="USD")
     policy = MenuPolicy(menu, longest=8, weigh="auto" if logprobs else None).fit(ballots.only(even))
-    if policy.weigh is not None:  # what is live has signals of tokens that the recording lacks
-        own = tuple((name, replace(weights, model=None)) for name, weights in policy.weigh.modes)
-        policy.weigh = replace(policy.weigh, modes=own)
+    forget_signals(policy)
     test = ballots.only(odd)
-    recorded = {name: [by_id[name][id_] for id_ in test.ids] for name in MODES}
-    return Half("facts, two models", recorded, test, policy, logprobs)
+    own = {name: [recorded[name][id_] for id_ in test.ids] for name in MODES}
+    return Half("facts, two models", own, test, policy, logprobs)
+
+
+def forget_signals(policy: StoppingPolicy | MenuPolicy) -> None:
+    """Leaves mean log-probabilities alone: of single tokens the recordings lack them, and replay has none."""
+    if policy.weigh is not None:
+        own = tuple((name, replace(weights, model=None)) for name, weights in policy.weigh.modes)
+        policy.weigh = replace(policy.weigh, model=None, modes=own)
 
 
 def compare(half: Half, budget: float, rounds: int) -> Row:
@@ -216,40 +240,52 @@ def compare(half: Half, budget: float, rounds: int) -> Row:
     )
 
 
-def keep_promise(name: str, quality: str, margin: float, rounds: int) -> str:
+def keep_promise(name: str, quality: str, margin: float, rounds: int, *, logprobs: bool) -> str:
     """What `fit` promises for a quality on one half of a recording, and what a gateway gives on the other."""
-    half = read_half(name, logprobs=True)
+    is_menu = name == "menu"
+    half = read_menu_half(logprobs=logprobs) if is_menu else read_half(name, logprobs=logprobs)
     with tempfile.TemporaryDirectory() as folder:
-        source, policy = RECORDINGS[name], f"{folder}/policy"
-        with ac.bundled(source) if isinstance(source, str) else ac.open_pool(source) as pool:
-            pool_files.export_file(pool, Path(folder, "all.jsonl"))
-        lines = Path(folder, "all.jsonl").read_text().splitlines(keepends=True)
-        Path(folder, "half.jsonl").write_text("".join(lines[::2]))
-        words = ["--budget", quality, "--margin", f"{margin:g}"]
-        command = [
-            str(Path(sys.executable).parent / "adacompute"),
-            "fit",
-            f"{folder}/half.jsonl",
-        ]
-        told = subprocess.run(
-            [*command, "-o", policy, *words, "--json"], check=True, capture_output=True, text=True
-        )
-        summary = json.loads(told.stdout)
-        served = replace(
-            half, policy=ac.load_policy(policy), folder=policy, options=("--margin", f"{margin:g}")
-        )
+        policy, prices = Path(folder, "policy"), Path(folder, "prices.toml")
+        sources = MODES if is_menu else {"m": RECORDINGS[name]}
+        files = [f"{mode}={write_half(Path(folder, mode), source)}" for mode, source in sources.items()]
+        prices.write_text("".join(f"[{m}]\ninput_price = 0\noutput_price = {p}\n" for m, p in PRICES.items()))
+        words = [word for file in files for word in ("--join", file)]
+        words = [*words, "--policy", "menu", "--prices", str(prices)] if is_menu else [files[0].split("=")[1]]
+        words += ["--budget", quality, "--margin", f"{margin:g}", "-o", str(policy), "--json"]
+        words += [] if logprobs else ["--votes", "plain"]
+        command = [str(Path(sys.executable).parent / "adacompute"), "fit", *words]
+        told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        fitted = ac.load_policy(policy)
+        forget_signals(fitted)
+        fitted.save(policy, overwrite=True)
+        served = replace(half, policy=fitted, folder=str(policy), options=("--margin", f"{margin:g}"))
         right, cost = ask_gateway(served, quality, rounds)
-    samples, weigh = Quality.parse(quality).samples, served.policy.weigh
-    rng = np.random.default_rng(0)
-    paths = draw_paths(half.ballots, rng=rng, orders=100, longest=LONGEST, weigh=weigh)
-    rival = paths.mean_per_problem(paths.grade[samples - 1])
+    asked, rng = Quality.parse(quality), np.random.default_rng(0)
+    votes = half.ballots if asked.mode is None else half.ballots[asked.mode].number_classes()
+    weigh = fitted.weigh
+    if asked.mode is not None and weigh is not None:
+        weigh = dict(weigh.modes)[asked.mode]
+    paths = draw_paths(votes, rng=rng, orders=100, longest=LONGEST, weigh=weigh)
+    rival = paths.mean_per_problem(paths.grade[asked.samples - 1])
     gain = right.mean(axis=0) - rival
     return (
-        f"{name}, {summary['problems']} problems: {summary['quality_text']}\n"
-        f"served, {len(gain)} other problems, {rounds} times each: {cost.mean():.2f} samples on average; "
-        f"right in {right.mean():.1%}, {samples} samples for everyone in {rival.mean():.1%}: "
+        f"{half.name}, {told['problems']} problems: {told['quality_text']}\n"
+        f"served, {len(gain)} other problems, {rounds} times each: {cost.mean():.3g} on average; "
+        f"right in {right.mean():.1%}, {asked.rival} for everyone in {rival.mean():.1%}: "
         f"{100 * gain.mean():+.1f} points ± {196 * gain.std(ddof=1) / np.sqrt(len(gain)):.1f} (95%)"
     )
+
+
+def write_half(path: Path, source: str | Path) -> Path:
+    """The half of a recording that `fit` learns from, as a file; a sample has as many tokens as it will."""
+    with open_reread(source) as pool:
+        pool_files.export_file(pool, path.with_suffix(".jsonl"))
+    lines = [json.loads(line) for line in path.with_suffix(".jsonl").read_text().splitlines()[::2]]
+    for sample in (sample for line in lines for sample in line["samples"] if source in MODES.values()):
+        sample["logprob"] *= TOKENS / sample["tokens"]
+        sample["tokens"] = TOKENS
+    path.with_suffix(".jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path.with_suffix(".jsonl")
 
 
 def ask_gateway(half: Half, budget: float | str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -301,11 +337,11 @@ def serve_gateway(half: Half, folder: Path, budget: float | str, upstream: str) 
         )
         (folder / "menu.toml").write_text("\n".join(tables))
         words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--average", "all"]
-        words += ["--budget", f"{budget:.9f} USD"]
+        words += ["--budget", budget if isinstance(budget, str) else f"{budget:.9f} USD"]
     else:
         words += ["--upstream", upstream, "--model", "m", "--budget", str(budget)]
     ready = f"http://127.0.0.1:{port}/readyz"
-    with running(words, ready, folder=folder, environ=PATHS, wait=600.0):
+    with running(words, ready, folder=folder, environ={**PATHS, **half.environ}, wait=600.0):
         yield f"http://127.0.0.1:{port}/v1/chat/completions"
 
 
@@ -322,13 +358,16 @@ def ask(url: str, question: str, user: str) -> str:
 
 
 def list_halves(names: Sequence[str]) -> Iterator[tuple[Half, Sequence[float]]]:
-    for name, source in RECORDINGS.items():
-        if name in names or (not names and (isinstance(source, str) or source.exists())):
-            for logprobs in (True, False):
-                yield read_half(name, logprobs=logprobs), BUDGETS
-    if "menu" in names or not names:
+    """What is compared; facts also with a vote on every request, whatever its first sample looks like."""
+    menu_budgets = [COSTS["large"] * share for share in MENU_BUDGETS]
+    known = [name for name, source in RECORDINGS.items() if isinstance(source, str) or source.exists()]
+    for name in (name for name in [*known, "menu"] if name in names or not names):
         for logprobs in (True, False):
-            yield read_menu_half(logprobs=logprobs), [COSTS["large"] * share for share in MENU_BUDGETS]
+            half = read_menu_half(logprobs=logprobs) if name == "menu" else read_half(name, logprobs=logprobs)
+            budgets = menu_budgets if name == "menu" else BUDGETS
+            yield half, budgets
+            if name in ("facts", "menu"):
+                yield replace(half, name=f"{half.name}, vote = always", environ=ALWAYS), budgets
 
 
 def list_rows(names: Sequence[str], rounds: int) -> Iterator[dict[str, str]]:
@@ -348,10 +387,14 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quality")
     parser.add_argument("--margin", type=float, default=1.0, help="points")
+    parser.add_argument("--plain", action="store_true", help="with --quality: no log-probabilities")
     options = parser.parse_args(words)
     if options.quality:
         for name in options.names or ("words",):
-            print(keep_promise(name, options.quality, options.margin, options.rounds), flush=True)
+            found = keep_promise(
+                name, options.quality, options.margin, options.rounds, logprobs=not options.plain
+            )
+            print(found, flush=True)
         return
     for number, row in enumerate(list_rows(options.names, options.rounds)):
         if not number:

@@ -40,7 +40,6 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
-from adacompute.pool.ballots import Grouping
 from adacompute.pool.menu import Menu
 from adacompute.replay.per_problem import run_policy
 
@@ -59,7 +58,7 @@ class RecordedMenu:
     files: Mapping[str, str]  # by mode
     costs: Mapping[str, float]
     budgets: Sequence[float]
-    groups: Grouping = "alike"  # what is held out together
+    groups: str = "alike"  # what is held out together
     weigh: Literal["auto"] | None = "auto"
     taught_by: str | None = (
         None  # the menu that a transferred policy is fitted on, mode by mode in order of cost
@@ -241,6 +240,7 @@ def describe_match(match: Match) -> Found:
         "accuracy": {"mean": match.accuracy, "low": match.low, "high": match.high},
         "gain": None if match.lead is None else asdict(match.lead),
         "draws": dict(match.draws),
+        "rounds": [match.rounds, match.rounds_p95],
     }
 
 

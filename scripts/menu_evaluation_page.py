@@ -57,6 +57,11 @@ every "reached" is computed. What the words mean:
   hundred settings each, with plain and with weighed votes.
 - **stopping, mixed**: each mode's own fitted stopping policy, up to 16 samples, mixed at random. It looks at
   log-probabilities, labels and prompts as the menu does: the strongest that one has without a menu.
+- **rounds**: waves of samples, one after the other: the mean, and what 95% of requests don't exceed.
+- **C3PO**: a cascade by agreement, chosen without labels under a cap on a request's cost (arXiv
+  2511.07396v1). *Confidence cascade*: one sample of each mode, the cheapest first, until one's mean
+  log-probability reaches a threshold (vLLM's semantic-router, `confidence`), over all recorded samples
+  instead of random orders; the menu may use this rule, too.
 - **shuffled**: what the menu drew for each request, handed to a request of another prompt.
 - **oracle**: decides beforehand, with the answers known, among votes of 1, 2, 4 and 8 samples of a mode and,
   with two modes, mixed votes; from "chosen and judged on different samples" to "on the same". A menu sees
@@ -280,15 +285,16 @@ def _show_menu(name: str, menu: Found) -> str:
     saved = [menu["savings"][f"{budget:g}"] for budget in budgets]
     costs = ["more than recorded" if cost is None else f"{cost:.2f}" for cost in saved]
     lines.append(f"| the same without a menu costs | {' | '.join(costs)} |")
+    lines.append(f"| its rounds a request | {' | '.join(map(_rounds, ours))} |")
     brackets = {bracket["budget"]: bracket for bracket in menu["oracle"]}
     lines.append(f"| oracle | {' | '.join(_bracket(brackets.get(budget)) for budget in budgets)} |")
-    lines += [
-        "",
-        f"| peer: right, gain of the menu over it | {' | '.join(f'{budget:g}' for budget in budgets)} |",
-    ]
-    lines.append(f"| --- |{' ---: |' * len(budgets)}")
+    middle = budgets[len(budgets) // 2]
+    heads = [*(f"{budget:g}" for budget in budgets), f"rounds at {middle:g}"]
+    lines += ["", f"| peer: right, gain of the menu over it | {' | '.join(heads)} |"]
+    lines.append(f"| --- |{' ---: |' * len(heads)}")
     for policy in _list_peers(menu):
-        cells = [_cell(find_row(menu, policy, budget)) for budget in budgets]
+        rows = [find_row(menu, policy, budget) for budget in budgets]
+        cells = [*map(_cell, rows), _rounds(find_row(menu, policy, middle))]
         lines.append(f"| {policy} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -313,6 +319,12 @@ def _bracket(bracket: Found | None) -> str:
 
 def _cell(row: Found | None) -> str:
     return "–" if row is None else f"{_percent(row)}, {_points(row['gain'])}"
+
+
+def _rounds(row: Found | None) -> str:
+    """Rounds a request, mean and 95th percentile."""
+    mean, p95 = (None, None) if row is None else row["rounds"]
+    return "–" if mean is None or p95 is None else f"{mean:.1f} ({p95})"
 
 
 def _percent(row: Found | None) -> str:

@@ -27,13 +27,12 @@ from adacompute.evaluate import Bootstrap, Interval
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.policies.base import Floats
-from adacompute.pool.ballots import Grouping
 from adacompute.pool.groups import count_in_groups
 from adacompute.pool.menu import Menu
 
 PAGE = ROOT / "docs" / "reference" / "menus-held-out.md"
 ROUTER = "prompt router"
-GROUPINGS: tuple[Grouping, ...] = ("alike", "none")
+GROUPINGS = ("alike", "none")
 MENUS = {
     "s1.1: 7B, 32B": RecordedMenu(
         files={"7b": "modes/mgsm-7b", "32b": "modes/mgsm-32b"},
@@ -82,7 +81,7 @@ orders of each problem's samples.
 Found = dict[str, Any]
 
 
-def measure(name: str, grouping: Grouping, seed: int, orders: int) -> Found:
+def measure(name: str, grouping: str, seed: int, orders: int) -> Found:
     """One menu on one draw of folds: what every problem adds to each accuracy, by policy and budget."""
     recorded = MENUS[name]
     ballots = read_menu_ballots(recorded.files).group(grouping)

@@ -149,7 +149,7 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
         (("evaluate", *PAIR, "--cost", "a=1", "--cost", "b=inf"), 1, "or evaluate that mode alone"),
         (("evaluate", *PAIR, *COSTS, "--policies", "fixed"), 2, "--policies: a menu has no use for it"),
         (("evaluate", "small.jsonl", "--policies", "menu"), 2, "--policies: menu is over several modes"),
-        (("evaluate", "small.jsonl", "--group", "subject"), 1, "12 of 12 problems have no subject"),
+        (("evaluate", "small.jsonl", "--group", "subject"), 1, "12 of 12 problems have no 'subject'"),
         (("evaluate", "small.jsonl", "--group", "level", "--no-groups"), 2, "--no-groups: groups are by"),
         (("evaluate",), 2, "POOL: give a pool, or --join"),
         (("evaluate", *PAIR, *COSTS, "--budgets", "0.3,x"), 2, "--budgets: budget 'x' can't be read"),

@@ -16,13 +16,16 @@ from adacompute.evaluate.chart_builder import (
     BUDGETS,
     FoldFit,
     PolicyReplays,
+    UniformVotes,
     assemble_chart,
     bracket_dial,
     build_chart,
     build_menu_chart,
+    compare_qualities,
     find_prices,
     round_price_up,
 )
+from adacompute.evaluate.comparison import PolicyPoints
 from adacompute.evaluate.parallel import open_threads
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
@@ -285,6 +288,21 @@ def test_the_two_dials_around_a_cost_are_on_its_two_sides():
 @pytest.mark.parametrize(("price", "shown"), [(0.0, 0.0), (0.0123456789, 0.012346), (1.0, 1.0), (1e-9, 1e-9)])
 def test_a_price_is_told_in_five_digits_rounded_up(price: float, shown: float):
     assert round_price_up(price) == shown
+
+
+def test_a_policy_that_draws_what_its_rival_draws_is_as_good_without_doubt():
+    """Few groups leave room for what none of them shows, but not where both are one."""
+    right = np.random.default_rng(0).random(34)
+    points = PolicyPoints(
+        cost=np.outer([2.0, 8.0, 16.0], np.ones(34)),
+        accuracy=np.stack([0.9 * right, 1.001 * right, right]),
+    )
+    same, fewer = (UniformVotes(count, None, float(count), right) for count in (16, 12))
+    found, other = compare_qualities(points, [same, fewer], digits=".2f")
+    assert found.costs[-1] == 16
+    assert found.lows[-1] == 0
+    assert found.find_cost(Quality.parse("as good as 16"), problems=441).cost < 9
+    assert other.lows[-1] < -0.05  # nothing is known of why 12 would be as good as 16
 
 
 def test_of_several_modes_each_one_s_votes_are_compared_with_on_problems_held_out():

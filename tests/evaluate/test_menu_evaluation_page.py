@@ -34,6 +34,7 @@ def make_row(policy: str, budget: float, mean: float, gain: dict[str, float] | N
         "accuracy": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02},
         "gain": gain,
         "draws": {"direct": 2.0, "steps": 0.5},
+        "rounds": [1.5, 3],
     }
 
 

@@ -1,10 +1,14 @@
 """Alike problems are found whatever their order, language or length; a problem like no other stays alone."""
 
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from adacompute.errors import PoolError
+from adacompute.pool import join_pools, open_pool
 from adacompute.pool.groups import count_groups, find_groups, number_alike
 from shared import read_votes
 
@@ -136,3 +140,32 @@ def test_groups_stay_with_problems_that_are_selected_and_are_the_questions_befor
     assert grouped.only(rows).group().groups.tolist() == grouped.only(rows).groups.tolist()
     assert count_groups(votes.groups) == count_groups(grouped.group("none").groups) == len(votes)
     assert count_groups(grouped.group("subject").groups) == 30
+
+
+def test_groups_may_be_by_any_column_of_the_problems(tmp_path: Path):
+    for name in ("a", "b"):
+        lines = [
+            {
+                "id": f"p{at}",
+                "question": f"What is {at} and {at}?",
+                "subject": None,
+                "site": ("north", "south", "south")[at % 3],
+                "tags": [at % 2],
+                **({"only": "a"} if at else {}),
+                "samples": [{"answer": str(2 * at), "correct": 1}],
+            }
+            for at in range(6)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with open_pool(tmp_path / "a.jsonl") as pool:
+        one = pool.ballots()
+    with join_pools({name: tmp_path / f"{name}.jsonl" for name in ("a", "b")}) as pool:
+        both = pool.ballots()
+    for votes in (one, both, both["b"]):
+        assert votes.group("site").groups.tolist() == [0, 1, 1, 0, 1, 1]
+        assert votes.group("tags").groups.tolist() == [0, 1, 0, 1, 0, 1]
+        assert votes.only([1, 3]).group("site").groups.tolist() == [0, 1]
+        for name, count in (("only", 1), ("sight", 6), ("subject", 6)):
+            said = rf"{count} of 6 problems have no '{name}'.*columns are 'site', 'tags', 'only';"
+            with pytest.raises(PoolError, match=said):
+                votes.group(name)

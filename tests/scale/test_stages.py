@@ -102,7 +102,7 @@ def assert_same_replay(found: Any, wanted: Any) -> None:
 def test_shards_hold_the_ballots_of_the_pool(both):
     found, _, pool = both
     wanted = pool.ballots()
-    for name in ("ids", "prompts", "subjects", "levels", "model", "parameters"):
+    for name in ("ids", "prompts", "subjects", "levels", "extras", "model", "parameters"):
         assert getattr(found, name) == getattr(wanted, name)
     for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
         one, other = getattr(found, name), getattr(wanted, name)

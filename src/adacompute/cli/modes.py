@@ -41,7 +41,6 @@ from adacompute.score.grades import BlockMap
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 
 MissingProblems = Literal["error", "drop"]
-Column = Literal["subject", "level"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +48,10 @@ class GroupOptions:
     """Which problems are held out and resampled together."""
 
     group: Annotated[
-        Column | None,
-        choose_from(
-            Column, help="Hold out all problems of one subject, or level, together. [default: alike]"
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Hold out together what is the same in a column, e.g. subject. [default: alike]",
         ),
     ] = None
     no_groups: Annotated[

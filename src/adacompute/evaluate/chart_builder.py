@@ -281,7 +281,10 @@ def compare_qualities(
     boot = draw_bootstrap(len(own))
     curves = []
     for rival in rivals:
-        alone, _, _ = estimate_intervals(own - rival.rights[:, None], boot)
+        gaps = own - rival.rights[:, None]
+        alone, _, _ = estimate_intervals(gaps, boot)
+        # drawing all that the rival draws, it is the rival: nothing is left to doubt
+        is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
         curve = QualityCurve(
             samples=rival.samples,
             mode=rival.mode,
@@ -289,7 +292,10 @@ def compare_qualities(
             accuracy=round(float(rival.rights.mean()), _QUALITY_DIGITS),
             costs=tuple(cost for cost, _ in matched),
             gains=tuple(round(gain.mean, _QUALITY_DIGITS) for gain in alone),
-            lows=tuple(round(gain.low or 0.0, _QUALITY_DIGITS) for gain in alone),
+            lows=tuple(
+                0.0 if same else round(gain.low or 0.0, _QUALITY_DIGITS)
+                for gain, same in zip(alone, is_rival.tolist(), strict=True)
+            ),
         )
         curves.append(curve)
     return tuple(curves)

@@ -443,7 +443,7 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
 
 
 def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether votes are weighted by confidence or a verifier's scores: on request, or if all samples allow it."""
+    """Whether votes are weighted by confidence or scores, on request or if all samples allow it."""
     recorded = records_confidence(ballots) or records_scores(ballots)
     if votes == "weighted" and not recorded:
         raise NotRecorded(

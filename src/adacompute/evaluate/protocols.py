@@ -52,7 +52,6 @@ from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, j
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, JoinedPool, Menu
-from adacompute.pool.ballots import Grouping
 from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
@@ -105,7 +104,7 @@ def evaluate(
     protocol: ProtocolName = "held-out",
     folds: int = 5,
     seeds: int = 3,
-    groups: Grouping | None = None,
+    groups: str | None = None,
     votes: Votes = "auto",
     orders: int | None = None,
     seed: int = 0,
@@ -127,11 +126,11 @@ def evaluate(
     routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the most
     expensive mode. Only "oracle" in `policies` matters. `labels=False` learns and chooses without grades.
 
-    Similar problems are held out and resampled together: those found similar, or with `groups` those of one
-    "subject" or "level", or with "none" only equal questions. Without grades, agreement with the vote over
-    all samples of a problem (from the most expensive mode) replaces accuracy, and the result says so. More
-    than one of `workers` means processes, for policies given by name; results don't depend on it. Scripts
-    then need `if __name__ == "__main__":`.
+    Similar problems are held out and resampled together: those found similar, or with `groups` those with
+    the same "subject" or another column's value, or with "none" only equal questions. Without grades,
+    agreement with the vote over all samples of a problem (from the most expensive mode) replaces accuracy,
+    and the result says so. More than one of `workers` means processes, for policies given by name; results
+    don't depend on it. Scripts then need `if __name__ == "__main__":`.
     """
     if (
         menu is not None

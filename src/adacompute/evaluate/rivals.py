@@ -25,13 +25,7 @@ from adacompute.policies.base import (
     hash_to_unit,
     score_votes,
 )
-from adacompute.policies.baselines import (
-    BUDGETS,
-    MAX_SEED,
-    OneShotPolicy,
-    draw_budgets,
-    mix_adjacent,
-)
+from adacompute.policies.baselines import BUDGETS, FixedPolicy, OneShotPolicy, draw_budgets, mix_adjacent
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
@@ -55,7 +49,7 @@ class Rival(Policy):
         raise PolicyError(f"{cls.kind} is only compared with, so it can't be loaded")
 
 
-class RandomPolicy(Rival, OneShotPolicy):
+class RandomPolicy(Rival, FixedPolicy):
     """Random budgets that average `budget`, ignoring the prompt: the two of `budgets` next to it.
 
     As in the paper (Table 1: at B = 2 "random" costs 2.00 and is as accurate as "fixed").
@@ -67,22 +61,8 @@ class RandomPolicy(Rival, OneShotPolicy):
 
     kind = "random"
 
-    def __init__(
-        self,
-        budget: float,
-        *,
-        seed: int = 0,
-        budgets: Sequence[int] = BUDGETS,
-        longest: int = DEFAULT_LONGEST,
-        weigh: VoteWeights | None = None,
-    ) -> None:
-        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
-        self.budget = check_number("budget", budget, low=0)
-        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        self._shares = mix_adjacent(self.modes, self.budget)  # (modes,)
-
-    def read(self, prompts: Sequence[str]) -> Floats:
-        return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
+    def __init__(self, budget: float, **options: Any) -> None:  # noqa: ANN401 - those of `fixed`
+        super().__init__(budget, mix=True, **options)
 
 
 class HeuristicPolicy(Rival, OneShotPolicy):

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p, nan
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -346,7 +346,7 @@ def _equal_bits(left: Floats, right: Floats) -> bool:
 class FeaturePolicy(BudgetPolicy):
     """Base class of policies that choose a budget from the prompt, and perhaps the first sample."""
 
-    learned_names = ("learned",)
+    learned_names: ClassVar[tuple[str, ...]] = ("learned",)
     feature_set_: FeatureSet  # the features that it was fitted on
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Decision trees as arrays: trained by XGBoost or scikit-learn, evaluated with numpy alone.
+"""Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
 Serving must not depend on a training library, so rows are scored here: small trees by the leaves that a row
 can't reach, others by walking all trees at once, one level per step.
@@ -62,9 +62,7 @@ class _BatchScorer:
 
     @classmethod
     def split(cls, trees: "Trees") -> "list[_BatchScorer]":
-        """Scorers for some trees each; empty if a tree has too many leaves, or a leaf has several values."""
-        if trees.value.shape[1] != 1:
-            return []
+        """Scorers for some trees each; empty if a tree has too many leaves."""
         children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
         leaves = [(root, _list_leaves(children, root)) for root in trees.roots.tolist()]
         if not all(nodes for _, nodes in leaves) or len(dict(leaves)) < len(leaves):
@@ -168,19 +166,16 @@ class _TreeLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """Sums the leaves of all trees. A node's children come after it; a leaf is its own child.
-
-    Every leaf holds one value for its tree's output, or one value per output.
-    """
+    """Sums the leaves of all trees. A node's children come after it; a leaf is its own child."""
 
     roots: Int32s  # (trees,) nodes
-    output: Int32s  # (trees,) output that a tree adds to; 0 if leaves have a value for each
+    output: Int32s  # (trees,) output that a tree adds to
     feature: Int32s  # (nodes,) column of a row
     threshold: npt.NDArray[np.float32]  # (nodes,) smaller values go left
     left: Int32s  # (nodes,)
     right: Int32s  # (nodes,)
     unknown_left: Bools  # (nodes,) whether NaN goes left
-    value: Floats  # (nodes, 1) or (nodes, outputs)
+    value: Floats  # (nodes, 1)
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
@@ -205,7 +200,7 @@ class Trees:
 
     def score_row(self, row: Sequence[float]) -> float:
         """The first output for one row, equal to `scores` to the last bit."""
-        if self.value.shape[1] > 1 or len(self.base) > 1:
+        if len(self.base) > 1:
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
         if not self._nodes:
             columns = (self.feature, self.threshold, self.left, self.right, self.unknown_left)
@@ -228,8 +223,6 @@ class Trees:
             sums = [scorer.find_values(rows) @ part for scorer, part in zip(scorers, parts, strict=True)]
             return np.asarray(sum(sums[1:], start=sums[0]))
         leaves = self._find_leaves(rows)  # (rows, trees)
-        if self.value.shape[1] == len(self.base) and len(self.base) > 1:
-            return np.asarray(self.value[leaves].sum(axis=1))
         values = self.value[:, 0].take(leaves)
         return np.asarray(values @ self._layout.output_matrix)
 
@@ -286,10 +279,10 @@ class Trees:
         loaded = {}
         for name in _ARRAY_FIELDS:
             sizes = (None,) if name in ("roots", "output") else (outputs,) if name == "base" else (nodes,)
-            shape = (nodes, None) if name == "value" else sizes
+            shape = (nodes, 1) if name == "value" else sizes
             loaded[name] = read_array(arrays, name, kinds.get(name, np.int32), shape)
-        if loaded["value"].shape[1] not in (1, outputs) or len(loaded["output"]) != len(loaded["roots"]):
-            raise PolicyInvalid(f"trees of {outputs} outputs can't have leaves of {loaded['value'].shape}")
+        if len(loaded["output"]) != len(loaded["roots"]):
+            raise PolicyInvalid(f"{len(loaded['roots'])} trees can't have {len(loaded['output'])} outputs")
         for name, limit in (("roots", nodes), ("output", outputs), ("feature", features)):
             if ((loaded[name] < 0) | (loaded[name] >= limit)).any():
                 raise PolicyInvalid(f"{name} of trees: a number is not within 0 to {limit - 1}")
@@ -313,51 +306,6 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
         reached[left[current]] = reached[right[current]] = True
         current = np.flatnonzero(reached)
     return level
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LibraryTree:
-    """One tree with its library's node numbers; children of -1 mark a leaf."""
-
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int64]
-    threshold: npt.NDArray[np.float32]
-    unknown_left: Bools
-    value: Floats  # (nodes, 1) or (nodes, outputs)
-
-
-def _combine(library_trees: Sequence[_LibraryTree], *, output: Sequence[int], base: Floats) -> Trees:
-    """Joins trees, renumbering nodes so that children come after their parents."""
-    sizes = np.array([len(tree.left) for tree in library_trees])
-    first = np.cumsum(sizes) - sizes
-    shift = np.repeat(first, sizes)  # (nodes,) offset of each node's number
-    columns = {
-        name: np.concatenate([getattr(tree, name) for tree in library_trees]) for name in _ARRAY_FIELDS[2:8]
-    }
-    inner = columns["left"] >= 0
-    left, right = columns["left"] + shift, columns["right"] + shift
-    order = _breadth_first(first, left, right, inner)
-    order = order[np.argsort(shift[order], kind="stable")]
-    position = np.zeros(len(inner), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    inner = inner[order]
-    children = {
-        name: np.where(inner, position[np.where(inner, child[order], 0)], position[order]).astype(np.int32)
-        for name, child in (("left", left), ("right", right))
-    }
-    roots = position[first].astype(np.int32)
-    return Trees(
-        **children,
-        feature=np.where(inner, columns["feature"][order], 0).astype(np.int32),
-        threshold=columns["threshold"][order],
-        unknown_left=columns["unknown_left"][order],
-        value=_round_to_unit(columns["value"][order]),
-        roots=roots,
-        output=np.array(output, dtype=np.int32),
-        base=base,
-        depth=_measure_depth(roots, children["left"], children["right"]),
-    )
 
 
 def _round_to_unit(values: Floats) -> Floats:
@@ -438,42 +386,36 @@ def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
         learner["learner_model_param"]["base_score"].replace("E", "e")
     )  # 0.5, or one per output
     base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
-    library_trees = []
-    for tree in model["trees"]:
-        left = np.array(tree["left_children"], dtype=np.int64)
-        conditions = np.array(tree["split_conditions"], dtype=np.float32)
-        library_trees.append(
-            _LibraryTree(
-                left=left,
-                right=np.array(tree["right_children"], dtype=np.int64),
-                feature=np.array(tree["split_indices"], dtype=np.int64),
-                threshold=np.where(left >= 0, conditions, np.float32(0)),
-                unknown_left=np.array(tree["default_left"], dtype=bool),
-                value=np.where(left >= 0, 0.0, conditions)[:, None].astype(np.float64),
-            )
-        )
-    return _combine(library_trees, output=model["tree_info"], base=base)
+    trees, output = model["trees"], np.array(model["tree_info"], dtype=np.int32)
+    sizes = np.array([len(tree["left_children"]) for tree in trees])
+    first = np.cumsum(sizes) - sizes
+    shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
 
+    def join(name: str, dtype: type) -> npt.NDArray[Any]:
+        return np.concatenate([np.array(tree[name], dtype=dtype) for tree in trees])
 
-def read_forest(trees: Sequence[Any], *, outputs: int) -> Trees:
-    """The trees of a scikit-learn classification forest, each with a share for every class."""
-    library_trees = []
-    for tree in trees:
-        shares = np.asarray(tree.value, dtype=np.float64)[:, 0, :]
-        library_trees.append(
-            _LibraryTree(
-                left=np.asarray(tree.children_left, dtype=np.int64),
-                right=np.asarray(tree.children_right, dtype=np.int64),
-                feature=np.asarray(tree.feature, dtype=np.int64),
-                threshold=_strict_threshold(np.asarray(tree.threshold, dtype=np.float64)),
-                unknown_left=np.zeros(len(shares), dtype=bool),
-                value=shares / shares.sum(axis=1, keepdims=True) / len(trees),
-            )
-        )
-    return _combine(library_trees, output=[0] * len(library_trees), base=np.zeros(outputs))
-
-
-def _strict_threshold(threshold: Floats) -> npt.NDArray[np.float32]:
-    """For 32-bit rows, turns `x <= threshold` into `x < t`, where t is the next higher 32-bit number."""
-    rounded = threshold.astype(np.float32)
-    return np.where(rounded > threshold, rounded, np.nextafter(rounded, np.float32(np.inf)))
+    left, right = join("left_children", np.int64), join("right_children", np.int64)
+    inner, conditions = left >= 0, join("split_conditions", np.float32)
+    left, right = left + shift, right + shift
+    order = _breadth_first(first, left, right, inner)
+    order = order[np.argsort(shift[order], kind="stable")]  # children come after their parents
+    position = np.zeros(len(inner), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    inner = inner[order]
+    children = {
+        name: np.where(inner, position[np.where(inner, child[order], 0)], position[order]).astype(np.int32)
+        for name, child in (("left", left), ("right", right))
+    }
+    roots = position[first].astype(np.int32)
+    leaves = np.where(inner, 0.0, conditions[order])[:, None].astype(np.float64)
+    return Trees(
+        **children,
+        feature=np.where(inner, join("split_indices", np.int64)[order], 0).astype(np.int32),
+        threshold=np.where(inner, conditions[order], np.float32(0)),
+        unknown_left=join("default_left", bool)[order],
+        value=_round_to_unit(leaves),
+        roots=roots,
+        output=output,
+        base=base,
+        depth=_measure_depth(roots, children["left"], children["right"]),
+    )

@@ -29,11 +29,9 @@ TOKEN_CHARACTERS: Final = 4  # characters per token of a question if no call was
 _CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory compared with the arrays
 
 Floats = npt.NDArray[np.float64]
-# problems held out together: similar ones, those of one subject or level, or only equal questions
-Grouping = Literal["alike", "subject", "level", "none"]
 
 _SELECT_PROBLEMS = """
-    SELECT r.key, p.id, p.question, p.subject, p.level, p.gold IS NOT NULL, count(*)
+    SELECT r.key, p.id, p.question, p.subject, p.level, p.gold IS NOT NULL, count(*), p.extra
     FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
     WHERE r.source = ? GROUP BY p.key ORDER BY p.key
 """
@@ -206,6 +204,7 @@ class Ballots:
     entropy: Floats  # (problems, samples) mean, nats; NaN if unknown
     # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN if unknown; None if nothing is recorded
     signals: Floats | None = None
+    extras: tuple[str | None, ...] = ()  # (problems,) other columns as JSON; empty: unknown
     grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: not grouped yet
     modes: tuple[Mode, ...] = (Mode(name="model"),)
     # (samples,) each sample's index in `modes`; if empty, there is one mode
@@ -324,7 +323,7 @@ class Ballots:
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
         """The ballots of the given rows, in that order."""
-        names = ("ids", "prompts", "subjects", "levels")
+        names = ("ids", "prompts", "subjects", "levels", *(["extras"] if self.extras else []))
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
         arrays = ("gold_known", *self.sample_arrays)
         for name in arrays if self.grouped is None else (*arrays, "grouped"):
@@ -337,8 +336,8 @@ class Ballots:
         """The group of each problem, (problems,), by first appearance; before `group`, each is its own."""
         return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
 
-    def group(self, by: Grouping | None = None) -> "Ballots":
-        """The same votes, grouped to be held out together: by similarity, by a column, or by question.
+    def group(self, by: str | None = None) -> "Ballots":
+        """The same votes, grouped to be held out together by similarity, a column, or question ("none").
 
         None keeps the groups, or finds similar problems if there are none.
         """
@@ -348,14 +347,16 @@ class Ballots:
             return replace(self, grouped=find_groups(self.ids, self.prompts))
         if by == "none":
             return replace(self, grouped=number_alike(self.prompts))
-        if by not in ("subject", "level"):
-            raise PoolError(f"groups {format_value(by)} are not known; give alike, subject, level or none")
-        values = self.subjects if by == "subject" else self.levels
-        unknown = sum(value is None for value in values)
-        if unknown:
+        others = [json.loads(extra or "{}") for extra in self.extras] or [{} for _ in self.ids]
+        columns = zip(others, self.subjects, self.levels, strict=True)
+        rows = [{**other, "subject": subject, "level": level} for other, subject, level in columns]
+        values = [json.dumps(row.get(by), sort_keys=True) for row in rows]
+        if unknown := values.count("null"):
+            known = list(dict.fromkeys(key for row in rows for key in row if row[key] is not None))
             raise PoolError(
-                f"{unknown} of {len(self)} problems have no {by}, so groups can't be by {by}; record it, or "
-                "leave --group out: alike problems are found by their questions"
+                f"{unknown} of {len(self)} problems have no {format_value(by)}, so groups can't be by it; "
+                f"{suggest_name(str(by), known)}columns are {', '.join(map(repr, known)) or 'not recorded'}; "
+                "without --group problems are grouped by their likeness"
             )
         return replace(self, grouped=number_alike(values))
 
@@ -455,6 +456,7 @@ def read_ballots(
         prompts=tuple([head[2] for head in heads]),
         subjects=tuple([head[3] for head in heads]),
         levels=tuple([head[4] for head in heads]),
+        extras=tuple([head[7] for head in heads]),
         gold_known=gold_known,
         classes=classes,
         correct=correct,

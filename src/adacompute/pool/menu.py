@@ -416,6 +416,7 @@ def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> Ballots:
         joined.number_classes(),
         subjects=_fill_in([mode.ballots.subjects for mode in modes]),
         levels=_fill_in([mode.ballots.levels for mode in modes]),
+        extras=_fill_in([mode.ballots.extras or (None,) * len(joined) for mode in modes]),
         gold_known=gold_known,
     )
 

@@ -197,8 +197,8 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
     if not len(order):
         raise TooFewSamples(f"{reader.shown}: no problem has a sample; collect or import some first")
     merged: dict[str, Any] = {}
-    for name in ("ids", "prompts", "subjects", "levels"):
-        values = [value for piece in pieces for value in getattr(piece, name)]
+    for name in ("ids", "prompts", "subjects", "levels", "extras"):
+        values = [value for piece in pieces for value in getattr(piece, name) or [None] * len(piece)]
         merged[name] = tuple(values[row] for row in order.tolist())
     width = max(piece.classes.shape[1] for piece in pieces)
     has_signals = any(piece.signals is not None for piece in pieces)

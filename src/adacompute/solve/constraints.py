@@ -155,10 +155,7 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
 
 # --- the linear programme ---
 
-# HiGHS's interior point method (with crossover) is faster than its simplex above this many problems
-_LARGE = 500
-_EVERY, _UNDECIDED = 8, 0.25  # a sample takes every 8th kind; share of kinds that its prices may leave open
-_PRICE_TOLERANCE = 1e-10  # a cell must be worth more than the best by this much to count as better
+_LARGE = 500  # problems above which HiGHS's interior point method is faster than its simplex
 _OPTIMAL, _INFEASIBLE = 0, 2  # `linprog` status codes
 
 
@@ -235,46 +232,17 @@ def _solve_programme(
     _, first, group, sizes = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
     aims, largest, *costs = cells[first].transpose(1, 0, 2)
     allowed, uses = largest > 0, np.reshape(costs, (len(equal), *aims.shape))
-    solution = _solve_kinds(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
+    solution = _ask_highs(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
     if solution is None:
         return None
     shares, prices = solution
     return _share_out(shares, group.ravel(), sizes), np.where(equal, 0.0, np.maximum(prices, 0.0))
 
 
-def _solve_kinds(
-    aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
-) -> tuple[Floats, Floats] | None:
-    """Like `_solve_programme`, for kinds of identical problems (kinds, modes), with `sizes` of each kind.
-
-    If there are many, a sample of kinds gives prices, and only cells that may be worth them are solved. Then
-    all cells are checked at the new prices, and better ones are added until there are none.
-    """
-    opened = allowed
-    if len(sizes) > _LARGE:
-        part = np.s_[::_EVERY]
-        sample_room = room * sizes[part].sum() / sizes.sum()
-        sample = aims[part], uses[:, part], sizes[part], allowed[part]
-        if (solution := _solve_kinds(*sample, room=sample_room, equal=equal)) is not None:
-            net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
-            loss = net - net.min(axis=1, keepdims=True)
-            second = np.sort(loss, axis=1)[:, 1:2]  # what each kind loses with its second-best mode
-            opened = allowed & (loss <= np.quantile(second, _UNDECIDED, method="lower"))
-    while (solution := _ask_highs(aims, uses, sizes, opened, room=room, equal=equal)) is not None:
-        net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
-        least = np.where(opened, net, np.inf).min(axis=1, keepdims=True)
-        missed = net < least - _PRICE_TOLERANCE
-        if not missed.any():
-            return solution
-        opened = opened | missed
-    same = (opened == allowed).all()
-    return None if same else _ask_highs(aims, uses, sizes, allowed, room=room, equal=equal)
-
-
 def _ask_highs(
     aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
 ) -> tuple[Floats, Floats] | None:
-    """Shares at a vertex of these cells, (kinds, modes), and the limits' prices; None if infeasible."""
+    """Like `_solve_programme`, for kinds of identical problems (kinds, modes), with `sizes` of each kind."""
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
         from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
