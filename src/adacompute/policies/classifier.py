@@ -35,7 +35,7 @@ _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting as in the paper
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
-    """Trees that tell the classes in `labels` apart, and the classes, (classes,) ascending; None: one class.
+    """Trees that separate the classes in `labels`, and these classes, ascending; None for one class.
 
     Labels may be any integers; a class without rows is never predicted.
     """
