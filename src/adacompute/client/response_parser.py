@@ -32,6 +32,7 @@ from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
     ServerQuirks,
+    count_text,
     find_refused_fields,
     find_refused_limit,
     is_about_n,
