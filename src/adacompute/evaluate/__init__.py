@@ -9,9 +9,7 @@ from adacompute.evaluate.comparison import (
     EvaluationRow,
     Imitation,
     Match,
-    MatchedCost,
     OracleBracket,
-    PolicyPoints,
     Verdict,
     VerdictRow,
     join_points,
@@ -31,8 +29,9 @@ from adacompute.evaluate.oracle_bounds import (
     uniform_frontier,
 )
 from adacompute.evaluate.protocols import evaluate
-from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
+from adacompute.evaluate.resampling import OracleGain, paired_interval
 from adacompute.evaluate.verdict import judge_pool
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost, PolicyPoints
 
 __all__ = [
     "Bootstrap",

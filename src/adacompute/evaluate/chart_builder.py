@@ -15,20 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError, ScoreError
-from adacompute.evaluate.comparison import PolicyPoints
 from adacompute.evaluate.measure import CachedPolicy, select_graded
 from adacompute.evaluate.mode_rivals import JointVotes, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
-from adacompute.evaluate.verdict import (
-    FEWEST_PROBLEMS,
-    FOLDS,
-    PairedResults,
-    draw_bootstrap,
-    estimate_intervals,
-    match_neighbours,
-    sum_by_group,
-)
+from adacompute.evaluate.verdict import FEWEST_PROBLEMS, FOLDS, PairedResults
 from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.menu import MenuPolicy
@@ -36,6 +27,13 @@ from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_b
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.pool.groups import are_enough, count_groups, count_in_groups
+from adacompute.replay.matching import (
+    QUALITY_DIGITS,
+    PolicyPoints,
+    UniformVotes,
+    compare_qualities,
+    sum_by_group,
+)
 from adacompute.replay.per_problem import count_most, run_policy
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
@@ -48,7 +46,6 @@ BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
 _QUALITY_COSTS = 60  # average costs at which qualities are measured
-_QUALITY_DIGITS = 5
 _COST_RATIO = 1000.0  # ratio of the highest to the lowest cost over several modes
 _FEWEST_PROBLEMS = 60  # halves of fewer problems are too small to learn from
 _PRICE_RANGE = (1e-9, 1e3)  # range of prices per sample searched, besides 0
@@ -102,7 +99,7 @@ class PolicyReplays:
                 np.bincount(np.concatenate([getattr(run, name) for run in runs]), weights=self._share)
                 for name in ("waves", "drawn")
             )
-            above = np.clip(1 - np.cumsum(drawn)[1:] / drawn.sum(), 0, 1).round(_QUALITY_DIGITS)
+            above = np.clip(1 - np.cumsum(drawn)[1:] / drawn.sum(), 0, 1).round(QUALITY_DIGITS)
             self._tails[dial] = count_most(waves, 0.95), tuple(above.tolist())
         return self._known[dial]
 
@@ -247,15 +244,6 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
     return replace(chart, rows=tuple(rows))
 
 
-class UniformVotes(NamedTuple):
-    """A uniform number of samples from one mode."""
-
-    samples: int
-    mode: str | None
-    cost: float  # per request
-    rights: Floats  # (questions,)
-
-
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
     """A policy's gain over uniform numbers of samples by average cost, paired by problem.
 
@@ -267,38 +255,6 @@ def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
         for cost, rights in zip(costs, results.uniform.accuracy, strict=True)
     }
     return compare_qualities(results.points, [rivals[samples] for samples in sorted(rivals)], digits=".2f")
-
-
-def compare_qualities(
-    points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
-) -> tuple[QualityCurve, ...]:
-    """A policy against each rival at many costs, rounded to `digits`; intervals are for single costs."""
-    mean = points.cost.mean(axis=1)  # (settings,)
-    grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
-    costs = sorted({float(f"{cost:{digits}}") for cost in grid})
-    matched = [(cost, mix) for cost in costs if (mix := match_neighbours(points, cost)) is not None]
-    own = np.stack([mix.each for _, mix in matched], axis=1)  # (questions, costs)
-    boot = draw_bootstrap(len(own))
-    curves = []
-    for rival in rivals:
-        gaps = own - rival.rights[:, None]
-        alone, _, _ = estimate_intervals(gaps, boot)
-        # drawing all that the rival draws, it is the rival: nothing is left to doubt
-        is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
-        curve = QualityCurve(
-            samples=rival.samples,
-            mode=rival.mode,
-            rival_cost=rival.cost,
-            accuracy=round(float(rival.rights.mean()), _QUALITY_DIGITS),
-            costs=tuple(cost for cost, _ in matched),
-            gains=tuple(round(gain.mean, _QUALITY_DIGITS) for gain in alone),
-            lows=tuple(
-                0.0 if same else round(gain.low or 0.0, _QUALITY_DIGITS)
-                for gain, same in zip(alone, is_rival.tolist(), strict=True)
-            ),
-        )
-        curves.append(curve)
-    return tuple(curves)
 
 
 def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed: int = 0) -> Chart | None:

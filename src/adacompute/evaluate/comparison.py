@@ -8,7 +8,7 @@ with more settings, above all the joint hull of many policies. Result records ar
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,19 @@ import numpy.typing as npt
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval, ScoreRow, Split, make_interval
+from adacompute.evaluate.resampling import ScoreRow, Split
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.per_problem import count_most
+from adacompute.replay.matching import (
+    Bootstrap,
+    HullCurve,
+    Interval,
+    MatchedCost,
+    PolicyPoints,
+    make_interval,
+    trace_hull,
+)
 from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +43,6 @@ Decision = Literal[
     "nothing to compare",
 ]
 SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
-HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, both (corners,)
 
 _TOLERANCE = 1e-9  # costs differ by less when summed in another order
 _ROUNDING = 1e-12  # accuracies closer than this are equal
@@ -43,64 +50,6 @@ _POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # grid points per doubling of cost
 UNREACHABLE = 1e9  # samples; replaces infinity in percentiles
 SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain are meaningless
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """Rounds per request: a round is all samples requested together, before any of them is seen."""
-
-    mean: float
-    p95: int  # 95th percentile
-
-    @classmethod
-    def of(cls, shares: Floats) -> Self:
-        """From the share of requests with 0, 1, ... rounds.
-
-        >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
-        Rounds(mean=1.54, p95=2)
-        """
-        return cls(mean=round(float(shares @ np.arange(len(shares))), 12), p95=count_most(shares, 0.95))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PolicyPoints:
-    """The settings of a policy, run on the same problems; both arrays are (settings, problems)."""
-
-    cost: Floats = field(repr=False)
-    accuracy: Floats = field(repr=False)
-    labels: tuple[str, ...] = ()  # (settings,)
-    rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
-
-    def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Rounds of requests that get the second setting with this probability, and otherwise the first."""
-        if self.rounds is None:
-            return None
-        low, high = (self.rounds[one] for one in settings)
-        return Rounds.of((1 - probability) * low + probability * high)
-
-    def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, both (corners,)."""
-        return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MatchedCost:
-    """The best mix of two settings at one average cost.
-
-    `each` is every problem's contribution to the accuracy at that cost: its accuracy minus its cost above the
-    average at the current price (the hull's slope). The mean is the accuracy. With other problems, the mix
-    would have to change to meet the cost; `each` includes this effect to first order, as the bootstrap
-    requires.
-    """
-
-    budget: float
-    cost: float  # the budget, or less if the best setting costs less
-    accuracy: float
-    settings: tuple[int, int]  # rows; equal if one setting is enough
-    probability: float  # of the second one
-    price: float  # accuracy per sample: the slope of the hull
-    each: Floats = field(repr=False)  # (problems,)
-    rounds: Rounds | None = None
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
@@ -673,12 +622,6 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
         math.inf if end is None or end > uniform.most else end for end in (interval.low, interval.high)
     )
     return Interval(mean=mean, low=low, high=high)
-
-
-def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
-    """The corners of the upper concave hull of points, both (points,)."""
-    corners = find_hull(cost, accuracy)
-    return cost[corners], accuracy[corners]
 
 
 def find_least_cost(curve: HullCurve, wanted: float) -> float:

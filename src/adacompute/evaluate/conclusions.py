@@ -18,9 +18,10 @@ from adacompute.evaluate.comparison import (
     match_policies,
 )
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_scores
-from adacompute.evaluate.resampling import Bootstrap, ScoreRow, Split
+from adacompute.evaluate.resampling import ScoreRow, Split
 from adacompute.policies.weights import fit_weights
 from adacompute.pool.groups import count_groups
+from adacompute.replay.matching import Bootstrap
 from adacompute.score import score
 from adacompute.score.aggregates import read_scores
 

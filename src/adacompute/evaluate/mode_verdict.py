@@ -11,7 +11,6 @@ import numpy as np
 
 from adacompute.evaluate.comparison import (
     Decision,
-    MatchedCost,
     PolicyResult,
     Verdict,
     VerdictRow,
@@ -21,11 +20,11 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.pool.menu import Menu
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
 SPENT_TOLERANCE = 0.01  # share of a budget: a policy that costs less than this below it can't spend it
 _SMALL_GAIN = 0.005  # accuracy: a menu whose gain is certainly smaller isn't worth it

@@ -17,11 +17,12 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
-from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
+from adacompute.evaluate.resampling import OracleGain, paired_interval
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
+from adacompute.replay.matching import Bootstrap
 from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean

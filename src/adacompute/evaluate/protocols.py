@@ -18,7 +18,6 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.evaluate.comparison import (
     Evaluation,
     OracleBracket,
-    PolicyPoints,
     PolicyResult,
     ProtocolName,
     match_policies,
@@ -55,6 +54,7 @@ from adacompute.pool import Ballots, JoinedPool, Menu
 from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
+from adacompute.replay.matching import PolicyPoints
 from adacompute.replay.per_problem import ExactReplay
 from adacompute.score.aggregates import read_scores
 

@@ -6,88 +6,20 @@ policy that has seen one of them knows something about all.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
-from adacompute.pool.groups import ADVICE, are_enough, number_alike
-from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
+from adacompute.pool.groups import ADVICE, number_alike
+from adacompute.replay.matching import Interval
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_PERCENTILES = (2.5, 97.5)  # of a 95% interval
 _Z = 1.959964  # standard errors on each side of a 95% interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A mean over problems with its 95% interval; no ends for one problem or too few groups."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    @property
-    def holds_zero(self) -> bool:
-        """Whether the interval includes zero; true if there is no interval."""
-        return self.low is None or self.high is None or self.low <= 0.0 <= self.high
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bootstrap:
-    """Bootstrap draws of problems: each problem's share in each draw; the shares in a draw sum to one."""
-
-    shares: Floats = field(repr=False)  # (draws, problems); no draws: too few groups for an interval
-
-    @classmethod
-    def of(
-        cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
-    ) -> "Bootstrap":
-        """Makes `draws` draws with as many problems each as there are."""
-        rng = np.random.default_rng(_SEED) if rng is None else rng
-        return cls(shares=draw_resamples(problems, rng, draws))
-
-    @classmethod
-    def of_groups(
-        cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
-    ) -> "Bootstrap":
-        """Draws of whole groups; `groups` is each problem's group.
-
-        >>> shares = Bootstrap.of_groups("aabcdefghij").shares
-        >>> bool((shares[:, 0] == shares[:, 1]).all())
-        True
-        """
-        rng, numbers = np.random.default_rng(_SEED) if rng is None else rng, number_alike(groups)
-        return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
-
-    def means(self, values: Floats) -> Floats:
-        """The mean in each draw, (draws,), of values (problems,)."""
-        return np.asarray(self.shares @ values)
-
-    def interval(self, values: Floats) -> Interval:
-        """The mean of values (problems,) with its percentile interval.
-
-        >>> interval = Bootstrap.of(4).interval(np.array([0.0, 1.0, 1.0, 1.0]))
-        >>> interval.mean, interval.low, interval.high
-        (0.75, 0.25, 1.0)
-        """
-        return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
-
-    def difference(self, first: Floats, second: Floats) -> Interval:
-        """The mean of `first - second` by problem, with its interval, both (problems,)."""
-        return self.interval(first - second)
-
-
-def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in draws, (draws,), if any."""
-    if draws is None or not len(draws):
-        return Interval(mean=mean, low=None, high=None)
-    low, high = np.percentile(draws, _PERCENTILES)
-    return Interval(mean=mean, low=float(low), high=float(high))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,8 +27,6 @@ import numpy.typing as npt
 from adacompute.answers import VoteWeights
 from adacompute.evaluate.comparison import (
     Decision,
-    MatchedCost,
-    PolicyPoints,
     PolicyResult,
     RequestUse,
     UniformCurves,
@@ -55,11 +53,24 @@ from adacompute.evaluate.measure import (
     select_problems,
 )
 from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_one_thread, measure_all
-from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
+from adacompute.evaluate.resampling import kfold
 from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
+from adacompute.replay.matching import (
+    FEWEST_SPREAD,
+    RULE_OF_THREE,
+    Bootstrap,
+    Interval,
+    MatchedCost,
+    PolicyPoints,
+    draw_bootstrap,
+    estimate_intervals,
+    match_neighbours,
+    mix_cost,
+    sum_by_group,
+)
 from adacompute.score.score import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
@@ -71,13 +82,8 @@ MOST_NEEDED = 10_000  # problems: larger requirements aren't stated exactly
 FOLDS, ORDERS = 3, 100
 REPEATS = ((64, 4), (200, 2))  # below this many questions, this many assignments to folds; above all, one
 _SEED = 17
-_DRAWS = 2000
-_LEVEL = 0.95
 _POWER = 0.8416  # normal quantile of 80% power
-_FEWEST_SPREAD = 1e-12  # smaller standard errors count as none
-_RULE_OF_THREE = 3.0  # divided by the number of problems: 95% limit of a share with no observed case
 _DEFAULT_BUDGET = 3.0  # average samples in the sentence, if possible
-_WINDOW = 1.25  # factor around the budget within which a curve's slope is measured
 _TOLERANCE = 1e-9
 _MANY_QUESTIONS = 100  # from here on, starting several processes pays
 
@@ -311,21 +317,6 @@ def _measure_usage(
     )
 
 
-def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Turns values of problems, (settings, problems), into shares of groups with the same mean."""
-    count = int(groups.max()) + 1
-    if count == len(groups):
-        return values
-    sums = np.zeros((len(values), count))
-    np.add.at(sums.T, groups, values.T)
-    return sums * (count / len(groups))
-
-
-def draw_bootstrap(groups: int) -> Bootstrap:
-    """The bootstrap draws of groups shared by all intervals of a verdict."""
-    return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
-
-
 def judge(results: PairedResults) -> Verdict:
     """Computes the verdict: at each budget alone, and over all of them at once."""
     if results.problems < FEWEST_PROBLEMS:
@@ -426,86 +417,8 @@ def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, M
     if own is None or base is None:
         return None
     if own.cost < budget - _TOLERANCE:  # its cost is below the budget, so compare uniform at its cost
-        own = replace(own, each=own.each - base.price * (_mixed_cost(results.points, own) - own.cost))
+        own = replace(own, each=own.each - base.price * (mix_cost(results.points, own) - own.cost))
     return own, base
-
-
-def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """A policy at one average cost: the mix of the two settings around it, chosen by cost alone.
-
-    Unlike `match_cost`, accuracy doesn't affect the choice, so nothing is selected by luck. None if even the
-    cheapest setting costs more.
-    """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
-    order = np.argsort(cost, kind="stable")
-    rising = cost[order]
-    if budget < rising[0] - _TOLERANCE:
-        return None
-    above = int(np.searchsorted(rising, budget - _TOLERANCE))
-    if above == 0 or above == len(rising):
-        low = high = int(order[min(above, len(rising) - 1)])
-        share = 0.0
-    else:
-        low, high = int(order[above - 1]), int(order[above])
-        share = min(1.0, float((budget - cost[low]) / (cost[high] - cost[low])))
-    mix = MatchedCost(
-        budget=budget,
-        cost=float((1 - share) * cost[low] + share * cost[high]),
-        accuracy=float((1 - share) * accuracy[low] + share * accuracy[high]),
-        settings=(low, high),
-        probability=share,
-        price=_slope(rising, accuracy[order], budget) if above < len(rising) else 0.0,
-        each=(1 - share) * points.accuracy[low] + share * points.accuracy[high],
-        rounds=points.count_rounds((low, high), share),
-    )
-    return replace(mix, each=mix.each - mix.price * (_mixed_cost(points, mix) - mix.cost))
-
-
-def _mixed_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
-    low, high = mix.settings
-    return np.asarray((1 - mix.probability) * points.cost[low] + mix.probability * points.cost[high])
-
-
-def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """The accuracy of one more sample on average near a budget: the value of extra cost elsewhere."""
-    ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
-    if ends[1] - ends[0] < _TOLERANCE:
-        return 0.0
-    low, high = np.interp(ends, cost, accuracy)
-    return max(0.0, float((high - low) / (ends[1] - ends[0])))
-
-
-def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """95% intervals of the means of values (groups, budgets): separately, jointly, and the joint critical
-    value in standard errors.
-
-    Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
-    standard errors. If no two groups differ, the spread says nothing and the rule of three is used: what was
-    seen in none of n may still happen in a share of 3/n.
-    """
-    count = len(values)
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / math.sqrt(count)
-    varies = error > _FEWEST_SPREAD
-    means = boot.shares @ values  # (draws, budgets)
-    squares = boot.shares @ values**2
-    errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
-    distance = np.abs(means - mean)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(distance <= _FEWEST_SPREAD, 0.0, distance / np.maximum(errors, _FEWEST_SPREAD))
-    t = np.where(varies, t, 0.0)
-    alone = np.quantile(t, _LEVEL, axis=0)
-    joint = float(np.quantile(t.max(axis=1), _LEVEL))
-    half_alone = np.where(varies, alone * error, _RULE_OF_THREE / count)
-    half_joint = np.where(varies, joint * error, _RULE_OF_THREE / count)
-    return _make_intervals(mean, half_alone), _make_intervals(mean, half_joint), joint
-
-
-def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
-    return [
-        Interval(mean=float(value), low=float(max(-1.0, value - width)), high=float(min(1.0, value + width)))
-        for value, width in zip(mean, half, strict=True)
-    ]
 
 
 def decide(rows: Sequence[VerdictRow]) -> Decision:
@@ -533,8 +446,8 @@ def count_needed(
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = _RULE_OF_THREE / SMALLEST_GAIN  # if no two questions differ
-    small = np.where(deviation > _FEWEST_SPREAD, small, unchanged)
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
+    small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
         return MOST_NEEDED

@@ -73,7 +73,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
 class ClassifierPolicy(FeaturePolicy):
     """Predicts the oracle's budget; fitted for one average budget.
 
-    `features` is "text+entropy", "text" or "entropy"; entropy is dropped if it isn't recorded.
+    `features` is "text+entropy", "text" or "entropy"; the entropy is left out where it isn't recorded.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:

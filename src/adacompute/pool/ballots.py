@@ -204,7 +204,7 @@ class Ballots:
     entropy: Floats  # (problems, samples) mean, nats; NaN if unknown
     # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN if unknown; None if nothing is recorded
     signals: Floats | None = None
-    extras: tuple[str | None, ...] = ()  # (problems,) other columns as JSON; empty: unknown
+    extras: tuple[str | None, ...] = ()  # (problems,) other columns, as JSON; empty if unknown
     grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: not grouped yet
     modes: tuple[Mode, ...] = (Mode(name="model"),)
     # (samples,) each sample's index in `modes`; if empty, there is one mode
@@ -337,9 +337,9 @@ class Ballots:
         return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
 
     def group(self, by: str | None = None) -> "Ballots":
-        """The same votes, grouped to be held out together by similarity, a column, or question ("none").
+        """The same votes, grouped to be held out together: "alike", "none", or a column of the problems.
 
-        None keeps the groups, or finds similar problems if there are none.
+        None keeps the groups, or finds similar problems if there are none. "none": each question by itself.
         """
         if by is None and self.grouped is not None:
             return self

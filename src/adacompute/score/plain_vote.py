@@ -270,7 +270,7 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Logarithms of the weights that extract the coefficient of z^place over y, flattened."""
+    """Logarithms of the weights that extract the coefficient of z^place, over nodes y and points, flat."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
@@ -313,7 +313,7 @@ def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
 
 
 def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
-    """The probability of more than half of `budget` of `total` samples, (rows,)."""
+    """The probability of over half of `budget` of `total` samples, (rows,); then nothing else can lead."""
     votes = np.arange(budget // 2 + 1, budget + 1)
     sizes, inverse = np.unique(own, return_inverse=True)
     logs = _compute_log_choose(sizes[:, None], votes) + _compute_log_choose(

@@ -155,7 +155,8 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
 
 # --- the linear programme ---
 
-_LARGE = 500  # problems above which HiGHS's interior point method is faster than its simplex
+# HiGHS's interior point method (with crossover) is faster than its simplex above this many problems
+_LARGE = 500
 _OPTIMAL, _INFEASIBLE = 0, 2  # `linprog` status codes
 
 

@@ -212,7 +212,7 @@ def draw_frontier(
     width: float = WIDTH,
     key: str = "frontier",
 ) -> Picture:
-    """Draws accuracy by average cost. `few` gives a simpler picture with an arrow for `match`."""
+    """Draws accuracy by average cost. `few`: a simpler picture `width` inches wide, an arrow for `match`."""
     return _draw_few(frontier, match, width, key) if few else _draw_all(frontier, key)
 
 

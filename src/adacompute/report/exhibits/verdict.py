@@ -8,9 +8,9 @@ from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Ver
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.resampling import Interval
 from adacompute.pool import Menu
 from adacompute.pool.ballots import ABSENT
+from adacompute.replay.matching import Interval
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.modes import cost_column, scale_cost

@@ -366,7 +366,7 @@ def ask(
     options: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Reply:
-    """The reply to one prompt, by a vote over as many samples as are worth their price. Takes `Asker`'s arguments.
+    """The reply to one prompt, by a vote over as many samples as pay. Arguments as in `Asker`.
 
     For several prompts an `Asker` is faster, and keeps their average on the budget.
     """

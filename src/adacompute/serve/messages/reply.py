@@ -162,7 +162,7 @@ class RequestOutcome:
     seconds: float
     key: str  # the name of the client's key
     model: str
-    policy: str  # its name
+    policy: str  # name of the policy
     mode: Mode
     budget: float  # on average, in `unit`
     price: float | None  # its dial; None: the policy has none, or nothing was decided

@@ -57,16 +57,18 @@ class SignalScales:
     def __init__(self, base: SignalModel) -> None:
         self.base = base
         self._means = {name: [0, 0.0, 0.0] for name in base.names}  # count, mean, mean of squares
+        self._bounds = [base.find_bounds(name) for name in base.names]
         self._is_settled = True  # whether the model was refitted since the last sample
 
     def observe(self, sample: Sample) -> None:
         """Adds a sample with an answer, if it has signals."""
         values = None if sample.answer is None else self.base.read(sample)
-        for name, value in zip(self.base.names, values or (), strict=False):
+        for (name, means), value, (low, high) in zip(
+            self._means.items(), values or (), self._bounds, strict=False
+        ):
             if value is not None:
                 self._is_settled = False
-                means = self._means[name]
-                bounded = self.base.bound(name, transform_signal(name, value))
+                bounded = min(high, max(low, transform_signal(name, value)))
                 means[0] += 1
                 means[1] += (bounded - means[1]) / min(means[0], MEMORY)
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)

@@ -13,12 +13,13 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import compress, islice
 from typing import Any, Literal
 
 import orjson
+from msgspec import Struct, structs
 
 from adacompute.answers import Task
 from adacompute.answers.extract import (
@@ -50,7 +51,7 @@ from adacompute.answers.structured import (
 from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import RequestInvalid, shorten
-from adacompute.records import Sample, quick_dataclass
+from adacompute.records import Sample
 from adacompute.serve.messages.request_parser import ChatRequest
 
 Shape = Literal["text", "json", "maybe_json", "sections"]
@@ -166,8 +167,7 @@ class FieldMemory:
         self._skipped.pop(route, None)
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One response after reading."""
 
     sample: Sample = _UNREAD
@@ -176,7 +176,7 @@ class Reading:
     tools: tuple[str, ...] = ()  # names of the tools called, sorted
     is_broken: bool = False  # whether its JSON or tool call is invalid
     route: str = ""  # key of its fields in the memory
-    fields: Mapping[str, str] = field(default_factory=dict)  # by path: fields of JSON, sections or calls
+    fields: Mapping[str, str] = {}  # by path: fields of JSON, sections or calls
     left_out: tuple[str, ...] = ()  # free-text fields that don't count
 
 
@@ -294,7 +294,7 @@ class AnswerReader:
             before = self.readings[place].sample
             if before is _UNREAD or answer != before.answer:
                 sample = _build_sample(self._responses[place], answer)
-                self.readings[place] = replace(self.readings[place], sample=sample)
+                self.readings[place] = structs.replace(self.readings[place], sample=sample)
 
     def _find_answers(
         self, texts: Sequence[str], ends: Sequence[bool], question: str | None

@@ -20,7 +20,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TextIO, TypeVar
 from urllib.parse import quote, quote_plus
@@ -62,7 +61,7 @@ _SECRET_PATTERNS = (
     (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
 )
 _SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
-# every match above contains one of these: checking them first is a hundred times faster
+# every name and every match of a pattern above contains one: checking them first is a hundred times faster
 _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
@@ -84,7 +83,6 @@ class Redactor:
         }
         self._forms = sorted(forms, key=len, reverse=True)  # a form may contain another
         self._short = [secret for secret in nonempty if not secret.is_maskable]
-        self.mask_name = lru_cache(maxsize=512)(self.mask_text)  # cached, for recurring names in the code
 
     def mask_text(self, text: str) -> str:
         """The text, masked."""
@@ -95,13 +93,14 @@ class Redactor:
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
-        low = text.lower()
-        for hint in _HINTS:
-            if hint in low:
-                for pattern, mask in _SECRET_PATTERNS:
-                    text = pattern.sub(mask, text)
-                break
+        if _may_hold_key(text):
+            for pattern, mask in _SECRET_PATTERNS:
+                text = pattern.sub(mask, text)
         return text
+
+    def is_clean(self, line: str) -> bool:
+        """Whether there is nothing to mask in a line of JSON, as in most: quicker than to mask its values."""
+        return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
 
     def mask_value(self, value: object, depth: int = 0) -> object:
         """A JSON-compatible value with all texts masked."""
@@ -128,6 +127,10 @@ class Redactor:
         return self.mask_value(item, depth)
 
 
+def _may_hold_key(text: str) -> bool:
+    return any(map(text.lower().__contains__, _HINTS))
+
+
 def _list_encodings(text: str) -> set[str]:
     """The possible encodings of a text."""
     raw = text.encode("utf-8", "surrogatepass")
@@ -137,6 +140,7 @@ def _list_encodings(text: str) -> set[str]:
         quote(text, safe=""),
         quote_plus(text),
         json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
         repr(text)[1:-1],
     }
     forms |= {repr(raw)[2:-1], base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()}
@@ -148,6 +152,9 @@ _GATHER_SECONDS = 0.02  # delay to gather lines; a killed process loses as much
 _LINES_PER_WRITE = 100  # limits the lines held by a stalled write
 _MAX_TEXT = 20_000  # characters of a message or traceback
 _MAX_KEY = 1000  # longest encoded key, in characters
+_PLAIN_JSON = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+)
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -160,33 +167,34 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        mask_name = self._redactor.mask_name
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "logger": mask_name(record.name),
-            "message": self._mask_text(_format_message(record)),
+            "logger": record.name,
+            "message": _format_message(record),
         }
-        for name, value in vars(record).items():
-            if name not in _STANDARD_FIELDS:
-                is_number = value is None or type(value) in (bool, int, float)
-                line[mask_name(name)] = value if is_number else self._redactor.mask_named(name, value)
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if record.exc_info and record.exc_info[1] is not None:
-            line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
+            line["error"] = _format_traceback(record.exc_info[1])
         elif record.exc_text:
-            line["error"] = self._mask_text(record.exc_text)
+            line["error"] = record.exc_text
         if record.stack_info:
-            line["stack"] = self._mask_text(record.stack_info)
+            line["stack"] = record.stack_info
+        with contextlib.suppress(TypeError):  # not plain JSON
+            text = orjson.dumps(line, option=_PLAIN_JSON).decode()
+            if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
+                return text
+        masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
-            return orjson.dumps(line).decode()
+            return orjson.dumps(masked).decode()
         except TypeError:  # huge numbers and unpaired surrogates
-            return json.dumps(line, default=str)
+            return json.dumps(masked, default=str)
 
-    def _mask_text(self, text: str) -> str:
-        if len(text) <= _MAX_TEXT:
-            return self._redactor.mask_text(text)
-        # half a key at the end wouldn't be recognised, so it is cut off after masking
-        return self._redactor.mask_text(text[:_MAX_TEXT])[:-_MAX_KEY] + "…"
+    def _mask(self, name: str, value: object) -> object:
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            # half a key at the end would not be recognised: it is cut off after masking
+            return str(self._redactor.mask_named(name, value[:_MAX_TEXT]))[:-_MAX_KEY] + "…"
+        return self._redactor.mask_named(name, value)
 
 
 class RepeatFilter(logging.Filter):

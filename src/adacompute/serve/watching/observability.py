@@ -387,6 +387,7 @@ class Observability:
         self._requests += 1
         cost = RequestCost(
             outcome.cost_samples,
+            outcome.budget_cost,
             outcome.counts_in_average,
             outcome.counts_as_voted,
             outcome.unit == self._budget.unit,

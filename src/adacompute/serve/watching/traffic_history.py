@@ -121,10 +121,10 @@ class DialTable:
         dial = self.get(outcome.policy, outcome.budget, outcome.unit)
         dial.requests += 1
         dial.samples += cost.samples
-        dial.cost += outcome.budget_cost
+        dial.cost += cost.amount
         if cost.decided:
             dial.decided += 1
-            dial.decided_cost += outcome.budget_cost
+            dial.decided_cost += cost.amount
         if outcome.agreement is not None and not outcome.explored:
             dial.voted += 1
             dial.voted_samples += cost.samples
@@ -132,7 +132,7 @@ class DialTable:
         self._counted += 1
         if outcome.unit == self._unit:
             for sums in self._sums.values() if cost.decided else (self._sums["all"],):
-                for place, amount in enumerate((1, outcome.budget_cost, outcome.budget)):
+                for place, amount in enumerate((1, cost.amount, outcome.budget)):
                     sums[place] += amount
 
     def forget(self, policy: str) -> None:
@@ -290,6 +290,7 @@ class RequestCost(NamedTuple):
     """A request's contribution to sums, computed once for several of them."""
 
     samples: int  # charged or possibly charged
+    amount: float  # what it counts for in the average, in the unit of its budget
     counted: bool  # in the average
     decided: bool  # in the average of voted requests
     same_unit: bool  # whether its budget is in the gateway's unit
@@ -330,12 +331,12 @@ class TimeSlot:
         if cost.counted and cost.same_unit:
             self.counted += 1
             self.samples += cost.samples
-            self.cost += outcome.budget_cost
+            self.cost += cost.amount
             self.target += outcome.budget
         if cost.decided and cost.same_unit:
             self.decided += 1
             self.decided_samples += cost.samples
-            self.decided_cost += outcome.budget_cost
+            self.decided_cost += cost.amount
             self.decided_target += outcome.budget
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
