@@ -27,7 +27,6 @@ from adacompute.client.error_object import (
     find_remedy,
 )
 from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json, load_odd_json
-from adacompute.client.rate_limit import count_text
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,

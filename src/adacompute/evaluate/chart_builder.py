@@ -45,10 +45,10 @@ FoldFit = tuple[Policy, Sequence[str]]  # a policy and its training prompts
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
-_QUALITY_COSTS = 60  # average costs at which a quality is measured
-_COST_RATIO = 1000.0  # from the highest cost over several modes down to the lowest
-_FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
-_PRICE_RANGE = (1e-9, 1e3)  # searched prices per sample, beside 0
+_QUALITY_COSTS = 60  # average costs at which qualities are measured
+_COST_RATIO = 1000.0  # ratio of the highest to the lowest cost over several modes
+_FEWEST_PROBLEMS = 60  # halves of fewer problems are too small to learn from
+_PRICE_RANGE = (1e-9, 1e3)  # range of prices per sample searched, besides 0
 _STEPS = 60
 _DIAL_TOLERANCE = 1e-9  # dials closer than this are equal
 _BUDGET_TOLERANCE = 0.005  # budgets closer than this are equal

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_Z = 1.959964  # standard errors to each side of a 95% interval
+_Z = 1.959964  # standard errors on each side of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

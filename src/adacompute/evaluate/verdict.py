@@ -83,7 +83,7 @@ FOLDS, ORDERS = 3, 100
 REPEATS = ((64, 4), (200, 2))  # below this many questions, this many assignments to folds; above all, one
 _SEED = 17
 _POWER = 0.8416  # normal quantile of 80% power
-_DEFAULT_BUDGET = 3.0  # average samples that the sentence is about, where it can be
+_DEFAULT_BUDGET = 3.0  # average samples in the sentence, if possible
 _TOLERANCE = 1e-9
 _MANY_QUESTIONS = 100  # from here on, starting several processes pays
 
@@ -416,7 +416,7 @@ def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, M
     base = None if own is None else match_cost(results.uniform, own.cost)
     if own is None or base is None:
         return None
-    if own.cost < budget - _TOLERANCE:  # its cost isn't held at the budget: uniform follows it
+    if own.cost < budget - _TOLERANCE:  # its cost is below the budget, so compare uniform at its cost
         own = replace(own, each=own.each - base.price * (mix_cost(results.points, own) - own.cost))
     return own, base
 

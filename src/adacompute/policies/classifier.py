@@ -31,7 +31,7 @@ from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting as in the paper
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting parameters from the paper
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
@@ -88,8 +88,8 @@ class ClassifierPolicy(FeaturePolicy):
     learned_names = ("model", "learned")
     model: ClassVar[str] = "xgboost"  # what it learns with, as artefacts say
 
-    budget_: float  # the average it was fitted for
-    classes_: Ints  # (classes,) budgets that it may give, ascending
+    budget_: float  # the average that it was fitted for
+    classes_: Ints  # (classes,) possible budgets, ascending
     trees_: Trees | None  # None: there is one class
 
     def __init__(
