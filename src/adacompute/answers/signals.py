@@ -51,12 +51,10 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
     >>> summary.logprob, summary.signals.tail, summary.signals.confidence
     (-2.0, -1.0, None)
     """
-    logprobs: list[Any] = []
-    read: list[tuple[float | None, float | None]] = []
-    for token in tokens:
-        logprobs.append(token.get("logprob"))
-        if alternatives := token.get("top_logprobs"):
-            read.append(_read_alternatives(alternatives))
+    tokens = list(tokens)
+    logprobs = [token.get("logprob") for token in tokens]
+    listed = [alternatives for token in tokens if (alternatives := token.get("top_logprobs"))]
+    read = [_read_alternatives(alternatives) for alternatives in listed]
     entropies = [entropy for entropy, _ in read if entropy is not None]
     confidences = [confidence for _, confidence in read if confidence is not None]
     entropy = _mean(entropies) if entropies else None

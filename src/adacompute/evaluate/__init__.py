@@ -1,7 +1,7 @@
-"""Policies compared at the same average cost, on recorded samples and held-out problems.
+"""Compares policies at equal average cost, on recorded samples and held-out problems.
 
-With one mode, policies are compared with the same number of samples for everyone; with two, each mode
-alone, mixes, routers and cascades are compared with the policy over both. Knows nothing of pages or printing.
+With one mode, policies are compared with uniform sampling; with several, a policy over all modes is compared
+with each mode alone, mixes, routers and cascades. Knows nothing about pages or printing.
 """
 
 from adacompute.evaluate.comparison import (

@@ -1,8 +1,8 @@
 """Splits of problems into training and test sets, and intervals over problems.
 
-Intervals come from a bootstrap over problems. All statistics of one evaluation share the same
-draws, so differences between policies are paired. A group of alike problems always falls into the same
-fold, and is drawn whole: a policy that has seen one of them has seen something of all.
+Intervals are from a bootstrap over problems. All statistics of an evaluation share the same draws, so
+differences between policies are paired. A group of similar problems is always in one fold, and drawn whole: a
+policy that has seen one of them knows something about all.
 """
 
 from collections.abc import Hashable, Iterable
@@ -19,21 +19,21 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_Z = 1.959964  # standard errors to each side of a 95% interval
+_Z = 1.959964  # standard errors on each side of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split:
-    """Rows to learn from and rows to judge on."""
+    """Rows for training and rows for testing."""
 
     train: Ints
     test: Ints
 
 
 def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
-    """Split problems into folds: each is judged once, by what was learned from other groups.
+    """Splits problems into folds: each is tested once, after training on other groups.
 
-    Folds have as many problems each as whole groups allow; there are no more folds than groups.
+    Folds are as equal in size as whole groups allow; there are at most as many folds as groups.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2], [1, 3]]
@@ -61,7 +61,7 @@ def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> t
 
 
 def random_split(groups: Iterable[Hashable], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
-    """The paper's split: learn from a random share of the groups and judge on all problems."""
+    """The paper's split: trains on a random share of the groups and tests on all problems."""
     group = number_alike(groups)
     count = int(group.max(initial=-1)) + 1
     _check_groups(group, count)
@@ -80,21 +80,21 @@ def _check_groups(group: Ints, count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleGain:
-    """The oracle's accuracy minus the uniform one's, as a share between 0 and 1, at both bounds."""
+    """The oracle's accuracy minus uniform's, from 0 to 1, at both bounds."""
 
-    low_end: float | None  # cross-fitted; None: too few samples
+    low_end: float | None  # cross-fitted; None if there are too few samples
     high_end: float  # in-sample
-    interval: tuple[float, float] | None  # 95% over problems, of the lower bound, paired
+    interval: tuple[float, float] | None  # 95% over problems, for the lower bound, paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """What a verifier's scores are worth if every request gets so many samples, on held-out problems."""
+    """The value of a verifier's scores with a uniform number of samples, on held-out problems."""
 
     samples: int
-    plain: float  # accuracy of votes that all count the same
-    weighted: Interval  # accuracy of votes that are weighted by score
-    weighted_gain: Interval  # over plain votes
+    plain: float  # accuracy of unweighted votes
+    weighted: Interval  # accuracy of votes weighted by score
+    weighted_gain: Interval  # over unweighted votes
     best: Interval  # accuracy of the sample with the best score
     best_gain: Interval
 
@@ -102,8 +102,7 @@ class ScoreRow:
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
     """The 95% interval over problems of the mean of `first - second`, both (problems,).
 
-    None where all problems differ by the same amount, or there is one problem: the spread
-    says nothing then.
+    None if all problems differ by the same amount or there is only one: the spread then says nothing.
 
     >>> low, high = paired_interval(np.array([0.5, 0.9, 0.7]), np.array([0.4, 0.6, 0.5]))
     >>> round(low, 3), round(high, 3)

@@ -50,7 +50,7 @@ class OwnPrice(float):
     """A request's individual price, which isn't shifted by its place again."""
 
 
-def spread_price(price: float, places: Floats, *, dial: str = "price") -> Floats:
+def spread_price(price: float, places: float | Floats, *, dial: str = "price") -> Floats:
     """The price or threshold of each request by its place, (requests,); higher places get higher ones.
 
     >>> spread_price(0.05, np.array([0.0, 0.5, 1.0])).round(4).tolist()
@@ -225,10 +225,10 @@ class Policy(ABC):
 
     def spread_price(self, dial: float | None, place: float) -> float | None:
         """Like `spread_dial`, for one request."""
-        own = self.spread_dial(dial, np.array([place]))
-        return float(own[0]) if isinstance(own, np.ndarray) else own
+        own = self.spread_dial(dial, place)
+        return None if own is None else float(own)
 
-    def spread_dial(self, dial: float | None, places: Floats) -> float | Floats | None:
+    def spread_dial(self, dial: float | None, places: float | Floats) -> float | Floats | None:
         """The dial of each request, (requests,), by place; unchanged if there is none or it isn't spread."""
         if self.dial is None or dial is None or not self.spreads_price:
             return dial

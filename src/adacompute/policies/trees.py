@@ -5,6 +5,7 @@ can't reach, others by walking all trees at once, one level per step.
 """
 
 import json
+import math
 import sys
 import threading
 from array import array
@@ -179,9 +180,8 @@ class Trees:
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
-    _nodes: list[tuple[int, float, int, int, bool]] = field(init=False, repr=False, default_factory=list)
-    _leaf_values: list[float] = field(init=False, repr=False, default_factory=list)
-    # ^ the same as lists, for single rows, which arrays would make five times slower
+    _roots: list[Any] = field(init=False, repr=False, default_factory=list)
+    # ^ the same as nested tuples, for single rows, which arrays would make five times slower
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
     # ^ one list, built once enough rows were scored without it
     _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows scored so far
@@ -200,22 +200,27 @@ class Trees:
 
     def score_row(self, row: Sequence[float]) -> float:
         """The first output for one row, equal to `scores` to the last bit."""
-        if len(self.base) > 1:
+        if len(self.base) > 1 or any(map(math.isnan, row)):
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
-        if not self._nodes:
-            columns = (self.feature, self.threshold, self.left, self.right, self.unknown_left)
-            self._nodes.extend(zip(*(column.tolist() for column in columns), strict=True))
-            self._leaf_values.extend(self.value[:, 0].tolist())
-        nodes, values, total = self._nodes, array("f", row), 0.0  # 32-bit floats, as in training
-        for root in self.roots.tolist():
-            node, child = root, nodes[root]
-            while child[2] != node:  # a leaf is its own child
-                feature, threshold, left, right, unknown_left = child
-                value = values[feature]
-                node = left if value < threshold or (unknown_left and value != value) else right
-                child = nodes[node]
-            total += self._leaf_values[node]
+        if not self._roots:
+            self._roots.extend(self._nest())
+        values, total = array("f", row).tolist(), 0.0  # 32-bit floats, as in training
+        for node in self._roots:
+            while type(node) is tuple:
+                feature, threshold, left, right = node
+                node = left if values[feature] < threshold else right
+            total += node
         return float(self.base[0]) + total
+
+    def _nest(self) -> list[Any]:
+        """The trees as tuples: the feature, its threshold and the two children; a leaf is its value."""
+        columns = (self.feature, self.threshold, self.left, self.right, self.value[:, 0])
+        nested: dict[int, Any] = {}
+        for node, (feature, threshold, left, right, value) in reversed(
+            list(enumerate(zip(*(column.tolist() for column in columns), strict=True)))
+        ):  # a node's children come after it
+            nested[node] = value if left == node else (feature, threshold, nested[left], nested[right])
+        return [nested[root] for root in self.roots.tolist()]
 
     def _score_chunk(self, rows: npt.NDArray[np.float32], scorers: Sequence[_BatchScorer]) -> Floats:
         if scorers:

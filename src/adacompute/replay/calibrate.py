@@ -468,7 +468,7 @@ def measure_quality(
 
 
 def _find_rival(policy: Policy, quality: Quality) -> int:
-    """The index of a quality's mode; BudgetInvalid, with the possible comparisons, if there is none."""
+    """The index of a quality's mode; BudgetInvalid, listing possible comparisons, if there is none."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:

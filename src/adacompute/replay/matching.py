@@ -19,22 +19,22 @@ from adacompute.replay.per_problem import count_most
 from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
 from adacompute.solve.hull import find_hull
 
-HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
+HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, both (corners,)
 
-_PERCENTILES = (2.5, 97.5)  # percentiles of a 95% interval
+_PERCENTILES = (2.5, 97.5)  # of a 95% interval
 _BOOTSTRAP_SEED, _VERDICT_SEED = 0, 17
 _DRAWS = 2000
 _LEVEL = 0.95
 FEWEST_SPREAD = 1e-12  # a smaller standard error is none
 RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of which no case was seen
-_WINDOW = 1.25  # times the budget, to each side: where the slope of a policy's curve is taken
+_WINDOW = 1.25  # factor around the budget within which a curve's slope is measured
 _TOLERANCE = 1e-9
 _QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # average costs at which a quality is measured; digits of what is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval; both ends are None for one problem, or few groups."""
+    """A mean over problems with its 95% interval; no ends for one problem or too few groups."""
 
     mean: float
     low: float | None
@@ -42,13 +42,13 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether zero lies within the interval; true where there is no interval."""
+        """Whether the interval includes zero; true if there is no interval."""
         return self.low is None or self.high is None or self.low <= 0.0 <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bootstrap:
-    """Bootstrap draws of problems: the share of each problem in each draw; a draw's shares add up to one."""
+    """Bootstrap draws of problems: each problem's share in each draw; the shares in a draw sum to one."""
 
     shares: Floats = field(repr=False)  # (draws, problems); no draws: too few groups for an interval
 
@@ -56,7 +56,7 @@ class Bootstrap:
     def of(
         cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Make `draws` draws, each of as many problems as there are."""
+        """Makes `draws` draws with as many problems each as there are."""
         rng = np.random.default_rng(_BOOTSTRAP_SEED) if rng is None else rng
         return cls(shares=draw_resamples(problems, rng, draws))
 
@@ -64,7 +64,7 @@ class Bootstrap:
     def of_groups(
         cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Draws of whole groups; `groups` names that of each problem.
+        """Draws of whole groups; `groups` is each problem's group.
 
         >>> shares = Bootstrap.of_groups("aabcdefghij").shares
         >>> bool((shares[:, 0] == shares[:, 1]).all())
@@ -74,11 +74,11 @@ class Bootstrap:
         return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
 
     def means(self, values: Floats) -> Floats:
-        """The mean of each draw, (draws,), of values of shape (problems,)."""
+        """The mean in each draw, (draws,), of values (problems,)."""
         return np.asarray(self.shares @ values)
 
     def interval(self, values: Floats) -> Interval:
-        """The mean of (problems,) with its percentile interval.
+        """The mean of values (problems,) with its percentile interval.
 
         >>> interval = Bootstrap.of(4).interval(np.array([0.0, 1.0, 1.0, 1.0]))
         >>> interval.mean, interval.low, interval.high
@@ -87,12 +87,12 @@ class Bootstrap:
         return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
 
     def difference(self, first: Floats, second: Floats) -> Interval:
-        """The interval of the mean of `first - second`, problem by problem, both (problems,)."""
+        """The mean of `first - second` by problem, with its interval, both (problems,)."""
         return self.interval(first - second)
 
 
 def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in the draws, (draws,); without any: none."""
+    """A statistic with the percentile interval of its values in draws, (draws,), if any."""
     if draws is None or not len(draws):
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
@@ -100,21 +100,21 @@ def make_interval(mean: float, draws: Floats | None) -> Interval:
 
 
 def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
-    """The corners of the upper concave hull of points, (points,) both."""
+    """The corners of the upper concave hull of points, both (points,)."""
     corners = find_hull(cost, accuracy)
     return cost[corners], accuracy[corners]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Rounds of a request: a round is the samples that are asked for at once, before any of them is seen."""
+    """Rounds per request: a round is all samples requested together, before any of them is seen."""
 
     mean: float
-    p95: int  # 95% of requests take no more
+    p95: int  # 95th percentile
 
     @classmethod
     def of(cls, shares: Floats) -> Self:
-        """From the share of the requests that took 0, 1, ... rounds.
+        """From the share of requests with 0, 1, ... rounds.
 
         >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
         Rounds(mean=1.54, p95=2)
@@ -124,7 +124,7 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyPoints:
-    """The settings of one policy, each run on the same problems; both arrays are (settings, problems)."""
+    """The settings of a policy, run on the same problems; both arrays are (settings, problems)."""
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
@@ -132,42 +132,42 @@ class PolicyPoints:
     rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
 
     def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Rounds of requests that get the second setting with a probability, else the first."""
+        """Rounds of requests that get the second setting with this probability, and otherwise the first."""
         if self.rounds is None:
             return None
         low, high = (self.rounds[one] for one in settings)
         return Rounds.of((1 - probability) * low + probability * high)
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
+        """Average cost and accuracy at the corners of the hull, cheapest first, both (corners,)."""
         return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MatchedCost:
-    """One average cost, spent by the best mix of two settings.
+    """The best mix of two settings at one average cost.
 
-    `each` is every problem's part in the accuracy at that cost: its accuracy minus its cost
-    above the average at the going price (the hull's slope). Its mean is the accuracy. With
-    other problems the mix would have to change to meet the same cost; `each` gives that
-    effect to first order, which is what the bootstrap needs.
+    `each` is every problem's contribution to the accuracy at that cost: its accuracy minus its cost above the
+    average at the current price (the hull's slope). The mean is the accuracy. With other problems, the mix
+    would have to change to meet the cost; `each` includes this effect to first order, as the bootstrap
+    requires.
     """
 
     budget: float
     cost: float  # the budget, or less where the best setting costs less
     accuracy: float
-    settings: tuple[int, int]  # rows; the same twice where one setting is enough
-    probability: float  # the second one's
-    price: float  # accuracy per sample there: the slope of the hull
+    settings: tuple[int, int]  # rows; equal if one setting is enough
+    probability: float  # of the second one
+    price: float  # accuracy per sample: the slope of the hull
     each: Floats = field(repr=False)  # (problems,)
     rounds: Rounds | None = None
 
 
 def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """A policy at one average cost: the mix of the two settings around it, found by cost alone.
+    """A policy at one average cost: the mix of the two settings around it, chosen by cost alone.
 
-    Unlike the hull of `match_cost`, accuracy has no part in the choice, so nothing is picked by luck.
-    None: even the cheapest setting costs more.
+    Unlike `match_cost`, accuracy doesn't affect the choice, so nothing is selected by luck. None if even the
+    cheapest setting costs more.
     """
     cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
     order = np.argsort(cost, kind="stable")
@@ -200,7 +200,7 @@ def mix_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
 
 
 def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """Accuracy of one more sample on average near a budget: what a problem's extra cost takes from others."""
+    """The accuracy of one more sample on average near a budget: the value of extra cost elsewhere."""
     ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
     if ends[1] - ends[0] < _TOLERANCE:
         return 0.0
@@ -209,7 +209,7 @@ def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
 
 
 def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Values of problems, (settings, problems), as parts of groups; the mean is the same."""
+    """Turns values of problems, (settings, problems), into shares of groups with the same mean."""
     count = int(groups.max()) + 1
     if count == len(groups):
         return values
@@ -219,17 +219,17 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
 
 
 def draw_bootstrap(groups: int) -> Bootstrap:
-    """The draws of groups that all intervals of one verdict share."""
+    """The bootstrap draws of groups shared by all intervals of a verdict."""
     return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_VERDICT_SEED, 0xB007]))
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """95% intervals of the means of (groups, budgets): of each alone, of all at once, and the joint
-    critical value in standard errors.
+    """95% intervals of the means of values (groups, budgets): separately, jointly, and the joint critical
+    value in standard errors.
 
-    Bootstrap-t: in each draw of groups the mean's distance from the whole mean is measured in that
-    draw's own standard errors. Where no two groups differ, the spread says nothing, and the rule of
-    three stands in for it: what was seen in none of n may still happen in a share of 3/n.
+    Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
+    standard errors. If no two groups differ, the spread says nothing and the rule of three is used: what was
+    seen in none of n may still happen in a share of 3/n.
     """
     count = len(values)
     mean = values.mean(axis=0)
@@ -257,18 +257,18 @@ def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
 
 
 class UniformVotes(NamedTuple):
-    """So many samples of one mode for every request."""
+    """A uniform number of samples from one mode."""
 
     samples: int
     mode: str | None
-    cost: float  # a request
+    cost: float  # per request
     rights: Floats  # (questions,)
 
 
 def compare_qualities(
     points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
 ) -> tuple[QualityCurve, ...]:
-    """A policy against each rival, at many costs with so many digits; intervals are of one cost alone."""
+    """A policy against each rival at many costs, rounded to `digits`; intervals are for single costs."""
     mean = points.cost.mean(axis=1)  # (settings,)
     grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
     costs = sorted({float(f"{cost:{digits}}") for cost in grid})

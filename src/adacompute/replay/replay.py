@@ -186,7 +186,7 @@ def bootstrap_mean(
 class Replayed:
     """The results of a policy on recorded samples, as if live, at one dial."""
 
-    policy: str  # its kind
+    policy: str  # the policy's kind
     dial: float | None  # None if the policy has none
     problems: int
     orders: int  # paths per problem; 0 if none were needed
@@ -206,7 +206,7 @@ class Replayed:
     certified: float | None = None  # share of requests with a certified answer; None if not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
     unit: str = "samples"  # unit of costs; with several modes, theirs
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""

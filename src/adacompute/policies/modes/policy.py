@@ -371,9 +371,7 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Each mode alone after 0, 1, ... draws: critical prices, the prior's critical prices, the leader's
-        value.
-        """
+        """Each mode alone after 0, 1, ... draws: critical prices, the prior's prices, the leader's value."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):

@@ -325,8 +325,7 @@ def list_honest_points(
 
 
 def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
-    """Reduces rules' values by a standard error of their gain over the best mix of simpler rules at equal
-    cost.
+    """Reduces rules' values by a standard error of their gain over the best mix of simpler ones.
 
     The best of many rules is better on these problems than on others, so a rule must gain more than chance to
     be preferred to a simpler one. `groups` are held out together.
