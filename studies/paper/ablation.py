@@ -7,7 +7,6 @@ held-out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,11 @@ from matplotlib.patches import Rectangle
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.resampling import random_split
-from adacompute.policies.classifier import LEARNERS, Learner, fit_network, fit_scorer
 from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Cell, Column, Picture, Section, Spread, Table, join_words, to_plain
 from studies.canvas import clip_label, ramp
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
+from studies.paper.learners import MLP_STEPS, fit_learner
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 from studies.paper.theory import net_values
@@ -35,9 +34,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 READINGS = ("scored as the paper does", "held-out")
-MLP_STEPS = (
-    200  # rounds of the MLP, scikit-learn's own default: as served it may take 1,000, and then overfits
-)
 LEARNER_NAMES: dict[str, str] = {  # the paper's order, and its names
     "logistic": "logistic regression",
     "svm": "SVM (RBF)",
@@ -45,7 +41,6 @@ LEARNER_NAMES: dict[str, str] = {  # the paper's order, and its names
     "mlp": "MLP (64)",
     "xgboost": "boosted trees",
 }
-_LEARNERS: dict[str, Learner] = {**LEARNERS, "mlp": partial(fit_network, steps=MLP_STEPS)}
 _TRAIN = 0.8
 _ROUNDING = 1e-12  # rounding errors don't break a bound
 
@@ -229,11 +224,11 @@ class _Predictions:
 
 
 def _fit_learner(rows: _Rows, train: Bools, name: str, *, seed: int) -> _Predictions:
-    scorer, classes = fit_scorer(_LEARNERS[name], rows.features[train], rows.labels[train], seed=seed)
+    predict = fit_learner(name, rows.features[train], rows.labels[train], seed=seed)
     judged = np.flatnonzero(~train)
     return _Predictions(
         judged=judged,
-        predicted=np.asarray(classes[scorer.predict(rows.features[judged])], dtype=np.int64),
+        predicted=np.asarray(predict(rows.features[judged]), dtype=np.int64),
         common=int(np.bincount(rows.labels[train]).argmax()),
     )
 

@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import NotRecorded
-from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval, random_split
+from adacompute.evaluate.resampling import random_split
 from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy
 from adacompute.policies.baselines import FixedPolicy, OneShotPolicy
-from adacompute.policies.classifier import fit_scorer
 from adacompute.records import AccuracyTable
+from adacompute.replay.matching import Bootstrap, Interval, make_interval
 from adacompute.report.document import Spread
 from adacompute.score import score
 from adacompute.solve import solve
+from studies.paper.learners import fit_learner
 from studies.paper.paper_pool import PaperPool
 
 __all__ = [
@@ -174,8 +175,8 @@ def fit_classifiers(
 
 def predict_columns(features: Floats, labels: Ints, train: Bools, *, model: str, seed: int) -> Ints:
     """Predict the column of every row, (rows,), with a classifier learned from the rows in `train`."""
-    scorer, classes = fit_scorer(model, features[train], labels[train], seed=seed)
-    return np.asarray(classes[scorer.predict(features)], dtype=np.int64)
+    predict = fit_learner(model, features[train], labels[train], seed=seed)
+    return np.asarray(predict(features), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,12 +12,14 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
-from adacompute.policies.classifier import fit_scorer, train_classifier
+from adacompute.evaluate.resampling import Split, kfold
+from adacompute.policies.classifier import train_classifier
 from adacompute.policies.features import FEATURE_NAMES
+from adacompute.replay.matching import Bootstrap, Interval
 from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from studies.paper.budget_choices import compute_oracle_labels
+from studies.paper.learners import fit_learner
 from studies.paper.paper_pool import PaperPool
 
 __all__ = ["Importance", "build_section", "compute_importance"]
@@ -134,12 +136,12 @@ class _FoldJudge:
 
     def __init__(self, case: PaperPool, labels: Ints, split: Split, seed: int) -> None:
         train, test = split.train, split.test
-        self.scorer, self.classes = fit_scorer("xgboost", case.features[train], labels[train], seed=seed)
+        self.predict = fit_learner("xgboost", case.features[train], labels[train], seed=seed)
         self.labels, self.exact = labels[test], case.exact.accuracy[test]
 
     def score_rows(self, rows: Floats) -> Floats:
         """Whether each gets the oracle's budget, and its accuracy with what it gets, (2, judged)."""
-        column = self.classes[self.scorer.predict(rows)]
+        column = self.predict(rows)
         return np.stack([column == self.labels, self.exact[np.arange(len(rows)), column]])
 
 

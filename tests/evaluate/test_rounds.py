@@ -8,7 +8,7 @@ from menu_modes import make_modes
 
 from adacompute.answers import Tally
 from adacompute.evaluate import evaluate
-from adacompute.evaluate.comparison import PolicyPoints, Rounds, match_cost
+from adacompute.evaluate.comparison import match_cost
 from adacompute.evaluate.measure import share_rounds, sweep_with_cache
 from adacompute.evaluate.mode_rivals import JointVotes, Settings, follow_cascades, follow_votes
 from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
@@ -19,6 +19,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from adacompute.replay import replay
+from adacompute.replay.matching import PolicyPoints, Rounds
 from synthetic import synthetic
 
 LONGEST = 8

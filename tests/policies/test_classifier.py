@@ -3,23 +3,15 @@
 import subprocess
 import sys
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
-from sklearn.svm import SVC
 
 from adacompute import Ballots, Tally, VoteWeights, score, solve
 from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid, TooFewSamples
-from adacompute.policies.classifier import LEARNERS, SCORERS, ClassifierPolicy, FeatureScale, fit_scorer
+from adacompute.policies.classifier import ClassifierPolicy, fit_trees, predict_classes
 from adacompute.records import Sample
 from shared import read_votes
-from tiers import leave_to_nightly
-
-MODELS = tuple(LEARNERS)
 
 
 @cache
@@ -39,8 +31,8 @@ def without_entropy(ballots: Ballots) -> Ballots:
 
 
 @cache
-def fitted(model: str, features: str = "text+entropy") -> ClassifierPolicy:
-    return ClassifierPolicy(model, features=features).fit(words(), budget=3.0)
+def fitted(features: str = "text+entropy") -> ClassifierPolicy:
+    return ClassifierPolicy(features=features).fit(words(), budget=3.0)
 
 
 def learnable(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,47 +46,25 @@ def learnable(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return rows, labels, others
 
 
-@pytest.mark.parametrize("classes", leave_to_nightly([3, 2, 5]))
-@pytest.mark.parametrize("model", leave_to_nightly(["logistic", "svm", "forest", "mlp"], but=3))
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_learner_served_from_arrays_predicts_what_scikit_learn_predicts(model: str, classes: int):
-    rows, labels, others = learnable(classes, seed=classes)
-    scale = FeatureScale.fit(rows)
-    theirs: dict[str, Any] = {
-        "logistic": LogisticRegression(max_iter=2000, random_state=0),
-        "svm": SVC(kernel="rbf", gamma="scale"),
-        "forest": RandomForestClassifier(n_estimators=100, random_state=0),
-        "mlp": MLPClassifier(hidden_layer_sizes=(64,), max_iter=1000, random_state=0),
-    }
-    plain = model == "forest"
-    known, asked = ((np.where(np.isnan(a), scale.mean, a) if plain else scale(a)) for a in (rows, others))
-    found = theirs[model].fit(known, labels).predict(asked)
-    scorer, kept = fit_scorer(model, rows, labels, seed=0)
-    assert (kept[scorer.predict(others)] == found).all()
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_class_that_is_absent_is_never_predicted_and_the_others_keep_their_names(model: str):
+def test_a_class_that_is_absent_is_never_predicted_and_the_others_keep_their_names():
     rows, labels, others = learnable(3, seed=1)
     renamed = np.array([1, 4, 16])[labels]
-    scorer, classes = fit_scorer(model, rows, renamed, seed=0)
+    trees, classes = fit_trees(rows, renamed, seed=0)
     assert classes.tolist() == [1, 4, 16]
-    assert set(classes[scorer.predict(others)]) <= {1, 4, 16}
-    assert (classes[scorer.predict(rows)] == renamed).mean() > 0.6
+    assert set(classes[predict_classes(trees, others)]) <= {1, 4, 16}
+    assert (classes[predict_classes(trees, rows)] == renamed).mean() > 0.6
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_single_class_is_given_to_all(model: str):
-    policy = ClassifierPolicy(model).fit(words(), budget=1.0)  # nothing but b = 1 costs so little
+def test_a_single_class_is_given_to_all():
+    policy = ClassifierPolicy().fit(words(), budget=1.0)  # nothing but b = 1 costs so little
     assert policy.classes_.tolist() == [1]
     assert policy.predict_budgets(words()).tolist() == [1] * len(words())
     again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
     assert again.predict_budgets(words()).tolist() == [1] * len(words())
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_forty_problems_are_enough_to_fit_and_to_decide(model: str):
-    policy = ClassifierPolicy(model).fit(words().only(range(40)), budget=2.0)
+def test_forty_problems_are_enough_to_fit_and_to_decide():
+    policy = ClassifierPolicy().fit(words().only(range(40)), budget=2.0)
     assert set(policy.predict_budgets(words())) <= {1, 2, 4, 8, 16}
 
 
@@ -114,12 +84,12 @@ def test_weighed_votes_are_what_labels_are_of_where_votes_are_weighed():
 
 
 def test_the_training_problems_are_imitated_well_by_trees():
-    labels = fitted("xgboost").compute_labels(words(), 3.0)
-    assert (fitted("xgboost").predict_budgets(words()) == labels).mean() > 0.9
+    labels = fitted().compute_labels(words(), 3.0)
+    assert (fitted().predict_budgets(words()) == labels).mean() > 0.9
 
 
 def test_with_the_entropy_one_sample_is_drawn_first_and_then_the_rest():
-    policy, prompt = fitted("xgboost"), words().prompts[0]
+    policy, prompt = fitted(), words().prompts[0]
     assert policy.more(prompt, Tally()) == 1
     one = Tally.of([Sample(answer="4", entropy=0.4)])
     budget = int(predict(policy, policy.read([prompt]), np.array([0.4]))[0])
@@ -131,21 +101,19 @@ def test_with_the_entropy_one_sample_is_drawn_first_and_then_the_rest():
 def test_where_no_entropy_is_recorded_the_text_decides_beforehand():
     policy = ClassifierPolicy().fit(without_entropy(words()), budget=3.0)
     assert (policy.feature_set_.width, policy.one_shot) == (15, True)
-    assert (policy.predict_budgets(words()) == fitted("xgboost", "text").predict_budgets(words())).all()
+    assert (policy.predict_budgets(words()) == fitted("text").predict_budgets(words())).all()
     asked = policy.more_batch(words().prompts, [Tally()] * len(words()))
     assert asked == policy.predict_budgets(words()).tolist()
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_an_entropy_that_is_not_known_when_serving_is_no_obstacle(model: str):
-    policy = fitted(model)
+def test_an_entropy_that_is_not_known_when_serving_is_no_obstacle():
+    policy = fitted()
     asked = policy.more_batch(words().prompts[:5], [Tally.of(["4"])] * 5)
     assert all(0 <= more <= 15 for more in asked)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_restored_policy_decides_the_same(model: str):
-    policy = fitted(model)
+def test_a_restored_policy_decides_the_same():
+    policy = fitted()
     again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
     entropy = np.random.default_rng(0).gamma(1.0, 0.5, size=len(words()))
     reading = policy.read(words().prompts)
@@ -153,7 +121,7 @@ def test_a_restored_policy_decides_the_same(model: str):
 
 
 def test_many_requests_at_once_get_what_each_gets_alone():
-    policy = fitted("xgboost")
+    policy = fitted()
     rng = np.random.default_rng(0)
     rows = rng.integers(len(words()), size=6000)
     entropy = rng.choice([0.1, 0.3, 0.7, np.nan], size=6000)
@@ -163,13 +131,12 @@ def test_many_requests_at_once_get_what_each_gets_alone():
     assert (predict(policy, reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("wrong", ["missing", "shape", "type", "infinite"])
-def test_stored_arrays_that_no_learner_gave_are_refused(model: str, wrong: str):
-    policy = fitted(model)
+def test_stored_arrays_that_no_learner_gave_are_refused(wrong: str):
+    policy = fitted()
     for name, array in policy.arrays().items():
         changed = dict(policy.arrays())
-        if wrong == "missing" and name != "fill":
+        if wrong == "missing":
             del changed[name]
         elif wrong == "shape":
             changed[name] = array[None]
@@ -212,7 +179,3 @@ def test_serving_imports_no_training_library():
         "assert not {'xgboost', 'sklearn', 'torch'} & set(sys.modules), 'training at serving'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_every_scorer_is_known_by_its_kind():
-    assert all(kind == scorer.kind for kind, scorer in SCORERS.items())

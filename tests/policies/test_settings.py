@@ -137,7 +137,6 @@ def test_what_can_not_be_computed_with_is_no_stored_policy(wrong):
         ("asc", {"wave": 0}, "wave 0"),
         ("asc", {"wave": 1.5}, "wave 1.5"),
         ("asc", {"wave": "2"}, "wave '2'"),
-        ("classifier", {"model": "gpt"}, "'gpt'"),
         ("classifier", {"features": "smell"}, "'smell'"),
         ("classifier", {"features": ""}, "''"),
         ("classifier", {"features": "text+text"}, "'text+text'"),

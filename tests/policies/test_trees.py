@@ -17,7 +17,6 @@ from adacompute.policies.trees import (
     import_xgboost,
     join_trees,
     read_booster,
-    read_forest,
     train_booster,
 )
 from tiers import leave_to_nightly
@@ -78,19 +77,6 @@ def test_regressions_are_xgboosts_too(seed: int):
     )
     ours = read_booster(booster.save_raw("json"), outputs=1).scores(rows)[:, 0]
     assert np.abs(ours - booster.predict(xgboost.DMatrix(rows))).max() < 1e-6
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_forest_says_what_scikit_learn_says(seed: int, classes: int):
-    rng = np.random.default_rng(seed)
-    rows, labels = random_rows(rng, 150, 0.0), rng.integers(classes, size=150)
-    from sklearn.ensemble import RandomForestClassifier  # here, for it takes long
-
-    forest = RandomForestClassifier(n_estimators=20, random_state=seed).fit(rows, labels)
-    others = random_rows(rng, 400, 0.0)
-    ours = read_forest([each.tree_ for each in forest.estimators_], outputs=classes).scores(others)
-    assert np.abs(ours - forest.predict_proba(others)).max() < 1e-9
 
 
 def test_a_row_alone_gets_what_it_gets_among_others(trees: Trees):

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from adacompute.evaluate.comparison import Evaluation, Match, Verdict, VerdictRow
-from adacompute.evaluate.resampling import Interval
 from adacompute.pool import Menu, Mode
+from adacompute.replay.matching import Interval
 from adacompute.report.document import format_cell
 from adacompute.report.exhibits.frontier import build_policy_table, trace_modes
 from adacompute.report.exhibits.modes import build_limits, describe_shares

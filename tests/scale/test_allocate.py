@@ -81,7 +81,7 @@ def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes
     source = file_of(tmp_path / "in.parquet", prompts)
     with bundled("words") as pool:
         policies = [
-            ClassifierPolicy("logistic", features="text").fit(pool, budget=3.0),
+            ClassifierPolicy(features="text").fit(pool, budget=3.0),
             FixedPolicy(3.0, mix=True),
             FixedPolicy(3.0),
         ]

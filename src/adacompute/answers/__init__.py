@@ -1,4 +1,4 @@
-"""From text to answer to class to vote. Knows nothing of pools, endpoints or policies."""
+"""Extracts answers from texts, groups equal answers into classes, and counts votes."""
 
 from adacompute.answers.equal import Classes, Task, classify, same_answer
 from adacompute.answers.extract import extract_answer, grade_answer, read_answers

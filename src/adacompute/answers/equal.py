@@ -1,10 +1,10 @@
-"""Decides which answers are the same, and numbers them by class; `Task` says how those of a task are read.
+"""Decides which answers are equal and groups them into classes. A `Task` sets how answers are read.
 
-Equality isn't transitive where units are left out: "12 cm" and "12 m" differ, and both equal "12". So a
+Equality isn't transitive when units are missing: "12 cm" and "12 m" differ, and both equal "12". So a
 class keeps the first unit it sees: an answer without a unit joins the first class of its value, and one
-with another unit starts a new class; a long decimal joins the first class that rounds to it. Recorded
-labels do the same, and outrank our equality: answers whose recorded `correct` differ never share a class.
-Formulas that the fast path leaves open are compared by math-verify in a helper process.
+with another unit starts a new class; a long decimal joins the first class that it rounds to. Recorded
+grades come first: answers with different recorded `correct` never share a class.
+Formulas that the fast comparison can't decide are compared by math-verify in a helper process.
 """
 
 import os
@@ -31,7 +31,7 @@ _EXTRACTOR_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a f
 class Task:
     """How answers are read (`extract`), and whether a percent is a unit or a hundredth (`percent`).
 
-    `percent="unit"`: 50% is 50, as graders of "what percent" expect; `"fraction"`: 50% is 1/2.
+    With `percent="unit"`, 50% is 50, as graders of "what percent" expect; with `"fraction"`, it is 1/2.
 
     >>> Task(extract="boxed").percent
     'unit'
@@ -58,7 +58,7 @@ class Task:
 
     @classmethod
     def from_dict(cls, stored: object) -> "Task":
-        """The task that `to_dict` wrote; missing keys take their defaults."""
+        """Reads what `to_dict` wrote; missing keys get their defaults."""
         if not isinstance(stored, Mapping) or not set(stored) <= {"extract", "percent"}:
             raise TaskError(f"a stored task is an object with 'extract' and 'percent', not {stored!r}")
         return cls(**stored)
@@ -82,23 +82,23 @@ def name_extractor(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-DEFAULT_TASK = Task()  # the task of every function that is given none
+DEFAULT_TASK = Task()  # used by every function that isn't given a task
 
 
-# After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
-# that hostile answers can't hold up a request.
+# After this many pairs or timeouts, a set of classes compares open formulas by their text only, so that
+# hostile answers can't delay a request.
 _JUDGED_PAIRS = 200
 _JUDGE_TIMEOUTS = 4
-_PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
-_CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
-_JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
+_PAIRS_PER_ANSWER = 8  # pairs sent to the slow judge per answer
+_CLASSES_COMPARED = 16  # classes of the same value, or open classes, compared with one answer
+_JUDGE_THREADS = 2  # threads that wait for the slow judge, shared by all event loops
 _WORD_KINDS = ("text", "letter", "json")
 
-_judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
+_judge_executor: tuple[int, "Executor"] | None = None  # with the process id: threads don't survive a fork
 
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
-    r"""Whether two answers mean the same; None equals nothing. Grading is `same_answer(answer, gold)`.
+    r"""Whether two answers mean the same; None equals nothing. To grade, call `same_answer(answer, gold)`.
 
     >>> same_answer(r"\frac{1}{2}", "0.5"), same_answer("Budapest", "budapest."), same_answer("0.33", "1/3")
     (True, True, False)
@@ -147,12 +147,12 @@ class _AnswerClass:
 class Classes:
     """Numbers answers by class as they come. Not safe for two threads at once.
 
-    The work for one answer doesn't grow with their number. An answer whose value, unit and label came before
-    is found at once; any other is compared with the first 16 classes of its value, and of those that agree to
-    eight digits where a long decimal may round. An open formula is compared with the first eight and the
-    last eight classes that hold no words, and put to the slow judge with at most four of each. All answers
-    together put at most 200 pairs to the judge, and none after four timeouts. An answer whose equal lies
-    beyond these bounds starts a class of its own.
+    The work for one answer doesn't grow with the number of answers. An answer with a known value, unit and
+    label is found at once. Any other answer is compared with the first 16 classes of its value; a long
+    decimal is also compared with classes that agree to eight digits. An open formula is compared with the
+    first eight and the last eight classes that contain no words; at most four of each go to the slow judge.
+    All answers together send at most 200 pairs to the judge, and none after four timeouts. Beyond these
+    bounds, an answer starts its own class even if an equal one exists.
     """
 
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
@@ -161,8 +161,8 @@ class Classes:
         self._classes: list[_AnswerClass] = []
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
-        self._formulas: list[_AnswerClass] = []  # classes that hold no words
-        self._open: list[_AnswerClass] = []  # those of them that only the judge can compare
+        self._formulas: list[_AnswerClass] = []  # classes that contain no words
+        self._open: list[_AnswerClass] = []  # formula classes that only the judge can compare
         self._questions = _JUDGED_PAIRS
         self._timeouts = _JUDGE_TIMEOUTS
 
@@ -170,9 +170,9 @@ class Classes:
         return len(self._classes)
 
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
-        """The class of an answer, a new one if it equals none before; -1 for None.
+        """The class of an answer; a new class if no earlier answer is equal, -1 for None.
 
-        The slow judge isn't asked about the classes `unlike`, where it is known that it would say no.
+        The slow judge isn't asked about the classes in `unlike`, which it has already rejected.
         """
         _check_answer(answer)
         if answer is None:
@@ -184,10 +184,10 @@ class Classes:
         return self._join(answer, form, correct, group)
 
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
-        """As `place`, with the slow judge off the event loop. One call at a time.
+        """Like `place`, but runs the slow judge outside the event loop. One call at a time.
 
-        The judge is started by the first formula that only it can compare. The first pair waits for it, one
-        or two seconds; where it can't start, formulas are compared as they are written.
+        The first formula that needs the judge starts it, which takes one or two seconds. If it can't start,
+        formulas are compared by their text.
         """
         _check_answer(answer)
         if answer is None:
@@ -196,18 +196,18 @@ class Classes:
         group = self._find_in_buckets(answer, form, correct)
         if group is None:
             if self._select_candidates(form, correct):
-                import asyncio  # imported here: commands without an event loop start faster
+                import asyncio  # lazy: commands without an event loop start faster
 
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
-            if form.kind == "open":  # the next answer may have to be compared with this one
+            if form.kind == "open":  # the next answer may need to be compared with it
                 _get_executor().submit(self._judge.warm)
         return self._join(answer, form, correct, group)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
-            return group_of_form  # it accepted this form before, so it accepts it again
+            return group_of_form  # this class accepted the same form before
         for key in ((form.kind, form.key), *find_other_keys(answer)):
             for group in self._buckets.get(key, ()):
                 if group.accepts(form, correct):
@@ -266,12 +266,12 @@ class Classes:
 
 
 def _keep_ends(groups: list[_AnswerClass], count: int) -> list[_AnswerClass]:
-    """The first and the last ones, if there are more than so many."""
+    """The first and the last groups if there are more than `count`."""
     return groups if len(groups) <= count else groups[: count // 2] + groups[-count // 2 :]
 
 
 def _make_rounding_key(form: Form) -> str:
-    """A key that numbers share if one may round to the other; "" for whole numbers and other kinds."""
+    """A key shared by numbers that may round to each other; "" for whole numbers and other kinds."""
     if form.kind != "number" or (isinstance(form.key, Fraction) and form.key.denominator == 1):
         return ""
     try:
@@ -281,7 +281,7 @@ def _make_rounding_key(form: Form) -> str:
 
 
 def _is_rounding(x: Form, y: Form) -> bool:
-    """Whether one is a long decimal that the other rounds to: 0.3333333333 is 1/3, 0.33 isn't."""
+    """Whether one form is a long decimal that rounds to the other: 0.3333333333 is 1/3, 0.33 isn't."""
     if x.kind != "number" or y.kind != "number" or x.places == y.places:
         return False
     short, exact = (x, y) if x.places and (not y.places or x.places < y.places) else (y, x)
@@ -297,7 +297,7 @@ def _units_agree(a: str, b: str) -> bool:
 
 
 def _is_open(x: Form, y: Form) -> bool:
-    """Whether the pair is for the slow judge: a formula that can't be read here, and another formula."""
+    """Whether the slow judge must compare the pair: two formulas, at least one of which isn't parsed here."""
     if x.kind == "open" and y.kind == "open":
         return not must_differ(str(x.key), str(y.key))
     return (x.kind == "open" or y.kind == "open") and x.kind not in _WORD_KINDS and y.kind not in _WORD_KINDS
@@ -307,7 +307,7 @@ def _get_executor() -> "Executor":
     """Threads of our own, so that slow pairs don't occupy an event loop's default threads."""
     global _judge_executor
     if _judge_executor is None or _judge_executor[0] != os.getpid():
-        from concurrent.futures import ThreadPoolExecutor  # imported here, as asyncio is
+        from concurrent.futures import ThreadPoolExecutor  # lazy, like asyncio above
 
         _judge_executor = (
             os.getpid(),

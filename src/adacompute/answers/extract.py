@@ -1,10 +1,10 @@
-"""Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
+"""Extracts the answer from a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
-`extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
-task names. Those of boxes, phrases and JSON fields are here, those of numbers and letters in marks.py.
+`extract_answer` tries the readers in the order of `_FINISHED_PLAN`, or runs the one reader that the task
+names. Boxes, phrases and JSON fields are read here, numbers and letters in marks.py.
 Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
-a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
-not help, because a pattern holds the interpreter until it has matched.
+a helper process with a time limit, so that a hostile text can't block an event loop. A thread wouldn't help:
+a regular expression holds the interpreter until it finishes.
 """
 
 import re
@@ -43,9 +43,9 @@ _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 
 
 def find_box(text: str) -> str | None:
-    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
+    r"""The content of the last balanced, non-empty `\boxed{...}` or `\fbox{...}`; for `\boxed 5`, 5.
 
-    One pass, however many boxes are left open.
+    Reads the text once, however many boxes are never closed.
     """
     at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     token = _BOX_TOKEN.match(text, at) if at >= 0 else None
@@ -53,13 +53,13 @@ def find_box(text: str) -> str | None:
         return token.group(1).rstrip(".,;:")
     if at < 0:
         return None
-    last = _find_braced(text, at)  # as a rule, the last box is balanced
+    last = _find_braced(text, at)  # usually the last box is balanced
     return _find_braced(text, 0) if last is None else last
 
 
 def _find_braced(text: str, start: int) -> str | None:
     last_box = (-1, -1)
-    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
+    open_braces: list[int] = []  # where the content of each open box begins; -1 for other braces
     for match in _BOX_BRACE.finditer(text, start):
         mark = match.group()
         if mark == "}":
@@ -85,8 +85,8 @@ _ANSWER_PHRASE = re.compile(
 )
 _EMPTY_REST = re.compile(r"[\s*_]*$")
 _LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
-_NEXT_LINE_WORDS = 4  # longest next line taken as the answer, in words: "Answer:" may also head a step
-_NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon
+_NEXT_LINE_WORDS = 4  # longest next line read as the answer, in words: "Answer:" may also introduce a step
+_NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon before it
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
 _DISPLAY_LENGTH = 2_000  # characters
 
@@ -101,7 +101,7 @@ def strip_thinking(text: str) -> str:
 
 
 def find_tag_answer(text: str) -> str | None:
-    """The content of the last <answer>, to its end tag or the end of the text."""
+    """The content of the last <answer>, up to its end tag or the end of the text."""
     at = text.rfind("<answer>")
     if at < 0:
         return None
@@ -109,12 +109,12 @@ def find_tag_answer(text: str) -> str | None:
 
 
 def find_answer_line(text: str, *, finished: bool = True) -> str | None:
-    """The text after the last "Answer:" on its line, or the next line if nothing follows."""
+    """The text after the last "Answer:" on its line; the next line if that is empty."""
     return _find_stated(_ANSWER_LABEL, text, finished=finished)
 
 
 def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
-    """The text after the last "the answer is", to the end of its sentence or line, or the next line."""
+    """The text after the last "the answer is" up to the end of its sentence or line, or the next line."""
     return _find_stated(_ANSWER_PHRASE, text, finished=finished)
 
 
@@ -136,7 +136,7 @@ def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | Non
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
-    """Where the text begins that follows the last mark, label or phrase that states an answer, by kind."""
+    """Yields where the answer text begins after the last mark, label and phrase that states an answer."""
     for mark in ("<answer>", "####"):
         if (at := text.rfind(mark)) >= 0:
             yield at + len(mark)
@@ -155,7 +155,7 @@ def _find_line_end(text: str, at: int) -> int:
 
 
 def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[int, int]:
-    """Where the answer stands: the rest of the line, else the next line or display if it wasn't cut off."""
+    """Where the answer stands: the rest of the line; if empty, the next line or display."""
     stop = _find_line_end(text, start)
     if not _EMPTY_REST.match(text[start:stop]):
         return start, stop
@@ -175,13 +175,13 @@ def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[i
 
 
 def _strip_half_marks(answer: str, before: str) -> str:
-    """Strips emphasis marks of which only one end is inside the answer.
+    """Strips emphasis marks that have only one end inside the answer.
 
-    What follows a closing mark is not part of the answer.
+    Text after a closing mark isn't part of the answer.
     """
     for mark in ("**", "__", "*"):
         if mark not in answer or (mark == "*" and ("**" in answer or "* " in before)):
-            continue  # "* " begins an item of a list
+            continue  # "* " begins a list item
         is_open = before.count(mark) % 2 == 1
         if is_open and answer.startswith(mark):
             answer, is_open = answer.removeprefix(mark).strip(), False
@@ -191,7 +191,8 @@ def _strip_half_marks(answer: str, before: str) -> str:
             answer = answer.partition(mark)[0].strip()
         else:
             answer = answer.removeprefix(mark) if answer.startswith(mark) else answer.removesuffix(mark)
-    if answer.startswith(('"', "“")) and not _QUOTE_END.search(answer, 1):  # the sentence ended before it
+    # the sentence ended before the quote
+    if answer.startswith(('"', "“")) and not _QUOTE_END.search(answer, 1):
         answer = answer[1:]
     return answer.strip()
 
@@ -199,12 +200,12 @@ def _strip_half_marks(answer: str, before: str) -> str:
 _QUOTE_END = re.compile('["”]')
 
 
-TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
+TEXT_LIMIT = 65_536  # characters read, from the end: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
 ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
-# Each reader, with the readers for the passage it found, which may state its answer once more:
+# Each reader, and the readers for the passage that it finds. The passage may contain another statement:
 # "Final Answer: The final answer is 5. I hope it is correct."
 _PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
 _MARKED_PLAN: ReaderPlan = (
@@ -226,7 +227,7 @@ _CUT_OFF_PLAN: ReaderPlan = (
     (partial(find_answer_phrase, finished=False), ()),
 )
 
-# no answer: what a phrase or line holds where a box was left open or empty
+# no answer: the fragment that a phrase or line contains when a box is open or empty
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
 _READERS: dict[str, Reader] = {
@@ -242,11 +243,11 @@ _READERS: dict[str, Reader] = {
 def extract_answer(
     text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
 ) -> str | None:
-    r"""The answer a response states, or None; only its last 65,536 characters are looked at.
+    r"""The answer stated in a response, or None. Only the last 65,536 characters are read.
 
-    A response that was cut off (`finished=False`) counts only where it states its answer; "auto" then
-    takes neither a short reply nor the last number for one. With the question, "auto" also reads the phrase
-    of a sentence that answers it, and finds no answer in prose, or where the response says it can't tell.
+    In a response that was cut off (`finished=False`), only an explicit statement counts; "auto" then ignores
+    short replies and last numbers. If the question is given, "auto" also reads answers from prose, and finds
+    none if the response says that it can't tell.
 
     >>> extract_answer(r"So we get \boxed{42}."), extract_answer("It has 3 or 4", finished=False)
     ('42', None)
@@ -288,8 +289,8 @@ def _run_plan(plan: ReaderPlan, text: str) -> str | None:
     return None
 
 
-_STATED_WORDS = 12  # words of an answer that is stated in words
-# how a sentence continues that has no answer: "the answer is far from clear", "the answer is that …"
+_STATED_WORDS = 12  # longest answer stated in words
+# continuations that aren't answers: "the answer is far from clear", "the answer is that …"
 HEDGE = re.compile(
     r"(?:not|far|simple|complex|complicated|more|less|that|it|this|both|often|usually|somewhere|unclear|nuanced"
     r"|a (?:bit|little|matter|resounding|mix)|likely to|to \w+|in the|up to|always|never)\b",
@@ -297,7 +298,7 @@ HEDGE = re.compile(
 )
 DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
-_ENDING = 4_000  # characters of a long response in which its last value is looked for
+_ENDING = 4_000  # characters at the end of a long response that are searched for the last value
 
 
 def read_answers(
@@ -309,7 +310,7 @@ def read_answers(
 ) -> list[str | None]:
     """The answers of several replies to one question, read together; None abstains.
 
-    Replies that are one answer get one spelling, so that `same_answer` tells which are.
+    Replies with the same answer get the same spelling, so that `same_answer` recognises them.
 
     >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
     ['Ankara', 'Ankara', 'Izmir']
@@ -324,7 +325,7 @@ def read_replies(
     *,
     finished: Sequence[bool] | None = None,
 ) -> list[ReadAnswer]:
-    """As `read_answers`, with how sure each reading is."""
+    """Like `read_answers`, with a confidence for each answer."""
     ends = list(finished) if finished is not None else [True] * len(texts)
     if len(ends) != len(texts):
         raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
@@ -338,7 +339,7 @@ def read_replies(
 
 
 def _read_question_for(prompt: str, replies: list[str]) -> Question:
-    """The question, with English words if a reply is in English, as models often reply."""
+    """The question; its words are English too if a reply is in English, which is common."""
     question = read_question(prompt)
     if "en" in question.lexicon.languages:
         return question
@@ -350,7 +351,7 @@ _ENGLISH = frozenset(("en",))
 
 
 def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFAULT_TASK) -> float:
-    """1 if an answer is the gold one, as it is written or as a reply that gives it is read; else 0.
+    """1 if an answer equals the gold answer, compared directly or as prose; else 0.
 
     >>> grade_answer("No", "Nein", "Liegt Paris in Polen?"), grade_answer("7", "acht", "Wie viele Beine?")
     (1.0, 0.0)
@@ -362,7 +363,7 @@ def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFA
 
 
 def abstains(text: str, question: str = "") -> bool:
-    """Whether a reply says that it can't tell, or won't, and makes no guess.
+    """Whether a reply says that it can't or won't answer, and makes no guess.
 
     >>> abstains("I don't know."), abstains("I'm not sure, but I think it's Hanoi.")
     (True, False)
@@ -371,17 +372,17 @@ def abstains(text: str, question: str = "") -> bool:
     return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
-_CHAT_LENGTH = 300  # characters at the beginning of a reply
+_CHAT_LENGTH = 300  # characters read from the beginning of a reply
 CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 4  # replies whose beginnings tell in which languages they are written
+_REPLIES_FOR_LANGUAGE = 4  # replies used to detect the languages
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
-    """Marked answers as they are, stated ones in few words, and prose compared with prose."""
+    """Marked answers unchanged, statements shortened, and prose compared with prose."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
@@ -427,7 +428,7 @@ _CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # 42個です
 
 
 def _find_lone_formula(text: str, question: Question) -> str | None:
-    """A reply that is nothing but a fraction or a formula, such as "5/6", "11 - 2i" or "18x^2"."""
+    """The reply if it is only a fraction or a formula, such as "5/6", "11 - 2i" or "18x^2"."""
     bare = text.strip().removesuffix(".").strip("$ ")
     if question.form not in ("number", "words") or not _LONE_FORMULA.fullmatch(bare):
         return None
@@ -438,9 +439,9 @@ _LONE_FORMULA = re.compile(r"(?=.{0,80}\d)(?:\\[A-Za-z]{1,8}|[\d\s.(){}^*/+−-]
 _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-−]\s?\d*[A-Za-z]$")
 
 
-@lru_cache(maxsize=64)  # samples often repeat one another
+@lru_cache(maxsize=64)  # samples often repeat
 def _find_marked(text: str) -> str | None:
-    """The content of a tag, a box, or what follows "####" at the end."""
+    """The content of a tag or a box, or the text after "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
     return _run_plan(_MARKED_PLAN, text)
@@ -448,7 +449,7 @@ def _find_marked(text: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
-    """The text after "Answer:" or "the answer is", if it is short and no hedge."""
+    """The text after "Answer:" or "the answer is", unless it is long or a hedge."""
     if not any(map(text.lower().__contains__, (*_ANSWER_WORDS, "####"))):
         return None
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
@@ -458,12 +459,12 @@ def _find_statement(text: str, *, finished: bool) -> str | None:
 
 
 def _states_value(question: Question) -> bool:
-    """Whether it is a problem to solve, of which a statement gives the value."""
+    """Whether the question is a problem to solve, so that a statement gives its value."""
     return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
 
 
 def _is_fenced_answer(text: str) -> bool:
-    """Whether a text is one short fence that holds no code."""
+    """Whether a text is a single short code fence without code in it."""
     fenced = _FENCED.fullmatch(text.strip())
     return fenced is not None and not _CODE.search(fenced[1])
 
@@ -473,7 +474,7 @@ _CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|sel
 
 
 def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
-    """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
+    """The value that a solution in formulas arrives at; None if there is none."""
     if not _states_value(question):
         return None
     if not finished:
@@ -488,7 +489,7 @@ _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
 
 
 def _choose_option(answer: str, options: Options) -> str | None:
-    """The letter of the option that an answer names, by its letter or its words; None if none is offered."""
+    """The letter of the option that an answer names by its letter or its words; None if it names none."""
     if not options:
         return None
     letter = find_choice(answer)
@@ -496,7 +497,7 @@ def _choose_option(answer: str, options: Options) -> str | None:
 
 
 def _read_choice(text: str, question: Question) -> str | None:
-    """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
+    """The option that a reply chooses: by letter, by the words of its first sentence, or by the last mark."""
     stated = find_stated_choice(text)
     if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
@@ -517,15 +518,15 @@ def _find_leading_letter(sentence: str) -> str | None:
 
 
 def _ends_in_value(ending: str) -> bool:
-    """Whether the last line has a value."""
+    """Whether the last line contains a value."""
     line = ending.rstrip().rpartition("\n")[2][-600:]
-    if line.strip() in ("\\]", "$$", "```"):  # a displayed formula ends it
+    if line.strip() in ("\\]", "$$", "```"):  # the end of a displayed formula
         line = ending[-200:]
     return _DIGIT_OR_SIGN.search(line) is not None
 
 
 def _trim_whole(passage: str | None) -> str | None:
-    """The trimmed answer, or None where the passage is only a fragment of a box."""
+    """The trimmed answer; None if the passage is only a fragment of a box."""
     answer = _trim_optional(passage)
     return None if answer is None or _FRAGMENT.search(answer) else answer
 
@@ -538,7 +539,7 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     name = name_extractor(function)
     try:
         answer = function(text)
-    except Exception as exc:  # the user's own code may raise anything
+    except Exception as exc:  # a user's function may raise anything
         raise TaskError(f"the extractor {name} failed with {exc!r} on the text {text[:60]!r}") from exc
     if answer is not None and not isinstance(answer, str):
         raise TaskError(
@@ -547,16 +548,16 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-_EXTRACT_SECONDS = 0.25  # processor time for a text: five times what the worst texts take
-_TRIAL_SECONDS = 0.02  # processor time of a pattern that may run in an event loop: ten times an ordinary one
+_EXTRACT_SECONDS = 0.25  # processor time per text: five times the worst text measured
+_TRIAL_SECONDS = 0.02  # processor time for a user's pattern in an event loop: ten times a typical one
 
 _extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)
-_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # for patterns of strangers
+_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # runs patterns that clients send
 
 
 def make_reader() -> Work:
-    """Makes, in a helper process, the work that reads answers out of texts."""
-    read_replies(["It is 5."], "How many?")  # loads the words before the fork
+    """Runs in a helper process: prepares the function that extracts answers from texts."""
+    read_replies(["It is 5."], "How many?")  # loads the word lists before the fork
 
     def read(message: Message) -> Message:
         task, question = Task(message["extract"]), message["question"]
@@ -568,12 +569,12 @@ def make_reader() -> Work:
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
 ) -> list[ReadAnswer]:
-    """As `read_replies`, in a helper process; a text that takes too long is silent, and counted.
+    """Like `read_replies`, in a helper process; a text that takes too long has no answer, and is counted.
 
-    If all together take too long, each is read alone. Blocks until the process replies, so an event loop must
-    call it in a thread. If the process can't be started, texts are read here.
+    If all texts together take too long, each is read alone. It blocks, so event loops must call it in a
+    thread. If the process can't start, texts are read here.
     """
-    # a pattern is searched for in a process of its own
+    # patterns run in their own process
     if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
         return read_replies(texts, question, task, finished=finished)
     texts = [text[-TEXT_LIMIT:] for text in texts]
@@ -593,19 +594,19 @@ def read_in_sandbox(
 
 
 def search_answer(pattern: str, text: str) -> str | None:
-    """The last match of a pattern, in a helper process; None, and counted, where it takes too long."""
+    """The last match of a pattern, found in a helper process; None, and counted, if it takes too long."""
     return _trim_optional(find_last_match(pattern, text))
 
 
 def count_timeouts() -> int:
-    """How often reading took too long, or a pattern couldn't be tried: such texts have no answer."""
+    """How many texts have no answer because reading took too long or a pattern couldn't be run."""
     return _extractor.timeouts + search_helper.timeouts + search_helper.unanswered
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too.
+    """Why a client's pattern is refused; "" if it is accepted. The sandbox compiles it too.
 
-    It is tried on several texts of that size that are hard to match.
+    The pattern is run on several texts of this size that are hard to match.
     """
     letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
     for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
@@ -618,12 +619,12 @@ def check_pattern(pattern: str, size: int) -> str:
 
 
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
-    """Starts the process that a task needs, so that the first text doesn't wait for it."""
+    """Starts the helper process for a task, so that the first text doesn't wait for it."""
     regex = isinstance(task.extract, str) and task.extract.startswith("regex:")
     return (search_helper if regex else _extractor).start()
 
 
 def close_sandbox() -> None:
-    """Ends the processes; the next text starts new ones."""
+    """Ends the helper processes; the next text starts new ones."""
     for process in (_extractor, search_helper, _trial_helper):
         process.close()

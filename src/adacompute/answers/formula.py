@@ -1,13 +1,14 @@
 """Parses a cleaned formula (`parse_formula`) and computes keys that equal formulas share (`compute_keys`).
 
-A hand-written recursive descent with limits on length and depth: no eval, and hostile text fails early.
+A hand-written recursive descent parser with limits on length and depth. There is no eval, and hostile text
+fails early.
 Nodes are tuples: ("num", Fraction), ("var", name), ("neg", x), ("+", x, y), ("±", x, y), ("*", x, y),
 ("/", x, y), ("^", x, y), ("call", function, x), ("root", x, degree), ("log", x, base), ("binom", x, y),
-and ("apply", name, x) for f(x) where f is not known.
+and ("apply", name, x) for f(x) with an unknown function f.
 
-Formulas with variables are computed at three fixed points, one below 1 and one above 10. Rational values
-are exact; others are floating point rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28
-don't. Where rounding hides what a variable does, as in 10^{12}+\\sqrt{x}, there is no key.
+Formulas with variables are evaluated at three fixed points, one below 1 and one above 10. Rational values are
+exact; others are floating point rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
+If rounding hides the effect of a variable, as in 10^{12}+\\sqrt{x}, there is no key.
 """
 
 import cmath
@@ -20,7 +21,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-Token = tuple[str, str]  # kind: "n" number, "c" command, "v" variable, "p" the character itself; "" ends
+# kinds: "n" number, "c" command, "v" variable, a punctuation character itself, "" end
+Token = tuple[str, str]
 
 FORMULA_LIMIT = 400  # characters of a formula
 _VOWELS = frozenset("aeiouAEIOU")
@@ -45,13 +47,13 @@ _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
 
 class FormulaError(Exception):
-    """The text is not a formula of the kind read here."""
+    """The text isn't a formula that this parser reads."""
 
 
 def tokenise(text: str) -> list[Token]:
     """The tokens of a cleaned formula, with an end mark; raises FormulaError.
 
-    A word of a language ends the attempt: "blue" is not a product of four variables.
+    A word of a natural language raises: "blue" is not a product of four variables.
     """
     if len(text) > FORMULA_LIMIT:
         raise FormulaError("too long")
@@ -107,7 +109,7 @@ Number = Fraction | complex
 
 _BIT_LIMIT = 20_000  # bits of an exact number
 _LARGEST_FACTORIAL = 200
-_LOG_BASE = 7.3  # base of log beside variables: books disagree between ten and e, so it is neither
+_LOG_BASE = 7.3  # base of log when there are variables: books use ten or e, so neither matches
 
 
 class NoValueError(Exception):
@@ -126,7 +128,7 @@ def _raise_power(x: Number, y: Number) -> Number:
         root = _find_exact_root(x, y.denominator)
         if root is not None and abs(y.numerator) < _LARGEST_FACTORIAL:
             return _raise_power(root, Fraction(y.numerator))
-        if x < 0 and y.denominator % 2:  # the real root, as answers mean it
+        if x < 0 and y.denominator % 2:  # answers mean the real root
             return -(complex(-x) ** complex(y)) if y.numerator % 2 else complex(-x) ** complex(y)
     if isinstance(y, Fraction) and y.denominator == 1 and abs(y.numerator) <= 64:
         return complex(x) ** int(y)
@@ -198,7 +200,7 @@ _COMPLEX_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
 
 
 def apply_function(name: str, x: Number, *, varies: bool) -> Number:
-    """The value of a function of one number; `varies`: the formula has variables."""
+    """The value of a function of one number; `varies` says whether the formula has variables."""
     if name == "!":
         return Fraction(math.factorial(_check_natural(x)))
     if name == "°":
@@ -220,7 +222,8 @@ _GREEK_NAMES = (
     "Gamma Delta Theta Lambda Sigma Phi Psi Omega ell"
 )
 _GREEK_LETTERS = frozenset(_GREEK_NAMES.split())
-_FUNCTION_LETTERS = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")  # f(x) and P(A) are no products; h(a+b) may be
+# f(x) and P(A) are applications; h(a+b) may be a product
+_FUNCTION_LETTERS = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def parse_formula(text: str) -> Node:
@@ -233,7 +236,7 @@ def parse_formula(text: str) -> Node:
 
 
 class _FormulaParser:
-    """A recursive descent over the tokens: each method parses one level of binding strength."""
+    """A recursive descent over the tokens: one method per level of precedence."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -274,7 +277,7 @@ class _FormulaParser:
                 return node
 
     def _parse_implicit_product(self, node: Node, depth: int) -> Node:
-        """A product without a sign. A number stands first or after a bracket: H2O, x2 and 3d5 are names."""
+        """A product without a sign. A number comes first or after a bracket: H2O, x2 and 3d5 are names."""
         previous = self._tokens[self._position - 1][1]
         if self.kind == "n" and previous not in (")", "}"):
             raise FormulaError("a number stands behind a factor")
@@ -360,7 +363,7 @@ class _FormulaParser:
         return ("var", name)
 
     def _holds_sum(self) -> bool:
-        """Whether the bracket that opens here holds a sum."""
+        """Whether the bracket that opens here contains a sum."""
         level = 0
         for at in range(self._position, len(self._tokens)):
             kind, sign = self._tokens[at]
@@ -373,7 +376,7 @@ class _FormulaParser:
         return False
 
     def _parse_argument(self, depth: int) -> Node:
-        """What a TeX command takes: a group, one letter or command, or one digit."""
+        """The argument of a TeX command: a group, one letter or command, or one digit."""
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):
@@ -425,7 +428,7 @@ class _FormulaParser:
 
 
 def _is_differential(node: Node) -> bool:
-    """Whether it is dy, d or d^2y: the parts above and below the line of a derivative."""
+    """Whether the node is dy, d or d^2y: the numerator or denominator of a derivative."""
     while node[0] in ("*", "^"):
         node = node[1]
     return node == ("var", "d")
@@ -437,11 +440,11 @@ _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
 _ABSOLUTE_SEED = 0.37  # for _apply_unknown
 _POINT_NUMBERS = range(3)
-_VISIBLE_CHANGE = 1e-7  # relative change that a variable must cause to show through rounding
+_VISIBLE_CHANGE = 1e-7  # smallest relative change that shows a variable's effect despite rounding
 
 
 def compute_keys(node: Node) -> list[Key]:
-    """The keys of a formula's values: two where it has a ±, else one."""
+    """The keys of a formula: two if it contains ±, else one."""
     if node == ("num", "∞") or node == ("neg", ("num", "∞")):
         return [("∞", -1 if node[0] == "neg" else 1)]
     names: set[str] = set()
@@ -461,7 +464,7 @@ def compute_keys(node: Node) -> list[Key]:
 
 
 def _collect_names(node: Node, names: set[str]) -> int:
-    """Gathers the variables and unknown functions; counts the ±."""
+    """Collects the names of variables and unknown functions, and counts the ± signs."""
     if node[0] == "var":
         if node[1] not in ("i", "e"):
             names.add(node[1])
@@ -474,9 +477,9 @@ def _collect_names(node: Node, names: set[str]) -> int:
 
 @lru_cache(maxsize=4096)
 def _choose_point(name: str, point: int) -> Fraction:
-    """A fixed positive value for a variable, so that sqrt(x^2) is x. No two letters share one."""
+    """A fixed positive value for a variable, so that sqrt(x^2) equals x. Each letter has its own value."""
     if len(name) == 1:
-        number, scale = ord(name) * (5, 31, 62)[point] % 97, 1  # a prime: each letter gets its own value
+        number, scale = ord(name) * (5, 31, 62)[point] % 97, 1  # 97 is prime, so values differ
     else:
         number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
     low, step = ((1, 101), (12, 11), (34, 3))[point]  # below 1, from 1 to 10, above 11
@@ -484,7 +487,7 @@ def _choose_point(name: str, point: int) -> Fraction:
 
 
 def _compute_signature(node: Node, names: set[str], sign: int) -> Key:
-    """The values at the fixed points; a constant's key where they are exactly equal."""
+    """The values at the fixed points; if they are all equal, a constant's key."""
     points = [{name: _choose_point(name, point) for name in names} for point in _POINT_NUMBERS]
     values = [_try_evaluate(node, point, sign) for point in points]
     if all(isinstance(value, Fraction) for value in values):
@@ -527,7 +530,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
         if node[1] != "abs":
             return apply_function(node[1], inner, varies=bool(point))
         size = abs(inner) if isinstance(inner, Fraction) else complex(abs(inner))
-        # a few points can't tell |x-50| from 50-x: it equals only the same function of the same
+        # a few points can't distinguish |x-50| from 50-x, so treat |…| as an unknown function
         return _apply_unknown(_ABSOLUTE_SEED, size) if _has_names(node[2]) else size
     if kind == "apply":
         return _apply_unknown(float(point[node[1] + "()"]), _evaluate(node[2], point, sign))
@@ -539,7 +542,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
 
 
 def _cancels(node: Node) -> bool:
-    """Whether a tiny value may be zero except for rounding: sin(π) may, 10^{-20}π may not."""
+    """Whether a tiny value may be a rounding error of zero: true for sin(π), false for 10^{-20}π."""
     return node[0] in ("+", "±", "call") or any(
         _cancels(child) for child in node[1:] if isinstance(child, tuple)
     )

@@ -1,6 +1,6 @@
 """Compares formulas by math-verify, in a helper process with a time limit (`FormulaJudge`).
 
-What runs in the process begins with `make_comparer`.
+`make_comparer` runs inside that process.
 """
 
 import re
@@ -18,29 +18,29 @@ _CACHED_FORMULAS = 512  # parsed formulas kept in the process
 
 
 class FormulaJudge:
-    """Whether two formulas are the same, by math-verify in a helper process with a time limit.
+    """Decides whether two formulas are equal with math-verify, in a helper process with a time limit.
 
-    Symmetric. A pair that takes too long counts as different, and in `timeouts`. A pair without a reply
-    counts as different too, and in `unanswered`; it is asked again next time. `limit` is the processor
-    time for a pair, in seconds: ordinary sums and integrals may need up to half a second.
+    Symmetric. A pair that takes too long counts as different and in `timeouts`. A pair without a reply counts
+    as different and in `unanswered`, and is tried again next time. `limit` is the processor time per pair in
+    seconds: ordinary sums and integrals may need half a second.
     """
 
     def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
         self.helper = HelperProcess(f"{__name__}:make_comparer", limit=limit)
         self._verdicts: dict[tuple[str, str], bool | None] = {}
-        self.asked = 0  # pairs that were not in the cache
+        self.asked = 0  # pairs that weren't in the cache
 
     def same(self, a: str, b: str) -> bool | None:
-        """Whether two formulas are the same; None: not decided, which counts as different."""
+        """Whether two formulas are equal; None if undecided, which counts as different."""
         pair = (a, b) if a <= b else (b, a)
-        if pair in (verdicts := self._verdicts):  # threads share it, and replace it when it is full
+        if pair in (verdicts := self._verdicts):  # threads share this dict, and replace it when it is full
             return verdicts[pair]
         if max(len(a), len(b)) > JUDGED_LENGTH:
             return False
         self.asked += 1
         reply = self.helper.ask({"a": pair[0], "b": pair[1]})
         if reply is None:
-            return None  # not the pair's fault: it will be asked again
+            return None  # the failure isn't due to this pair: try it again next time
         if len(self._verdicts) >= _CACHED_VERDICTS:
             self._verdicts = {}
         self._verdicts[pair] = verdict = None if "late" in reply else reply["same"]
@@ -59,20 +59,21 @@ class FormulaJudge:
         self.helper.close()
 
 
-shared_judge = FormulaJudge()  # by everything in this process
+shared_judge = FormulaJudge()  # shared by everything in this process
 
 
 def make_comparer() -> Work:
-    """Makes the work that compares two formulas with math-verify."""
+    """Prepares the function that compares two formulas with math-verify."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     @lru_cache(maxsize=_CACHED_FORMULAS)
     def read(formula: str) -> Any:  # noqa: ANN401  (math-verify's own types)
         return parse(
             f"${formula}$",
-            extraction_config=[LatexExtractionConfig()],  # the formula or nothing, not a number inside it
+            extraction_config=[LatexExtractionConfig()],  # the whole formula, not a number inside it
             fallback_mode="no_fallback",
-            parsing_timeout=None,  # its timeouts use signals, which fail in threads; we kill the child
+            # its timeouts use signals, which fail in threads; we kill the child instead
+            parsing_timeout=None,
         )
 
     def compare(message: Message) -> Message:
@@ -85,14 +86,14 @@ def make_comparer() -> Work:
             same = False
         return {"same": bool(same)}
 
-    for pair in _WARM_UP_PAIRS:  # fills the grammar's caches before the fork, so that every child has them
+    for pair in _WARM_UP_PAIRS:  # fill the grammar's caches before the fork, for every child
         compare({"a": pair[0], "b": pair[1]})
     read.cache_clear()
     return compare
 
 
 def has_named_derivative(parsed: list[Any]) -> bool:
-    """Whether it holds the derivative of a function that is only named, which sympy reads as 0."""
+    """Whether there is a derivative of an unknown function, which sympy evaluates to 0."""
     from sympy import Derivative
 
     parts = [part for formula in parsed if hasattr(formula, "atoms") for part in formula.atoms(Derivative)]
@@ -100,10 +101,10 @@ def has_named_derivative(parsed: list[Any]) -> bool:
 
 
 def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
-    """Whether the parser read every numeral and letter: changing one must change what is read.
+    """Whether the parser read every numeral and letter: changing any of them must change the result.
 
-    The parser drops what it doesn't know, and reads 1_A and 1_B both as 1. Atoms that occur as often in the
-    reading as in the formula are trusted; each of the others is changed, and the formula is read again.
+    The parser ignores unknown notation, so it reads both 1_A and 1_B as 1. Atoms that occur as often in the
+    result as in the formula are trusted; each of the others is changed and the formula parsed again.
     """
     reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)
@@ -124,7 +125,8 @@ def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\*?\}|\\[A-Za-z]+|\\.", re.DOTALL)
 _WRITTEN_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
-_READ_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")  # not letters of Sum or sin
+# excludes letters of Sum or sin
+_READ_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _WARM_UP_PAIRS = [
     (r"\frac{1}{2}+\sqrt{3}x^2", r"x^{2}\sqrt{3}+0.5"),
     (r"\lfloor 2.5 \rfloor", r"2"),

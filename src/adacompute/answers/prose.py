@@ -1,12 +1,12 @@
-"""Reads the answers of several replies to one question by comparing them, in any language.
+"""Reads the answers of several replies to one question, in any language, by comparing the replies.
 
-`read_prose` decides by all replies together which form the answers have (one of the question's alternatives,
-yes or no, a date, a number, words) and reads each reply in that form. What a reply repeats of the question is
-phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
+`read_prose` first uses all replies to decide the form of the answer: one of the question's alternatives, yes
+or no, a date, a number or words. Then it reads each reply in that form. Words that repeat the question, and a
+language's common words, are phrasing; the answer is among the remaining, new words.
 
-A wrong merge is worse than a wrong split. A reply that may mean one of several answers counts as the one that
-another reply gives plainly; a reading that is less sure than `_SURE` counts only beside a surer one that is
-the same answer; and a reply that can't be compared abstains.
+Merging different answers is worse than splitting equal ones. A reply with several candidate answers counts
+for the one that another reply states plainly. A reading below the confidence `_SURE` counts only if a more
+confident one agrees. A reply that can't be compared abstains.
 """
 
 import re
@@ -29,15 +29,15 @@ from adacompute.answers.question import (
     split_sentences,
 )
 
-_PHRASE_WORDS = 8  # words of an answer
-_BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
-_CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
-_FEW_WORDS = 3  # the same, if all of its words are common or the question's
+_PHRASE_WORDS = 8  # longest answer, in words
+_BESIDE_WORDS = 3  # new words allowed beside the answer in a sentence of a long reply
+_CLAUSE_WORDS = 10  # longest clause that answers without repeating the question, in words
+_FEW_WORDS = 3  # the same, for a clause of only common words and the question's words
 _SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
 
 class ReadAnswer(NamedTuple):
-    """The answer of a reply, and how sure it is that the reply means it, from 0 to 1."""
+    """A reply's answer, and the confidence from 0 to 1 that the reply means it."""
 
     answer: str | None
     sure: float = 1.0
@@ -51,7 +51,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 class ReplyText:
-    """A reply without its marks, as sentences that state something: no questions, politeness or excuses."""
+    """A reply without markup, as its declarative sentences: no questions, politeness or apologies."""
 
     def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
         self.question, self.finished = question, finished
@@ -61,17 +61,17 @@ class ReplyText:
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
         self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
-        if not finished and self.is_long:  # it may conclude otherwise
+        if not finished and self.is_long:  # it may reach another conclusion
             self.sentences = self.sentences[:1]
 
     @cached_property
     def assertions(self) -> list["Sentence"]:
-        """The sentences with their words."""
+        """The sentences, split into words."""
         return [Sentence(text, self.question) for text in self.sentences]
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """The sentences before one that says it can't tell, without politeness; the guess that follows that."""
+    """The sentences before the one that says it can't tell, and the guess after it, without politeness."""
     selected: list[str] = []
     for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
@@ -90,7 +90,7 @@ def _cant_tell(sentence: str, question: Question) -> bool:
 
 
 def _says_only(name: str, sentence: str, question: Question) -> bool:
-    """Whether a sentence consists of phrases of a list."""
+    """Whether a sentence consists only of phrases from the list `name`."""
     phrases, first = question.lexicon.find(name), _LETTER_OR_DIGIT.search(sentence)
     is_begun = first is not None and phrases.match(sentence, first.start()) is not None
     return is_begun and not _LETTER_OR_DIGIT.search(phrases.sub(" ", sentence))
@@ -105,7 +105,7 @@ class Clause(NamedTuple):
 
 
 class Sentence:
-    """A sentence, its words labelled by what they are to the question."""
+    """A sentence with each word labelled by its relation to the question."""
 
     def __init__(self, text: str, question: Question) -> None:
         self.text = drop_brackets(text)
@@ -113,13 +113,13 @@ class Sentence:
 
     @cached_property
     def pieces(self) -> list[Token]:
-        """Its words with their labels. The question's words count once: what is repeated is new."""
+        """The words with their labels. A word of the question that occurs a second time is new."""
         question, empty = self.question, self.question.lexicon.empty
         tokens = question.tokenize(self.text)
         left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
         words = [token for token in tokens if token.kind == "word" and token.key not in empty]
-        for find_words in (lambda key: [key], question.find_forms):  # the words as they are come first
+        for find_words in (lambda key: [key], question.find_forms):  # exact words first
             for token in words:
                 word = next((word for word in find_words(token.key) if left.get(word)), "")
                 if word and token.begin not in asked:
@@ -129,7 +129,7 @@ class Sentence:
         for token in tokens:
             label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
-                label = "new"  # the symbol of iodine is "I"
+                label = "new"  # as in "the symbol of iodine is I"
             follows = bool(pieces) and pieces[-1].label == "number"
             if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
                 label = "number"
@@ -138,7 +138,7 @@ class Sentence:
 
     @cached_property
     def clauses(self) -> list[Clause]:
-        """Its parts between commas, colons and dashes."""
+        """The parts between commas, colons and dashes."""
         return [
             Clause(begin, end, [p for p in self.pieces if begin <= p.begin < end])
             for begin, end in split_clauses(self.text)
@@ -146,22 +146,22 @@ class Sentence:
 
     @cached_property
     def hits(self) -> list[str]:
-        """The words of the question that it repeats."""
+        """The question's words that the sentence repeats."""
         return [p.key for p in self.pieces if p.label == "question"]
 
     @cached_property
     def mentions(self) -> list["_Mention"]:
-        """Where it names the question's alternatives."""
+        """Where the sentence names the question's alternatives."""
         return _find_mentions(self)
 
     @property
     def denies(self) -> bool:
-        """Whether it has a "not" that the question doesn't have."""
+        """Whether the sentence has a negation that the question doesn't have."""
         return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
 
 
 def _split_cjk(token: Token, question: Question) -> list[Token]:
-    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
+    """Splits a run of Chinese or Japanese characters into the question's parts, particles and the rest."""
     run, pieces, at, begin = token.text, list[Token](), 0, 0
     particles = question.lexicon.cjk_common
     while at <= len(run):
@@ -187,15 +187,15 @@ def _cut(token: Token, begin: int, end: int, label: str) -> Token:
 
 
 def _holds_cjk(words: frozenset[str], text: str) -> bool:
-    """Whether a Chinese or Japanese text holds one of some words."""
+    """Whether a Chinese or Japanese text contains any of these words."""
     return bool(text) and any(word in text for word in words if not word[0].isascii())
 
 
-# Answers in words
+# --- answers in words ---
 
 
 class _Run(NamedTuple):
-    """New words that stand together, with the small words inside a name: "Rio de Janeiro"."""
+    """Consecutive new words, with the small words inside a name: "Rio de Janeiro"."""
 
     pieces: list[Token]
     clause: Clause
@@ -206,14 +206,14 @@ class _Run(NamedTuple):
 
 
 def read_words(reply: ReplyText) -> Meaning:
-    """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
+    """The name or phrase that a reply adds to the question, from the sentence that answers it."""
     sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
     for sentence in sentences:
         is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
         if (reply.is_long and sentence not in on_point) or (on_point and is_off):
-            continue  # it is about the subject, and another says what is asked of it
+            continue  # it only describes the subject, and another sentence answers
         words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
         if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
             continue
@@ -227,7 +227,7 @@ def read_words(reply: ReplyText) -> Meaning:
 
 
 def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
-    """The answer of a sentence, and how many new words it has beside it."""
+    """The answer of a sentence, and the number of other new words in it."""
     runs = _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENCE), 0
@@ -244,7 +244,7 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
 
 
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
-    """How sure it is that a run is the answer: less if others may be, too."""
+    """The confidence that a run is the answer: lower if other runs may be."""
     question, end = sentence.question, run.pieces[-1].end
     new = [r for r in others if r.is_name and not all(question.find_forms(p.key) for p in r.pieces)]
     beside = [r for r in new if r.clause is run.clause]
@@ -255,13 +255,13 @@ def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
 
 
 def _is_bare(run: _Run, runs: list[_Run]) -> bool:
-    """Whether a clause that repeats nothing of the question may be the answer: "I think it's Hanoi"."""
+    """Whether a clause that repeats nothing from the question may be the answer: "I think it's Hanoi"."""
     is_only = sum(other.clause is run.clause for other in runs) == 1
     return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
 def _read_bare(sentence: Sentence) -> Meaning:
-    """All of a reply of a word or two though the question has it: "German"."""
+    """The whole reply if it is a word or two, even if the question contains them: "German"."""
     kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
     if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
         return _SILENCE
@@ -269,7 +269,7 @@ def _read_bare(sentence: Sentence) -> Meaning:
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
-    """The runs of what a sentence states, the answer first: said of what is asked, then names."""
+    """The runs of a sentence, most likely answer first: those about the question's subject, then names."""
     question = sentence.question
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
@@ -281,7 +281,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
-    """The clauses without what they deny."""
+    """The clauses without the parts that they deny."""
     question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
@@ -317,14 +317,14 @@ def _are_joined(last: Token, between: list[Token], piece: Token, question: Quest
 
 
 def _follows_copula(run: _Run, question: Question) -> bool:
-    """Whether a run ends a clause, right after "is", which tells it from names before: "the word is Hund"."""
+    """Whether a run ends a clause right after "is", unlike earlier names: "the word is Hund"."""
     pieces = run.clause.pieces
     before = pieces[: pieces.index(run.pieces[0])][-2:]
     return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """A run with a name of the question's right before it: "Mexico City"."""
+    """A run, extended by a name from the question right before it: "Mexico City"."""
     pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1
@@ -344,7 +344,7 @@ def _spell(pieces: list[Token], sentence: Sentence) -> str:
 
 
 def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
-    """The items of the list that a run is in, or only itself."""
+    """The items of the list that a run belongs to, or only the run."""
     items: list[_Run] = []
     for run in sorted(runs, key=lambda run: run.pieces[0].begin):
         if items and not _is_next(items[-1], run, sentence):
@@ -366,7 +366,7 @@ _LIST_SIGN = re.compile(r"[,，、;]")
 
 
 def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
-    """Whether a comma or "and" joins two runs, and nothing else stands between them."""
+    """Whether only a comma or "and" stands between two runs."""
     lexicon = sentence.question.lexicon
     gap = lexicon.find("and").sub(",", sentence.text[item.pieces[-1].end : run.pieces[0].begin])
     words = _LIST_SIGN.sub(" ", gap).casefold().split()
@@ -375,17 +375,17 @@ def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
     return alike and is_joined and lexicon.links.issuperset(words)
 
 
-# Yes and no: what is stated beats the word that opens, so that "Ja, 51 ist keine Primzahl" is a no
+# --- yes and no: a statement outweighs the first word: "Ja, 51 ist keine Primzahl" means no ---
 
 
 class _Verdict(NamedTuple):
     agrees: bool
-    stated: bool  # by a statement about the question, rather than by "yes" or "no"
+    stated: bool  # by a statement about the question rather than by "yes" or "no"
     sure: float = 1.0
 
 
 def read_verdict(reply: ReplyText) -> Meaning:
-    """Yes or no."""
+    """Reads a yes or a no."""
     first, *others = reply.assertions
     verdict = _judge_sentence(first, alone=not others)
     if verdict is None:
@@ -416,7 +416,7 @@ def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | No
 
 
 def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdict | None:
-    """What a clause says by a statement, or by words that agree or refuse."""
+    """The verdict of a clause, from a statement or from words of agreement or refusal."""
     lexicon, pieces = question.lexicon, clause.pieces
     cjk = "".join(p.text for p in pieces if p.kind == "cjk")
     keys = [p.key for p in pieces if p.kind == "word"]
@@ -439,9 +439,9 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
 
 
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
-    """Whether a clause says something else than is asked: new words before the last one asked, or without it.
+    """Whether a clause is about something else: it has new words before, or instead of, the question's last.
 
-    So it does if it compares the question's numbers the other way round.
+    The same holds if it compares the question's numbers in the opposite order.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -457,21 +457,21 @@ def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], qu
 
 
 def _is_asked(piece: Token, question: Question) -> bool:
-    """Whether a word is one of those that the question asks about."""
+    """Whether a word is one that the question asks about."""
     if piece.kind == "cjk":
         return piece.label == "question" and not question.lexicon.cjk_common.fullmatch(piece.text)
     return piece.kind == "word" and question.asks_about(piece.key)
 
 
 def _is_beyond(piece: Token, question: Question) -> bool:
-    """Whether a word is neither the question's nor common, nor says yes or no."""
+    """Whether a word is new: not in the question, not common, and not a yes or no."""
     words = question.lexicon.verdicts
     if piece.kind == "cjk":
         return piece.label == "new" and not _holds_cjk(words, piece.key)
     return piece.label == "new" and piece.key not in words and not question.find_forms(piece.key)
 
 
-# Alternatives of the question: the one counts that isn't denied, nor what the other is compared with
+# --- alternatives: choose the one that isn't denied and isn't merely compared with the other ---
 
 
 class _Mention(NamedTuple):
@@ -481,7 +481,7 @@ class _Mention(NamedTuple):
 
 
 def read_alternative(reply: ReplyText) -> Meaning:
-    """The alternative that the last sentence that names one chooses."""
+    """The alternative chosen by the last sentence that names any."""
     suppose = reply.question.lexicon.find("suppose")
     told = [sentence for sentence in reversed(reply.assertions) if not suppose.match(sentence.text)]
     chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
@@ -532,7 +532,7 @@ _SIGN = re.compile("[><＞＜]")
 
 
 def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
-    """Whether an alternative is only what the other is compared with: "than the Moon", 「月より」."""
+    """Whether an alternative is only the standard of comparison: "than the Moon", 「月より」."""
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
     lexicon = question.lexicon
@@ -548,9 +548,9 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 
 
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
-    """Whether a sentence says what the question asks, or nothing beside the alternatives that it names.
+    """Whether a sentence answers the question, or says nothing beyond the alternatives that it names.
 
-    If it names several, a new word before one of them may say something else of it: "and release oxygen".
+    If it names several, a new word before one may say something else about it: "and release oxygen".
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
@@ -560,14 +560,14 @@ def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool)
     return asks and len(new) == 1 and (new[0].begin > mentions[-1].begin or new[0].is_name)
 
 
-# All replies together
+# --- all replies together ---
 
 
 def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool]) -> list[ReadAnswer]:
-    """The answers of the replies, read in the form that most of them have."""
+    """The answers of the replies, read in the form that most replies have."""
     places = list(zip(texts, finished, strict=True))
     known = {place: ReplyText(place[0], question, finished=place[1]) for place in set(places)}
-    replies = [known[place] for place in places]  # samples often repeat one another
+    replies = [known[place] for place in places]  # samples often repeat
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
@@ -583,7 +583,7 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
 
 
 def _settle(meanings: list[Meaning], make_key: Callable[[str], object]) -> list[ReadAnswer]:
-    """The answers; of a reply that may mean one of several, the only one that another reply gives plainly."""
+    """The answers. If a reply has several candidates, the only one that another reply states plainly."""
     plain = {make_key(m.answer) for m in meanings if m.answer and m.sure >= _SURE and not m.others}
     return [_settle_meaning(meaning, plain, make_key) for meaning in meanings]
 
@@ -599,7 +599,7 @@ def _settle_meaning(meaning: Meaning, plain: set[object], make_key: Callable[[st
 
 
 def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer]:
-    """One spelling, the shortest, for the answers that have the same words."""
+    """Gives answers with the same words one spelling, the shortest."""
 
     def make_key(answer: str) -> object:
         words = (t.key for t in question.tokenize(answer))
@@ -613,7 +613,7 @@ def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:
-    """The form that the question asks for, unless most replies have another."""
+    """The form that the question asks for, unless most replies have another form."""
     times = Counter(replies)
 
     def count(test: Callable[[ReplyText], bool]) -> float:
@@ -629,7 +629,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
 
 def _is_name(reply: ReplyText) -> bool:
-    """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
+    """Whether a reply gives a name rather than a verdict: "Paris" answers "Capital of France?"."""
     first = reply.assertions[0]
     new = [p for p in first.pieces if p.label == "new"]
     says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
@@ -642,7 +642,7 @@ def _is_name(reply: ReplyText) -> bool:
 
 
 def _is_numeric(reply: ReplyText) -> bool:
-    """Whether a reply's numbers, rather than its words, answer."""
+    """Whether the answer is in a reply's numbers rather than its words."""
     question = reply.question
     if not any(quantity.has_new_number(text, question) for text in reply.sentences):
         return False
@@ -654,7 +654,7 @@ def _is_numeric(reply: ReplyText) -> bool:
 
 
 def _read_number(reply: ReplyText) -> Meaning:
-    """The number at which a solution arrives, or that a fact is told by."""
+    """The number that a solution arrives at, or that states a fact."""
     if not reply.finished:
         return _SILENCE
     if leading := quantity.find_leading(reply.sentences, reply.question):
@@ -665,7 +665,7 @@ def _read_number(reply: ReplyText) -> Meaning:
 
 
 def _read_date(reply: ReplyText) -> Meaning:
-    """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
+    """The date that a reply states, or its words instead; None if the reply may conclude otherwise."""
     if reply.is_long and not reply.finished:
         return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)

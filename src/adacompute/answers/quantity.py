@@ -1,12 +1,13 @@
-"""Finds the date, or the quantity with its unit, that a reply states, and spells it in one way.
+"""Finds the date or quantity that a reply states, and gives it one spelling.
 
 "11 November 1918", "11. November 1918" and "1918年11月11日" are "1918-11-11"; "seven" is "7", and
-"about 300 km (186 miles)" is "300 km". What the question mentions itself isn't taken for its answer. A reply
-that states several, and doesn't say which of them answers, is unclear: a wrong vote is worse than none.
+"about 300 km (186 miles)" is "300 km". Values from the question aren't taken for its answer. A reply with
+several candidates is unclear: a wrong vote is worse than none.
 
-`split_unit` splits the unit off a number: money, percent, degrees, measures, counted things; only durations
-are converted. A word behind a number is a unit only if it can be nothing else: not a function, a month, an
-era, a fraction or a direction. Without a space before it, it must be a unit known here: 2xy is a product.
+`split_unit` separates a number from its unit: money, percent, degrees, measures, counted things. Only
+durations are converted. A word after a number is a unit only if it can be nothing else: not a function, a
+month, an era, a fraction or a direction. Without a space before it, the unit must be in our lists: 2xy is a
+product.
 """
 
 import re
@@ -19,21 +20,21 @@ from typing import NamedTuple
 from adacompute.answers.formula import FUNCTIONS
 from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
-Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
+Measurement = tuple[str, str, int]  # the number's text, its unit or "", a factor to multiply by
 
 
 _ENGLISH = get_lexicon(frozenset(("en",)))
 _ALIASES = _ENGLISH.get_pairs("aliases")  # the unit that each word or sign names
 _FACTORS = _ENGLISH.get_pairs("factors")  # "million" is 1e6
 _EXPONENTS = _ENGLISH.get_pairs("exponents")  # "square" is 2
-# words after a number that are no units: conjunctions and other numbers, fractions, eras, dates, Greek
+# words after a number that aren't units: conjunctions, other numbers, fractions, eras, dates, Greek letters
 _NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
 _VOWEL_LETTERS = frozenset("aeiouy")
-# symbols with a prefix, whose case counts: mW and MW, kb and kB
+# symbols with a prefix, whose case matters: mW and MW, kb and kB
 _SYMBOL = re.compile(
     "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
-_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, read as such only after a space
+_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, recognised only after a space
 _CURRENCY = re.compile(
     r"([-+]?)\s?(US\$|[$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))\s?([-+]?)\s?(?=[\d.\\(])"
 )
@@ -52,7 +53,7 @@ _UNIT_SEPARATOR = re.compile("[/-]")
 
 
 def split_unit(text: str) -> Measurement | None:
-    """A cleaned answer's number, unit and factor; None where it names no unit.
+    """The number, unit and factor of a cleaned answer; None if it names no unit.
 
     >>> split_unit("12 cm^2"), split_unit("$5 million"), split_unit("6c")
     (('12', 'cm^2', 1), ('5', '$', 1000000), None)
@@ -77,13 +78,13 @@ def split_unit(text: str) -> Measurement | None:
     if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
         return None  # 6c is a product, 6 m a length
     if _SUM.search(number) or _TRIG.search(number):
-        return None  # 100 - 90s^2 is a formula, where a unit looks like a variable
+        return None  # 100 - 90s^2 is a formula, whose variable looks like a unit
     return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
 @lru_cache(maxsize=1024)
 def is_measure(word: str) -> bool:
-    """Whether a word after a number is a unit of measure, rather than something counted or another word.
+    """Whether a word after a number is a unit of measure, rather than a counted thing or another word.
 
     >>> is_measure("kilometres"), is_measure("km/h"), is_measure("apples"), is_measure("in")
     (True, True, False, False)
@@ -111,7 +112,7 @@ _DURATION = re.compile(
 
 
 def count_seconds(text: str) -> Fraction | None:
-    """The seconds of a duration in a cleaned answer: 5:18 is hours and minutes; None for any other text.
+    """The seconds of a duration; 5:18 is hours and minutes; None for other texts.
 
     >>> [count_seconds(text) for text in ("5:18", "5 hours and 18 minutes", "5:18 pm")]
     [Fraction(19080, 1), Fraction(19080, 1), None]
@@ -133,7 +134,7 @@ def count_seconds(text: str) -> Fraction | None:
 
 
 def _join_fraction_unit(match: re.Match[str]) -> str:
-    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that it is a unit and not a product."""
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s if a space shows that it is a unit and not a product."""
     gap, space, top, bottom, power = match.groups()
     units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
     return f" {top}/{bottom}{power or ''}" if units else match.group()
@@ -173,7 +174,7 @@ def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
     if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
-    # 2ms may be a product as well, 2 ms can't
+    # 2ms may also be a product, 2 ms can't
     return bool(_SYMBOL.fullmatch(part)) and (
         spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
     )
@@ -186,7 +187,7 @@ def _make_singular(word: str) -> str:
 
 
 def _spell_unit(word: str) -> str:
-    """One spelling for a unit's word: "Metres" is "m", "apples" is "apple"; mW isn't MW."""
+    """One spelling of a unit: "Metres" is "m", "apples" is "apple"; mW isn't MW."""
     base, caret, exponent = word.partition("^")
     parts = []
     for part in base.split("/"):
@@ -201,11 +202,11 @@ def _spell_unit(word: str) -> str:
     return "/".join(parts) + caret + exponent.strip()
 
 
-_MOST = 20  # dates or numbers of one sentence that are looked at
+_MOST = 20  # most dates or numbers read per sentence
 
 
 class Stated(NamedTuple):
-    """A date or quantity of a text."""
+    """A date or quantity found in a text."""
 
     begin: int
     end: int
@@ -214,7 +215,7 @@ class Stated(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """The answer that a reply states; if it may be one of several, those."""
+    """The answer that a reply states; if unclear, the candidates."""
 
     answer: str | None
     sure: float = 1.0
@@ -256,7 +257,7 @@ def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
 
 
 def find_date(sentences: list[str], question: Question) -> Meaning:
-    """The only date that the sentences have, or the one said of the question's verb."""
+    """The only date in the sentences, or the one that belongs to the question's verb."""
     texts = [drop_brackets(mask_denied(sentence, question.lexicon)) for sentence in sentences]
     stated = [(text, date) for text in texts for date in _list_dates(text, question)]
     fitting = [date for text, date in stated if _tells_verb(text, date, question)]
@@ -266,7 +267,7 @@ def find_date(sentences: list[str], question: Question) -> Meaning:
 
 
 def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
-    """The one that fits what is asked, or the only one; unclear if several fit, or none of several does."""
+    """The one that fits the question, or the only one; unclear otherwise."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
         return Meaning((fit or every)[0])
@@ -274,7 +275,7 @@ def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
 
 
 def _cut_clause(text: str, stated: Stated, question: Question) -> tuple[str, str]:
-    """What its clause says before and after a date or quantity; "and" and "or" end a clause, too."""
+    """The text before and after a date or quantity within its clause; "and" and "or" also end a clause."""
     ends = question.lexicon.clause_end
     before, after = text[: stated.begin], text[stated.end :]
     return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not stated.begin else after)[0]
@@ -286,9 +287,9 @@ def _list_content(text: str, question: Question) -> list[Token]:
 
 
 def _tells_verb(text: str, date: Stated, question: Question) -> bool:
-    """Whether the last word before a date, or that after a date at the beginning, is one of the question's.
+    """Whether the last word before a date, or the word after a leading date, is from the question.
 
-    Names don't count: they begin with a capital, and "Titanic" says nothing of what happened.
+    Names (with a capital) don't count: "Titanic" doesn't say what happened.
     """
     before, after = _cut_clause(text, date, question)
     words = _list_content(before, question)
@@ -299,7 +300,7 @@ def _tells_verb(text: str, date: Stated, question: Question) -> bool:
 
 
 def _list_dates(sentence: str, question: Question) -> list[Stated]:
-    """The dates of a sentence in their order; a period such as "1939 to 1945" is one."""
+    """The dates of a sentence in order; a period such as "1939 to 1945" is one."""
     dates: list[Stated] = []
     for pattern in _list_date_patterns(question.lexicon):
         for match in islice(pattern.finditer(sentence), _MOST):
@@ -313,7 +314,7 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
-    """The dates or quantities of a text, with "1939 to 1945" and "6 or 7" as one each."""
+    """Joins ranges and alternatives such as "1939 to 1945" and "6 or 7" into one value."""
     name = "and" if lexicon.find("between").search(text) else "or"  # "between 5 and 7"
     gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []
@@ -327,7 +328,7 @@ def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stat
 
 
 def _spell_numeric(match: re.Match[str], question: Question) -> str | None:
-    """A date such as 9.11.1989, day first; as it is written if 9/2/1945 may be September or February."""
+    """A date such as 9.11.1989, day first; unchanged if ambiguous, such as 9/2/1945."""
     first, second, last = match["first"], match["second"], match["last"]
     year = first if len(first) == 4 else last if len(last) == 4 else ""
     if (not year and match["mark"] != "/") or len(first) == 3 or len(first + last) > 6:
@@ -364,9 +365,9 @@ _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
 
 
-@lru_cache(maxsize=256)  # a sentence is looked at for several reasons
+@lru_cache(maxsize=256)  # a sentence is read several times
 def _list_quantities(text: str, question: Question) -> list[Stated]:
-    """The quantities of a text in their order; a range is one."""
+    """The quantities of a text in order; a range is one."""
     tokens = question.tokenize(text)
     listed: list[Stated] = []
     at = 0
@@ -379,7 +380,7 @@ def _list_quantities(text: str, question: Question) -> list[Stated]:
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
-    """The digits of the number that the tokens begin with, and how many tokens it has; None for a word."""
+    """The digits of the number that the tokens begin with, and its number of tokens; None for a word."""
     first, lexicon = tokens[0], question.lexicon
     if first.kind == "number":
         return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
@@ -396,7 +397,7 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
 
 
 def _is_in_word(text: str, number: Token) -> bool:
-    """Whether letters follow a number at once, and are no unit: 16th, 3D; or it is an index."""
+    """Whether letters that aren't a unit follow a number directly (16th, 3D), or it is an index."""
     after = _LETTERS.match(text, number.end)
     return text[: number.begin].endswith(("_", "^")) or (after is not None and not is_measure(after[0]))
 
@@ -405,7 +406,7 @@ _LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
-    """A number times the "million" after it."""
+    """A number times the following "million"."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
@@ -419,7 +420,7 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
-    """The value of the number that some tokens begin with, and how many of them it has."""
+    """The value of the number that the tokens begin with, and its number of tokens."""
     numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):
@@ -449,7 +450,7 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
 
 
 def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
-    """The end of the unit of measure that follows a number, and its name; "" for things counted."""
+    """The end of the unit after a number, and the unit's name; "" for counted things."""
     end, unit, words = at, "", list[str]()
     while len(words) < 4 and (match := _UNIT_WORD.match(text, at)):
         words.append(lexicon.get_pairs("units").get(match[1].lower(), match[1]))
@@ -466,7 +467,7 @@ _NEXT_ITEM = re.compile(r"\d{1,2}[.)]\s")
 
 
 def find_leading(sentences: list[str], question: Question) -> str | None:
-    """The number that a reply begins with and goes on to explain: "30. The farmer had 36 trees."."""
+    """The number that a reply begins with and then explains: "30. The farmer had 36 trees."."""
     first = _ANSWER_FIRST.match(sentences[0])
     if first is None or any(_NEXT_ITEM.match(text) or _COMPUTES.search(text) for text in sentences[1:]):
         return None
@@ -478,9 +479,9 @@ _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 
 
 def find_solution(sentences: list[str], question: Question) -> Meaning:
-    """The value at which a solution arrives: the last number that the question doesn't have.
+    """The value that a solution arrives at: the last number that isn't in the question.
 
-    The last sentence that says what was counted, or computes, has it. Without one it is the only old number.
+    It is in the last sentence that counts or computes. If all numbers are in the question, the only one.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
@@ -492,19 +493,19 @@ def find_solution(sentences: list[str], question: Question) -> Meaning:
 
 
 def _repeats(text: str, question: Question) -> bool:
-    """Whether a text has words of the question, and announces nothing."""
+    """Whether a text has words of the question and doesn't announce a result."""
     words = (question.asks_about(word.key) for word in _list_content(text, question))
     return not text.endswith((":", "：")) and (any(words) or not question.characters.isdisjoint(text))
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
-    """The numbers that the question doesn't have; 3/8 of its 3 and 8 is one if there is no other."""
+    """The numbers that aren't in the question; a fraction of its numbers, such as 3/8, only if alone."""
     new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
     return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new
 
 
 def find_quantity(sentences: list[str], question: Question) -> Meaning:
-    """The only quantity that a reply has and the question doesn't, or the one said of what is asked."""
+    """The only quantity of a reply that isn't in the question, or the one stated about its subject."""
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
     listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
     if not listed:
@@ -517,7 +518,7 @@ def find_quantity(sentences: list[str], question: Question) -> Meaning:
 
 
 def _select_unit(text: str, question: Question) -> list[Stated]:
-    """The quantities in a unit that the question names, such as Fahrenheit."""
+    """The quantities whose unit the question names, such as Fahrenheit."""
     names = [question.lexicon.get_pairs("units").get(word, word) for word in question.content]
     asked = [split_unit(f"1 {name}") for name in names if is_measure(name)]
     units = {unit[1] for unit in asked if unit is not None}
@@ -528,7 +529,7 @@ def _select_unit(text: str, question: Question) -> list[Stated]:
 
 
 def _fits(text: str, stated: Stated, question: Question) -> bool:
-    """Whether a clause says a quantity of what is asked: "a spider has 8", not "insects have 6 legs"."""
+    """Whether a quantity is about the question's subject: "a spider has 8", not "insects have 6 legs"."""
     before, after = _cut_clause(text, stated, question)
     following = _list_content(after, question)[:1]
     if not following and _YEAR.fullmatch(stated.answer):
@@ -540,7 +541,7 @@ _YEAR = re.compile(r"(?:1\d|20)\d\d")
 
 
 def _is_part(text: str, stated: Stated, question: Question) -> bool:
-    """Whether a number counts pairs or thirds, and so isn't the number asked for."""
+    """Whether a number counts pairs or thirds, and so isn't the requested number."""
     following = question.tokenize(text[stated.end : stated.end + 40])[:1]
     return any(
         t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following
@@ -548,12 +549,12 @@ def _is_part(text: str, stated: Stated, question: Question) -> bool:
 
 
 def is_unit(word: str, question: Question) -> bool:
-    """Whether a word is the name of a unit."""
+    """Whether a word names a unit."""
     return is_measure(question.lexicon.get_pairs("units").get(word.lower(), word))
 
 
 def has_new_number(text: str, question: Question) -> bool:
-    """Whether a text has a number that the question doesn't have."""
+    """Whether a text has a number that isn't in the question."""
     words = question.lexicon.get_pairs("numbers")
     may_have = any(t.kind == "number" or t.key.partition("-")[0] in words for t in question.tokenize(text))
     return may_have and bool(_select_new(text, question))

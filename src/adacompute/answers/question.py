@@ -1,14 +1,14 @@
-"""What a question asks for; how texts are cut into sentences, words and numbers; the words of each language.
+"""Parses a question, and splits texts into sentences, words and numbers, with word lists per language.
 
-The words are data (`words.json`): a few lists for each of fourteen languages, of which those that a question
-and its replies are written in make up a `Lexicon`. Nothing here knows a grammar.
+The word lists are data (`words.json`) for fourteen languages. A `Lexicon` combines those of the languages of
+a question and its replies. No grammar is used.
 
-`Question`: the purpose of a prompt, the form of its answer, its options, its words and its numbers. The form
-is read from the words that ask, in any language of `words.json`; the purpose from English words, and from
-verbs such as "write" in the others.
+`Question` holds the purpose of a prompt, the form of its answer, its options, words and numbers. The form is
+read from question words in any of the languages; the purpose from English words, and from verbs such as
+"write" in other languages.
 
-Only the ends of long texts are read, and no pattern nests repeats, so that a hostile text takes no longer
-than another.
+Only the ends of long texts are read, and no pattern nests repeats, so hostile texts take no longer than
+others.
 """
 
 import json
@@ -20,7 +20,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Literal, NamedTuple
 
-# languages in which 1,5 is a half more than 1
+# languages with a decimal comma
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
 _CJK = r"\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
@@ -37,7 +37,7 @@ def _load_words() -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=1)
 def _find_speakers() -> dict[str, list[str]]:
-    """The languages that have each common word."""
+    """Maps each common word to the languages that use it."""
     speakers: dict[str, list[str]] = {}
     for language, lists in _load_words().items():
         for word in lists["common"].casefold().split():
@@ -47,7 +47,7 @@ def _find_speakers() -> dict[str, list[str]]:
 
 @lru_cache(maxsize=1024)
 def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
-    """The languages that a text may be written in, by its script and at least so many common words.
+    """The languages that a text may be in, by its script and at least `least` common words.
 
     >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
     (frozenset({'de'}), frozenset({'zh'}))
@@ -64,7 +64,7 @@ def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
 
 
 class Lexicon:
-    """The words of some languages together, by what they do."""
+    """The word lists of some languages together, by purpose."""
 
     def __init__(self, languages: frozenset[str]) -> None:
         self.languages = languages
@@ -79,7 +79,7 @@ class Lexicon:
         self.negation = self.gather("negation")
         self.verdicts = self.yes | self.no | self.negation
         self.question_words = self.gather("wh")
-        self.empty = self.common | self.question_words  # words that say nothing by themselves
+        self.empty = self.common | self.question_words  # words that carry no content
         self.links = self.gather("links")  # small words inside names: "of", "de"
 
     def gather(self, name: str) -> frozenset[str]:
@@ -90,14 +90,14 @@ class Lexicon:
         return self._words[name]
 
     def find(self, name: str) -> re.Pattern[str]:
-        """A pattern of the phrases of a list; matches nothing if no language has one."""
+        """A pattern for the phrases of a list; matches nothing if the list is empty."""
         if name not in self._patterns:
             phrases = "|".join(lists.get(name, "") for lists in self._lists).split("|")
             self.compile(name, lambda: spell_phrases(filter(None, phrases)))
         return self._patterns[name]
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
-        """A pattern made of these languages' words, kept by its name."""
+        """A cached pattern made from these languages' words."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
@@ -108,17 +108,17 @@ class Lexicon:
 
     @cached_property
     def cjk_common(self) -> re.Pattern[str]:
-        """Particles and other frequent parts of Chinese and Japanese, longest first."""
+        """Particles and frequent parts of Chinese and Japanese, longest first."""
         return re.compile(spell_phrases(word for word in self.common if _CJK_RUN.match(word)))
 
     @cached_property
     def clause_end(self) -> re.Pattern[str]:
-        """A comma, colon or dash, "and", or "or"."""
+        """A pattern for a comma, colon, dash, "and" or "or"."""
         ends = (_CLAUSE_END.pattern, self.find("and").pattern, self.find("or").pattern)
         return re.compile("|".join(ends), re.IGNORECASE)
 
     def get_pairs(self, name: str) -> dict[str, str]:
-        """What each word of a list of pairs stands for: 1 for "january", "write" for "wrote"."""
+        """A list of pairs as a mapping: "january" to 1, "wrote" to "write"."""
         if name not in self._pairs:
             pairs = (pair.partition("=") for lists in self._lists for pair in lists.get(name, "").split())
             self._pairs[name] = {word: value for word, _, value in pairs}
@@ -126,8 +126,8 @@ class Lexicon:
 
 
 def spell_phrases(phrases: Iterable[str]) -> str:
-    """A pattern of whole words and phrases, the longest first; in Chinese and Japanese, of any part."""
-    endings: dict[str, list[str]] = {}  # by first letter, so that a word is compared with few phrases
+    """A pattern of whole words and phrases, longest first; for Chinese and Japanese, of substrings."""
+    endings: dict[str, list[str]] = {}  # by first letter, so that each word is compared with few phrases
     for phrase in sorted(phrases, key=len, reverse=True):
         edge = "" if _CJK_RUN.search(phrase) else r"\b"
         endings.setdefault(re.escape(phrase[0].lower()), []).append(re.escape(phrase[1:]) + edge)
@@ -139,7 +139,7 @@ def spell_phrases(phrases: Iterable[str]) -> str:
 
 @lru_cache(maxsize=64)
 def get_lexicon(languages: frozenset[str]) -> Lexicon:
-    """The lexicon of some languages; of all, if none is known."""
+    """The lexicon of some languages; of all languages if none is given."""
     return Lexicon(languages or frozenset(_load_words()))
 
 
@@ -148,14 +148,14 @@ class Token(NamedTuple):
 
     kind: str  # "word", "number" or "cjk"
     text: str
-    key: str  # as it is compared
+    key: str  # the form used for comparison
     begin: int
     end: int
-    label: str = ""  # what a word of a reply is to the question: "question", "common", "number" or "new"
+    label: str = ""  # relation to the question: "question", "common", "number" or "new"
 
     @property
     def is_name(self) -> bool:
-        """Whether it is written as a name, or in a script without capitals."""
+        """Whether it is capitalised like a name, or in a script without capitals."""
         return self.kind == "cjk" or not self.text.islower()
 
 
@@ -165,21 +165,21 @@ _LETTER = rf"[^\W\d_{_CJK}]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
 _TOKEN = re.compile(
     rf"(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
-    # fractions, dates and times are one number each
+    # a fraction, date or time is one number
     r"|(?P<figure>(?:\d+ )?\d+(?: ?/ ?\d+)+(?![.,]?\d)|\d+(?::\d\d)+(?: ?[AaPp]\.?[Mm]\b)?|\d{4}-\d\d-\d\d)"
     rf"|(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
     rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-# "peuvent-ils" asks what "peuvent" says
+# "peuvent-ils" has the meaning of "peuvent"
 _INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
-_TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
+_TOKEN_LIMIT = 600  # most tokens read per sentence
 
 
 @lru_cache(maxsize=4096)
 def fold(word: str) -> str:
-    """A word as it is compared: in lower case, without an elided article or a possessive."""
+    """A word as used for comparison: lower case, without an elided article or a possessive."""
     word = word.casefold().replace("’", "'")
     elided = _ELISION.match(word)
     if elided is not None:
@@ -187,7 +187,7 @@ def fold(word: str) -> str:
     return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
 
 
-@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat one another
+@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat
 def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
     """The words and numbers of a text."""
     tokens = []
@@ -212,7 +212,7 @@ _PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 
 
 def parse_number(text: str, *, decimal_comma: bool = False) -> str:
-    """The digits of a number, with a period before decimals: "1234.5" of "1.234,5" and of "1,234.5".
+    """The digits of a number, with a decimal point: "1234.5" for both "1.234,5" and "1,234.5".
 
     >>> parse_number("1.234,5"), parse_number("1 234"), parse_number("1.234"), parse_number("0,50")
     ('1234.5', '1234', '1.234', '0.5')
@@ -238,7 +238,7 @@ _POWERS = {"十": 10, "百": 100, "千": 1_000}
 
 
 def _parse_numeral(text: str) -> str:
-    """The digits of a Chinese or Japanese numeral: 27 of 二十七, 2010 of 二〇一〇."""
+    """The digits of a Chinese or Japanese numeral: 27 for 二十七, 2010 for 二〇一〇."""
     if all(sign in _DIGITS for sign in text):
         return "".join(str(_DIGITS[sign]) for sign in text).lstrip("0") or "0"
     total = section = digit = 0
@@ -253,20 +253,20 @@ def _parse_numeral(text: str) -> str:
 
 
 _SENTENCE_END = re.compile(r"\.(?=[*_\"”»]{0,3}(?:\s|$))|[。．｡]")
-# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
+# a period after these never ends a sentence; words like "Inc." may end one, so they are left out
 _TITLE = re.compile(
     r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e|z|bzw|Nr|Sr|Sra)"
 )
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
 _WORD_START = re.compile(r"[\s(*\"“]")
-_LONGEST_SHORT = 6  # letters of "approx"
+_LONGEST_SHORT = 6  # letters of the longest abbreviation, "approx"
 _PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
 )
-_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
+_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more words are a new sentence
 _WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
 _ORDINAL = re.compile(r"\d{1,2}")
 
@@ -280,7 +280,7 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
-    """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal."""
+    """Whether the period at `at` is part of a title, initials or an ordinal."""
     before = text[max(begin, at - 24) : at]
     word = _WORD_START.split(before)[-1]
     if len(word) > _LONGEST_SHORT and word.isalpha():
@@ -294,7 +294,7 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
         return after[0][0].isdigit()
     opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
     if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
-        return True  # "11. November", or the mark of a list's item
+        return True  # "11. November", or a list mark
     if word == "No":
         return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
     if (
@@ -312,7 +312,7 @@ _EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
 
 
 def split_sentences(reply: str) -> list[str]:
-    """The sentences of a short reply, without the periods that end them."""
+    """The sentences of a short reply, without final periods."""
     sentences: list[str] = []
     asks = any(sign in reply for sign in "!?！？")
     for line in _EXCLAIMED.split(reply) if asks else reply.split("\n"):
@@ -330,7 +330,7 @@ _CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|�
 
 
 def split_clauses(sentence: str) -> list[tuple[int, int]]:
-    """Where the clauses of a sentence begin and end: commas, colons and dashes between them."""
+    """The start and end of each clause, separated by commas, colons and dashes."""
     spans = []
     begin = 0
     for match in _CLAUSE_END.finditer(sentence):
@@ -341,13 +341,13 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
 
 _BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
 _DENIALS = ("rather than", "instead of", "as opposed to")
-_MOST_DENIALS = 20  # a sentence's further denials aren't looked at
+_MOST_DENIALS = 20  # further denials in a sentence aren't read
 
 
 def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
-    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
+    """Blanks out what a sentence denies: "Not 6 but 8" keeps 8, "nicht Lyon, sondern Paris" keeps Paris.
 
-    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
+    With `clauses`, text before the "not" in its clause is denied too: "Sydney is not the capital".
     """
     denials = lexicon.compile("denials", lambda: spell_phrases([*lexicon.negation, *_DENIALS]))
     end_of = lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
@@ -361,21 +361,21 @@ def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> st
 
 
 def drop_brackets(sentence: str) -> str:
-    """The sentence without remarks in brackets; as it is if nothing else is there."""
+    """The sentence without remarks in brackets, unless nothing else is left."""
     return _BRACKETS.sub("", sentence).strip() or sentence
 
 
 Purpose = Literal["value", "fact", "text", ""]
 
-_END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
-_MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
+_END = 1_000  # characters read at either end of a prompt: the task is at one of them
+_MIN_NUMBERS = 2  # numbers that make a prompt a problem to solve rather than a request for advice
 
 _FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
 _NUMBER = re.compile(r"\d+")
 
 
 def classify_purpose(prompt: str) -> Purpose:
-    """What a prompt asks for: a value or a choice, a fact in a few words, a text; "" if it is unclear.
+    """What a prompt asks for: a value or choice, a fact in a few words, or a text; "" if unclear.
 
     >>> classify_purpose("How many legs do 3 cats have?"), classify_purpose("Write a poem about 3 cats")
     ('value', 'text')
@@ -405,9 +405,9 @@ def classify_purpose(prompt: str) -> Purpose:
 
 
 def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
-    """A pattern of orders: to compose a text, to solve a problem, to tell of something.
+    """A pattern of requests to compose a text, solve a problem or describe something.
 
-    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    The verb must begin a sentence or follow a word such as "please"; elsewhere it is part of a question.
     """
 
     def spell() -> str:
@@ -425,11 +425,12 @@ def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
     return english.compile(f"order to {name}", spell)
 
 
-_NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"  # within a sentence; short, also after many a "what"
+# within a sentence; short, so that many question words stay cheap
+_NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"
 
 
 def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
-    """The purpose of a prompt in another language than English; "" if it is none that is known."""
+    """The purpose of a prompt in a language other than English; "" if unknown."""
     languages = detect_languages(text) - {"en"}
     if not languages:
         return ""
@@ -443,24 +444,24 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
-    """Whether it asks how to say something, or a word or two in quotes are to be translated."""
+    """Whether the prompt asks how to say something, or for the translation of a quoted word or two."""
     asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
     return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
-_QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
+_QUOTED_PROMPT = 120  # longest prompt that asks for the translation of a word, in characters
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
-Options = tuple[tuple[str, str], ...]  # letter and text of each
+Options = tuple[tuple[str, str], ...]  # (letter, text) of each option
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
-_QUESTION_LENGTH = 600  # characters of the sentence that asks
+_QUESTION_LENGTH = 600  # longest question sentence, in characters
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
-_WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
-_REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
+_WORDS_BEFORE_ASKING = 3  # most words before the question word: "in which", "up to what"
+_REQUEST_LENGTH = 60  # characters at the beginning of a question that may contain "can you tell me"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 _SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
 _ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\d_]|\d\s?/\s?\d")
@@ -468,7 +469,7 @@ _ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\
 
 @lru_cache(maxsize=4096)
 def shares_stem(word: str, other: str) -> bool:
-    """Whether two words are forms of one, by a long common beginning: "capital" and "capitals".
+    """Whether two words share a long beginning, as forms of one word do: "capital" and "capitals".
 
     >>> shares_stem("столица", "столицей"), shares_stem("cats", "cat"), shares_stem("austria", "australia")
     (True, True, False)
@@ -488,7 +489,7 @@ _ENDINGS = ("", "s", "es", "ed", "ing", "e", "en", "ete", "t", "a", "o", "i", "�
 
 
 class Question:
-    """What is known of a question, for reading its answers. Read it with `read_question`."""
+    """A parsed question, used to read its answers. Make one with `read_question`."""
 
     def __init__(self, text: str, lexicon: Lexicon) -> None:
         self.lexicon = lexicon
@@ -503,15 +504,16 @@ class Question:
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self._forms: dict[str, list[str]] = {}
-        self.content = self._list_content(tokens)  # in their order
+        self.content = self._list_content(tokens)  # in order of appearance
         self.numbers = self._list_numbers(text)
-        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # the whole prompt's words
+        # the words of the whole prompt
+        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
-        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # as 大 in 哪个更大
         cjk = (part for t in tokens if t.kind == "cjk" for part in lexicon.cjk_common.split(t.text) if part)
-        *self.subjects, predicate = [*cjk] or [""]  # クジラ and 魚 of クジラは魚ですか
+        *self.subjects, predicate = [*cjk] or [""]  # クジラ and 魚 in クジラは魚ですか
         self.predicate = _HAN.findall(predicate) or [predicate] * bool(predicate)
-        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # except "Isn't it …?"
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
@@ -521,11 +523,11 @@ class Question:
         self.purpose = classify_purpose(text)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
-        """The words and numbers of a text, numbers written as in the question's language."""
+        """The words and numbers of a text, with numbers in the format of the question's language."""
         return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
     def find_forms(self, key: str) -> list[str]:
-        """The question's words that are forms of a word: by their beginning, or by a list of others."""
+        """The question's words that are forms of a word, by their beginning or a list of irregular forms."""
         if key not in self._forms:
             forms = self.lexicon.get_pairs("forms")
             self._forms[key] = [
@@ -536,7 +538,7 @@ class Question:
         return self._forms[key]
 
     def asks_about(self, key: str) -> bool:
-        """Whether a word is one of the question's content words, in this form or another."""
+        """Whether a word, in any form, is one of the question's content words."""
         return any(word in self.content for word in self.find_forms(key))
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
@@ -549,7 +551,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
+        """Whether it asks for true or false; whether it explicitly asks for that or for yes or no."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -591,16 +593,16 @@ class Question:
         return any(word in run for run in cjk for word in asking)
 
     def _find_focus(self, tokens: Sequence[Token]) -> frozenset[str]:
-        """What is asked, rather than of what: "capital" of "the capital of Peru", not the name."""
+        """The requested attribute: "capital" in "the capital of Peru", not the name."""
         content = [t for t in tokens if t.key in self.content]
         return frozenset([*(t.key for t in content[:1]), *(t.key for t in content if t.text[0].islower())])
 
     def is_focus(self, keys: Iterable[str]) -> bool:
-        """Whether one of some words says what is asked."""
+        """Whether any of these words is the requested attribute."""
         return any(word in self.focus for key in keys for word in self.find_forms(key))
 
     def _find_alternatives(self) -> tuple[str, ...]:
-        """The sides of "a fruit or a vegetable", or two numbers that are compared."""
+        """The sides of "a fruit or a vegetable", or two numbers to compare."""
         text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
         for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
@@ -627,7 +629,7 @@ class Question:
         return tuple(sides) if all(sides) else ()
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
-        """The first or last words of a text that aren't common, up to one that is."""
+        """The first or last content words of a text, up to a common word."""
         begin, end = split_clauses(text)[0 if first else -1]
         tokens = [t for t in self.tokenize(text[begin:end]) if t.kind != "cjk"]
         side: list[str] = []
@@ -657,15 +659,15 @@ def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
 
 
 def shorten_question(question: str) -> str:
-    """The ends of a prompt, which are all that is read of it."""
+    """The beginning and the end of a prompt; nothing else is read."""
     return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
 
 
 @lru_cache(maxsize=256)
 def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
-    """What a prompt asks for, in its own language and others that its replies are written in.
+    """Parses a prompt, in its own language and the languages of its replies.
 
-    The last results are kept, since every sample of a request needs them.
+    Recent results are cached, because every sample of a request needs them.
     """
     text = shorten_question(question)
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
@@ -673,14 +675,14 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
 
 @lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that asks; the text's end if there is none."""
+    """The last sentence with a question; the end of the text if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
-    """The lettered options of a question: consecutive letters from A on, at least two."""
+    """The lettered options of a question: consecutive letters from A, at least two."""
     matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
         matches = [] if match[1] in "Aa" else matches

@@ -1,12 +1,12 @@
-"""Helper processes that work on hostile input, with a time limit, and can be killed.
+"""Helper processes that run hostile input under a time limit and can be killed.
 
-Python can't interrupt a match, and a pattern like (a+)+$ may take for ever; nor can it interrupt sympy. So
-patterns of users, long texts and formulas are put to such a process (`HelperProcess`), which searches
-(`find_last_match`), or does what the module says that starts it.
+Python can't interrupt a regular expression, and (a+)+$ may run forever; nor can it interrupt sympy. So users'
+patterns, long texts and formulas go to a helper process (`HelperProcess`), which searches (`find_last_match`)
+or runs a function that the caller's module provides.
 
-This file is also the program that the process runs. It loads what it needs once, then forks a child that does
-the work. A child that uses more processor time than it may is killed and forked again, which costs
-milliseconds instead of another import. Messages are JSON, one a line, over a socket.
+This file is also the program that the process runs. It imports once, then forks a child that does the work. A
+child that exceeds its processor time is killed and forked again, which takes milliseconds instead of an
+import. Messages are JSON lines over a socket.
 """
 
 import atexit
@@ -33,11 +33,12 @@ Work = Callable[[Message], Message]
 _START_SECONDS = 60.0  # seconds for the first import on a slow, busy machine
 _REPLY_MARGIN = 2.0  # seconds beyond the helper's own limit before it counts as hung
 _EXIT_SECONDS = 1.0  # seconds to exit by itself
-_FIRST_PAUSE = 1.0  # seconds between a failed start and the next; doubles with each failure
+_FIRST_PAUSE = 1.0  # seconds before retrying a failed start; doubles with each failure
 _LONGEST_PAUSE = 60.0
-_WALL_TIME_FACTOR = 10  # a child is stalled after this many times its processor time of wall time
-_MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not take the machine's memory
-_SEARCH = "__main__:make_search"  # in the process, this file is the program
+# a child counts as stalled after this multiple of its processor time limit, in wall time
+_WALL_TIME_FACTOR = 10
+_MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not use up the machine's memory
+_SEARCH = "__main__:make_search"  # this file is `__main__` in the process
 
 _helpers: "weakref.WeakSet[HelperProcess]" = weakref.WeakSet()
 
@@ -47,7 +48,8 @@ class _Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._received = b""  # no file object: its lock, held by a thread at a fork, would never be free
+        # no file object: a thread could hold its lock during a fork, and it would never be released
+        self._received = b""
 
     def send(self, message: Message) -> None:
         self._socket.sendall(json.dumps(message).encode("ascii") + b"\n")
@@ -64,11 +66,11 @@ class _Channel:
         return message
 
     def set_timeout(self, seconds: float) -> None:
-        """Limits sending, and receiving, after which the channel can't be used any more."""
+        """Limits each send and receive; after a timeout the channel is unusable."""
         self._socket.settimeout(seconds)
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether a message begins to come within some time."""
+        """Whether a message begins to arrive within this time."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
@@ -76,21 +78,21 @@ class _Channel:
 
 
 class HelperProcess:
-    """A long-lived process, started at the first question; safe in threads and after a fork.
+    """A long-lived process, started by the first question; safe in threads and after a fork.
 
-    Nothing that happens in the process raises here: a question without a reply gives None, and is counted.
-    A start that fails (no memory, no file handle left) is tried again after a pause, never given up.
+    Failures in the process never raise here: a question without a reply gives None, and is counted. A start
+    that fails (no memory, no file handles) is retried after a pause.
     """
 
     def __init__(self, work: str = _SEARCH, *, limit: float) -> None:
-        self.work = work  # "module:function" of what prepares, in the process, the function that replies
+        self.work = work  # "module:function", which runs in the process and returns the function that replies
         self.limit = limit  # seconds of processor time for one question
         self.timeouts = 0  # questions that took longer
         self.unanswered = 0  # questions that got no reply: the process couldn't start, died or hung
         self.failures = 0  # starts that failed, and processes that died or hung
         self._lock = threading.Lock()
         self._running: tuple[subprocess.Popen[bytes], _Channel] | None = None
-        self._pause = 0.0  # seconds after the last start; 0 if it succeeded
+        self._pause = 0.0  # seconds until the next start; 0 if the last one succeeded
         self._retry_at = 0.0
         _helpers.add(self)
 
@@ -100,7 +102,7 @@ class HelperProcess:
         return self._running[0].pid if self._running else None
 
     def start(self) -> bool:
-        """Starts the process if it isn't running, so that the first question doesn't wait for it."""
+        """Starts the process if it isn't running, so that the first question doesn't wait."""
         with self._lock:
             return self._ensure_running()
 
@@ -109,7 +111,7 @@ class HelperProcess:
         reply = None
         with self._lock:
             if self._ensure_running():
-                # the helper's own limit is processor time, and ten times that of wall time
+                # the helper limits processor time, and wall time to ten times that
                 wait = _WALL_TIME_FACTOR * self.limit + _REPLY_MARGIN
                 reply = self._exchange(question | {"limit": self.limit}, wait=wait)
             if reply is not None and reply.get("lost"):  # its child died or stalled, and was replaced
@@ -125,7 +127,7 @@ class HelperProcess:
             self._stop(grace=_EXIT_SECONDS)
 
     def abandon(self) -> None:
-        """As `close`, when the program ends: doesn't wait for a thread that is still asking."""
+        """Like `close`, at exit: doesn't wait for threads that are still asking."""
         if self._lock.acquire(blocking=False):
             try:
                 self._stop(grace=_EXIT_SECONDS)
@@ -153,13 +155,13 @@ class HelperProcess:
             channel = _Channel(ours)
             with theirs:
                 process = subprocess.Popen(  # noqa: S603  (our own program, no shell)
-                    # -P keeps the program's folder off sys.path: our module names must not shadow others
+                    # -P keeps this folder off sys.path: our modules must not shadow others
                     [sys.executable, "-P", "-W", "ignore", __file__, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C reaches only this process
+                    start_new_session=True,  # keeps Ctrl-C away from the helper
                 )
         except (OSError, ValueError):  # no memory, no handles, or no such interpreter
             self.failures += 1
@@ -176,7 +178,7 @@ class HelperProcess:
             channel.set_timeout(wait)
             channel.send(message)
             reply = channel.receive()
-        except (OSError, ValueError):  # hung or cut off: TimeoutError is an OSError
+        except (OSError, ValueError):  # hung or disconnected; TimeoutError is an OSError
             reply = None
         if reply is None:
             self.failures += 1
@@ -187,23 +189,23 @@ class HelperProcess:
         if self._running is None:
             return
         (process, channel), self._running = self._running, None
-        channel.close()  # at the end of its input it ends its own child, so no zombie is left
+        channel.close()  # when its input ends it ends its own child, so no zombie is left
         if grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
         if process.poll() is None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, 9)  # the process and the child it works in
+                os.killpg(process.pid, 9)  # the process and its child
             process.wait()
 
     def _reset_after_fork(self) -> None:
         """After a fork, drops the parent's process and closes only our copy of its socket."""
         running, self._running = self._running, None
-        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._lock = threading.Lock()  # another thread of the parent may have held the old lock
         self._pause = self._retry_at = 0.0
         if running is not None:
             running[1].close()
-            running[0].returncode = 0  # not our child: nothing to wait for or warn about
+            running[0].returncode = 0  # not our child: don't wait or warn
 
 
 def _reset_helpers() -> None:
@@ -221,11 +223,11 @@ atexit.register(_stop_helpers)
 
 _SEARCH_SECONDS = 0.06  # seconds of processor time for a pattern
 
-search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # for every user's pattern in this process
+search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # for all users' patterns in this process
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
-    """Group 1, or the whole, of a pattern's last match; None if nothing matches or it takes too long."""
+    """Group 1, or all, of a pattern's last match; None if nothing matches or it takes too long."""
     reply = search_helper.ask({"pattern": pattern, "text": text})
     return None if reply is None else reply.get("match")
 
@@ -243,7 +245,7 @@ class _Child:
         self._channel = _Channel(ours)
 
     def answer(self, message: Message) -> Message:
-        """The child's reply; `late` if it used too much processor time, `lost` if it died or stalled."""
+        """The child's reply; `late` if it exceeded its processor time, `lost` if it died or stalled."""
         remaining = limit = float(message["limit"])
         started, used_before = time.monotonic(), _processor_seconds(self._pid)
         with contextlib.suppress(OSError):
@@ -253,13 +255,13 @@ class _Child:
                     return self._channel.receive() or {"lost": True}
                 if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
                     return {"lost": True}
-                # processor time, so that a busy machine doesn't turn answers into timeouts
+                # processor time, so that a busy machine doesn't cause timeouts
                 remaining = limit - (_processor_seconds(self._pid) - used_before)
             return {"late": True}
         return {"lost": True}
 
     def kill(self) -> None:
-        """Ends the child and leaves neither a zombie nor an open socket."""
+        """Ends the child, leaving no zombie and no open socket."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, 9)
         os.waitpid(self._pid, 0)
@@ -267,7 +269,7 @@ class _Child:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Processor time of another process; wall time where the system can't say."""
+    """Processor time of another process; wall time if the system can't tell."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of a process
@@ -280,7 +282,7 @@ def _run_child(work: Work, channel: _Channel) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         while (message := channel.receive()) is not None:
-            # if the parent is killed while we work, the kernel ends us soon
+            # if the parent is killed meanwhile, the kernel soon ends this process
             limit = int(time.process_time()) + int(message["limit"]) + 5
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
@@ -290,12 +292,12 @@ def _run_child(work: Work, channel: _Channel) -> None:
 
 
 def make_search() -> Work:
-    """Makes the work of finding a pattern's last match: nothing need be loaded for it."""
+    """The work of `find_last_match`; there is nothing to load."""
     return _search
 
 
 def _search(message: Message) -> Message:
-    """Group 1, or the whole, of a pattern's last match; `invalid` says why a pattern is none."""
+    """Group 1, or all, of a pattern's last match; `invalid` says why a pattern can't be compiled."""
     try:
         pattern = re.compile(message["pattern"])
     except (re.error, RecursionError, OverflowError) as exc:
@@ -309,14 +311,14 @@ def _search(message: Message) -> Message:
 
 
 def main(channel: _Channel) -> None:
-    """In the helper: reads its kind of work, prepares, then answers until the input ends."""
+    """In the helper: reads which work to do, loads it, then replies until the input ends."""
     start = channel.receive()
     if start is None:
         return
     sys.path[:] = start["path"]
     work: Work = pkgutil.resolve_name(start["work"])()
     gc.collect()
-    gc.freeze()  # otherwise the collector touches, and so copies, every page in every child
+    gc.freeze()  # otherwise the garbage collector touches, and so copies, every page in every child
     child = _Child(work)
     channel.send({"ready": True})
     while (message := channel.receive()) is not None:
@@ -329,5 +331,5 @@ def main(channel: _Channel) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # the program that started us has ended
+    with contextlib.suppress(OSError):  # the parent has ended
         main(_Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,9 +1,9 @@
-"""How sure a model was, from the log-probabilities of single tokens, as far as a response gives them.
+"""Measures a model's confidence from token log-probabilities, if a response has them.
 
-`summarise_tokens` reads all tokens once: their sum, their mean entropy, and the signals that need no answer.
-`add_answer_signals` adds those of the answer's own tokens: `locate_answer` finds where the answer that was
-extracted stands in the text, and tokens are matched with the text from its end, because hidden reasoning
-comes before the text and marks such as `<|im_end|>` after it.
+`summarise_tokens` reads all tokens: their sum, their mean entropy and the signals that don't depend on the
+answer. `add_answer_signals` adds those of the answer's own tokens: `locate_answer` finds the answer in the
+text, and tokens are matched with the text from its end, because hidden reasoning comes before the text and
+marks such as `<|im_end|>` after it.
 """
 
 import math
@@ -20,25 +20,25 @@ Token = Mapping[str, Any]
 Span = tuple[int, int]
 
 TAIL = 64  # tokens at the end of a response
-WINDOW = 32  # tokens in a row
-MAX_ALTERNATIVES = 20  # only a token's likeliest count; some servers list the drawn token besides
-_MIN_ALTERNATIVES = 2  # each token needs as many, or there is no confidence
-_LEAST_LOGPROB = -700.0  # below that exp is 0, and it may be a placeholder
-_LEAST_REST = 1e-12  # probability that the alternatives leave, below which it is rounding
-_DIGITS = 6  # decimals that are kept, far below what any server's numbers are good for
-_FIRST_LOOK = 16  # tokens at the end among which the answer's are looked for first
+WINDOW = 32  # consecutive tokens
+MAX_ALTERNATIVES = 20  # only the most likely count; some servers also list the drawn token
+_MIN_ALTERNATIVES = 2  # confidence needs this many for each token
+_LEAST_LOGPROB = -700.0  # exp is 0 below this, and the value may be a placeholder
+_LEAST_REST = 1e-12  # smaller remaining probability is a rounding error
+_DIGITS = 6  # decimals kept, fewer than any server's precision
+_FIRST_LOOK = 16  # tokens at the end that are searched first for the answer
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
-_LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # around a letter that is all of a reply
-_MAX_TRIES = 64  # places where an answer is looked for in one stretch of text
+_LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters around a reply of one letter
+_MAX_TRIES = 64  # most places tried per stretch of text
 _NUMBER = (float, int)
 
 
 class TokenSummary(NamedTuple):
-    """What all tokens of a response tell; None: not known."""
+    """Statistics over all tokens of a response; None if unknown."""
 
     logprob: float | None  # sum, nats
     entropy: float | None  # mean over the tokens with alternatives, nats
-    signals: Signals | None  # without those of the answer
+    signals: Signals | None  # without the answer's own
 
 
 NO_TOKENS = TokenSummary(None, None, None)
@@ -51,12 +51,10 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
     >>> summary.logprob, summary.signals.tail, summary.signals.confidence
     (-2.0, -1.0, None)
     """
-    logprobs: list[Any] = []
-    read: list[tuple[float | None, float | None]] = []
-    for token in tokens:
-        logprobs.append(token.get("logprob"))
-        if alternatives := token.get("top_logprobs"):
-            read.append(_read_alternatives(alternatives))
+    tokens = list(tokens)
+    logprobs = [token.get("logprob") for token in tokens]
+    listed = [alternatives for token in tokens if (alternatives := token.get("top_logprobs"))]
+    read = [_read_alternatives(alternatives) for alternatives in listed]
     entropies = [entropy for entropy, _ in read if entropy is not None]
     confidences = [confidence for _, confidence in read if confidence is not None]
     entropy = _mean(entropies) if entropies else None
@@ -71,9 +69,9 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
 
 
 def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
-    """The sum of log-probabilities, and those that are finite; None where one is no number.
+    """The sum of log-probabilities, and the finite ones; None if any isn't a number.
 
-    A placeholder such as -9999 counts as it stands. An integer beyond the range of floats is not a number.
+    A placeholder such as -9999 counts like a number. An integer too large for a float is not a number.
     """
     kinds = set(map(type, logprobs))
     if not all(issubclass(kind, _NUMBER) for kind in kinds):
@@ -90,19 +88,18 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
 
 def _read_alternatives(alternatives: object) -> tuple[float | None, float | None]:
-    """The entropy at a token, and minus the mean log-probability of its alternatives, both in nats.
+    """The entropy at a token, and minus the mean log-probability of its alternatives, in nats.
 
-    The probability that the alternatives don't cover counts as one more outcome, so the entropy is a lower
-    bound.
+    The probability outside the alternatives counts as one more outcome, so the entropy is a lower bound.
     """
     if not alternatives or not isinstance(alternatives, list):
         return None, None
     try:
         listed = [alternative["logprob"] for alternative in alternatives]
-    except (KeyError, TypeError):  # something else is among them
+    except (KeyError, TypeError):  # the list contains something else
         listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
     numbers = [number for number in listed if isinstance(number, _NUMBER) and number > _LEAST_LOGPROB]
-    values = [float(number) if number < 0 else 0.0 for number in numbers]  # rounding may give more than 0
+    values = [float(number) if number < 0 else 0.0 for number in numbers]  # rounding may make values positive
     values.sort(reverse=True)
     probabilities = list(map(math.exp, values))
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
@@ -131,7 +128,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _find_lowest_mean(values: Sequence[float]) -> float:
-    """The lowest mean of a window; the mean of all where there is none."""
+    """The lowest mean of any window; the mean of all values if there are fewer than a window."""
     if len(values) <= WINDOW:
         return _mean(values)
     lowest = total = sum(values[:WINDOW])
@@ -143,13 +140,13 @@ def _find_lowest_mean(values: Sequence[float]) -> float:
 
 
 def _round(value: float) -> float:
-    return round(value, _DIGITS) + 0.0  # no negative zero
+    return round(value, _DIGITS) + 0.0  # avoids negative zero
 
 
 def add_answer_signals(
     signals: Signals | None, tokens: Sequence[Token] | None, text: str, answer: str | None
 ) -> Signals | None:
-    r"""The signals with those of the answer's own tokens, where the answer is found in the text.
+    r"""Adds the signals of the answer's own tokens, if the answer is found in the text.
 
     >>> pieces = (("It is ", -1.0), ("4", -0.25), ("2", -0.5), (".", -3.0))
     >>> tokens = [{"token": token, "logprob": logprob} for token, logprob in pieces]
@@ -174,7 +171,7 @@ def add_answer_signals(
 
 
 def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token] | None:
-    """The tokens that the span of the text is made of; None where tokens and text don't match."""
+    """The tokens that make up the span of the text; None if tokens and text don't match."""
     for count in sorted({min(_FIRST_LOOK, len(tokens)), len(tokens)}):
         last = list(tokens[-count:])
         for pieces, whole, (begin, end) in _spell_pieces(last, text, span):
@@ -189,7 +186,7 @@ def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token
 
 
 def _spell_pieces(last: list[Token], text: str, span: Span) -> Iterator[tuple[list[Any], Any, Span]]:
-    """Tokens, text and span as characters, then as bytes: a token may be a part of a character."""
+    """Tokens, text and span as characters, then as bytes: a token may be part of a character."""
     yield [token.get("token") for token in last], text, span
     if not text.isascii():
         begin, end = (len(_encode(text[:place])) for place in span)
@@ -217,16 +214,16 @@ def _walk_back(
     begin: int,
     end: int,
 ) -> Span | None:
-    """The places of those of the first `count` pieces that overlap [begin, end) of the text.
+    """Which of the first `count` pieces overlap [begin, end) of the text.
 
-    They are matched from its end. None if they don't match, or are too few.
+    Matches from the end of the text. None if pieces don't match or there are too few.
     """
     at, place, stop = len(whole), count, 0
     while place:
         place -= 1
         piece = pieces[place]
         if at == len(whole) and not whole.endswith(piece):
-            piece = piece.rstrip()  # servers may strip what stands at the end
+            piece = piece.rstrip()  # servers may strip trailing spaces
         start = at - len(piece)
         if start < 0 or whole[start:at] != piece:
             return None
@@ -239,10 +236,9 @@ def _walk_back(
 
 
 def locate_answer(text: str, answer: str) -> Span | None:
-    r"""Where an extracted answer stands in its text; None where it doesn't, e.g. since it was computed.
+    r"""Where an extracted answer stands in its text; None if it doesn't occur, e.g. was computed.
 
-    That is in the last box, else after the last mark or phrase that states an answer, else where it is
-    written last.
+    It looks in the last box, then after the last statement of an answer, then for the last occurrence.
 
     >>> text = r"24 / 6 = 4, so \boxed{4}. Check: 4 * 6 = 24"
     >>> locate_answer(text, "4") == (text.find("{") + 1, text.find("}"))
@@ -265,13 +261,13 @@ def _locate_in_reply(reply: str, answer: str) -> Span | None:
     if len(answer) == 1 and answer.isascii() and answer.isalpha():
         return _locate_letter(reply, answer)
     span = _find_whole(reply, answer, 0, len(reply), last=True)
-    if span is None and answer[0] == "-" and len(answer) > 1:  # its sign may be written otherwise
+    if span is None and answer[0] == "-" and len(answer) > 1:  # the sign may be a different character
         return _find_whole(reply, answer[1:], 0, len(reply), last=True)
     return span
 
 
 def _locate_letter(reply: str, letter: str) -> Span | None:
-    """Where a letter stands alone, or is marked as a choice: elsewhere it may be a word such as "A"."""
+    """Where a letter stands alone or is marked as a choice; elsewhere it may be a word such as "A"."""
     if reply.strip(_LETTER_MARKS).upper() == letter.upper():
         at = reply.upper().rfind(letter.upper())
         return at, at + 1
@@ -279,7 +275,7 @@ def _locate_letter(reply: str, letter: str) -> Span | None:
 
 
 def _find_whole(text: str, answer: str, begin: int, end: int, *, last: bool = False) -> Span | None:
-    """The first or last place between two others where the answer isn't part of a longer word or number."""
+    """The first or last place in a range where the answer isn't part of a longer word or number."""
     for _ in range(_MAX_TRIES):
         at = text.rfind(answer, begin, end) if last else text.find(answer, begin, end)
         if at < 0:
@@ -296,9 +292,9 @@ def _is_whole(text: str, begin: int, end: int) -> bool:
 
 
 def _continues(outside: str, edge: str) -> bool:
-    """Whether the two characters outside, the nearer first, belong to the word or number of the edge.
+    """Whether the two characters outside, nearer one first, continue the word or number at the edge.
 
-    In scripts without spaces, a letter beside one of another script doesn't.
+    In scripts without spaces, letters of different scripts don't continue each other.
     """
     if not outside or not edge.isalnum():
         return False

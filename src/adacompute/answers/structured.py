@@ -1,17 +1,17 @@
-"""JSON, Python literals and calls of tools as answers: one text for all spellings of a value, to vote on.
+"""JSON, Python literals and tool calls as answers: one canonical text per value, to vote on.
 
-Canonical JSON has sorted keys and no blanks; 1, 1.0 and 1e0 are one number, and decimals count to 15 digits;
-strings are in Unicode's composed form, without blanks at their ends. Nothing else is merged: true is not 1,
-and "1" is 1 only where a schema says that the value is a number.
+Canonical JSON has sorted keys and no spaces. 1, 1.0 and 1e0 are one number, and decimals count to 15 digits.
+Strings are Unicode-composed and stripped. Nothing else is merged: true isn't 1, and "1" is 1 only if a schema
+says that the value is a number.
 
-A Python literal is a text, list, tuple, set or dict as Python writes and compares it: 'x' is "x", the order
-of keys doesn't count, the last of equal keys holds, True is 1. Blanks inside texts count.
+Python literals (text, list, tuple, set, dict) are equal if Python says so: 'x' is "x", key order doesn't
+matter, the last duplicate key wins, True is 1. Spaces inside texts count.
 
-A call of a tool is an object of its name and its arguments, `{"weather":{"city":"Rome"}}`; several calls are
-a sorted list. The arguments' schema fills in defaults and says which texts are numbers.
+A tool call is an object with its name and arguments, `{"weather":{"city":"Rome"}}`; several calls are a
+sorted list. The arguments' schema supplies defaults and says which texts are numbers.
 
-Input may be hostile: lengths, depths and the work of applying a schema are bounded, and what exceeds them
-has no canonical form.
+Input may be hostile: lengths, depths and the work per schema are limited. Anything beyond has no canonical
+form.
 """
 
 import ast
@@ -27,16 +27,16 @@ from typing import Any
 
 MAX_LENGTH = 65_536  # characters of a text that is read
 _MAX_LEVELS = 50  # nested values, at most
-_MAX_ANSWER = 400  # characters of an answer; a longer one ends in a hash of the whole
-_MAX_DIGITS = 60  # characters of a number; a longer one is compared as it is written
+_MAX_ANSWER = 400  # characters of an answer; a longer one is cut and ends in a hash of the whole
+_MAX_DIGITS = 60  # characters of a number; a longer one is compared as text
 _MAX_EXPONENT = 40  # digits of a number that is written out
-_SCHEMA_WORK = 5_000  # properties and values that are looked at for one sample
+_SCHEMA_WORK = 5_000  # properties and values visited per sample
 _SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)  # digits that a double always keeps
 _EXACT = Context(prec=2 * _MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class RawNumber(str):
-    """A number in the text's own digits: 1.50 stays 1.50, and 10,000 digits are not converted."""
+    """A number with its original digits: 1.50 stays 1.50, and 10,000 digits aren't converted."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ _DECODER = json.JSONDecoder(parse_int=RawNumber, parse_float=RawNumber, parse_co
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """The value of a JSON text, with numbers as they are written; ValueError if it is none, or too long."""
+    """The value of a JSON text, numbers unconverted; ValueError if it isn't JSON or is too long."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"longer than {MAX_LENGTH} characters")
     try:
@@ -67,7 +67,7 @@ def write_canonical(value: object) -> str:
 
 
 def canonicalise_text(text: str) -> str | None:
-    """Canonical JSON of a JSON text; None if it is none.
+    """Canonical JSON of a JSON text; None if it isn't JSON.
 
     >>> canonicalise_text('{"a": 1.0}'), canonicalise_text("{1, 2}")
     ('{"a":1}', None)
@@ -79,7 +79,7 @@ def canonicalise_text(text: str) -> str | None:
 
 
 def bound_answer(canonical: str) -> str:
-    """A canonical text as an answer: a long one is cut, and ends in a hash of the whole."""
+    """Makes a canonical text an answer: a long one is cut and ends in a hash of the whole."""
     if len(canonical) <= _MAX_ANSWER:
         return canonical
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -87,7 +87,7 @@ def bound_answer(canonical: str) -> str:
 
 
 def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
-    """A value as JSON, in its canonical form or as it is usually written."""
+    """A value as JSON, canonical or as Python usually writes it."""
     if levels == 0:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
@@ -108,20 +108,20 @@ def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
 
 
 def _write_names(value: Mapping[Any, Any]) -> list[str]:
-    """The names of an object's fields as strings are written, or as they are where two would become one."""
+    """The names of an object's fields, stripped unless two would then collide."""
     names = [_write_string(str(name)) for name in value]
     return names if len(set(names)) == len(names) else [json.dumps(str(name)) for name in value]
 
 
 def _write_string(text: str) -> str:
     if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of a pair
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
         text = unicodedata.normalize("NFC", text)
     return json.dumps(text.strip(), ensure_ascii=False)
 
 
 def write_number(text: str) -> str:
-    """A number's one spelling.
+    """One spelling per number.
 
     >>> write_number("1.0"), write_number("1e0"), write_number("0.30000000000000004"), write_number("-0")
     ('1', '1', '0.3', '0')
@@ -148,7 +148,7 @@ _MAX_LITERAL = 1000  # characters
 
 
 def canonicalise_literal(text: str) -> str | None:
-    """One text for all spellings of a Python text, list, tuple, set or dict; None for any other answer.
+    """One text for all spellings of a Python text, list, tuple, set or dict; None for other answers.
 
     >>> canonicalise_literal("{'b': [1.0, (2,)], 'a': \\"x\\"}"), canonicalise_literal("'it\\\\'s'")
     ('{"a":"x","b":[1,(2,)]}', '"it\\'s"')
@@ -157,7 +157,7 @@ def canonicalise_literal(text: str) -> str | None:
     if not text.startswith(_LITERAL_STARTS) or len(text) > _MAX_LITERAL:
         return None
     try:
-        # Python warns of escapes that it doesn't know, and keeps them
+        # Python warns about unknown escapes and keeps them
         value = ast.literal_eval(_ODD_ESCAPE.sub(lambda match: "\\" * bool(match[1]) + match[0], text))
         is_plain = value is None or isinstance(value, int | float)  # in round brackets
         return None if is_plain else _write_literal(value, _MAX_LEVELS)
@@ -186,16 +186,16 @@ def _write_literal(value: object, levels: int) -> str:
 
 
 _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
-_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how a JSON object begins; LaTeX braces rarely do
-_SCAN_BUDGET = 80_000  # characters that failed attempts may scan
-_ATTEMPT_COST = 80  # characters charged for each attempt on top
-_ALWAYS_SCANNED = 400  # characters of the end where objects are still tried when the budget is spent
+_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how JSON objects begin; LaTeX braces rarely do
+_SCAN_BUDGET = 80_000  # most characters that failed attempts may scan
+_ATTEMPT_COST = 80  # extra characters charged per attempt
+_ALWAYS_SCANNED = 400  # characters at the end where objects are tried even when the budget is spent
 
 
 def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
-    """The last JSON object in a text that isn't inside another; None if there is none.
+    """The last JSON object in a text that isn't nested in another; None if there is none.
 
-    `strict`: also None if something begins like an object and is none: what follows may be a part of it.
+    With `strict`, None too if an attempt to parse an object fails: the rest may be part of it.
     """
     latest: dict[str, Any] | None = None
     end = 0
@@ -203,13 +203,13 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
     for match in _OBJECT_START.finditer(text):
         start = match.start()
         if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
-            continue  # inside an object that was read, or the budget is spent
+            continue  # inside a parsed object, or the budget is spent
         try:
             latest, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as exc:
             if strict:
                 return None
-            unclosed = exc.msg.startswith("Unterminated")  # then `pos` is where the string begins
+            unclosed = exc.msg.startswith("Unterminated")  # `pos` is then the start of the string
             budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
         except RecursionError:
             budget -= len(text) - start
@@ -217,7 +217,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
 
 
 def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """The JSON value of a reply: all of it, or a fenced block, or its last object; None if it has none."""
+    """The JSON value of a reply: all of it, a fenced block, or its last object; None if there is none."""
     stripped = text.strip()
     for candidate in (stripped, *_split_fences(stripped)):
         try:
@@ -228,21 +228,21 @@ def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _split_fences(text: str) -> Iterator[str]:
-    """What is in fenced blocks, the last first; the last may be left open."""
+    """The contents of fenced blocks, last first; the last may be unclosed."""
     openings = list(_FENCE.finditer(text[:MAX_LENGTH]))[-8:]
     for opening in reversed(openings):
         yield text[opening.end() :].partition("```")[0]
 
 
-# What models write on the way to an answer, or about it; no two samples word it alike. Other names, such as
-# steps or analysis, may be what was asked for.
+# Fields with reasoning or remarks, which every sample words differently. Other names, such as steps or
+# analysis, may be what the prompt requests.
 FREE_TEXT_FIELDS = frozenset(
     ("reasoning", "rationale", "explanation", "thought", "thoughts", "chain_of_thought", "scratchpad")
 )
 
 
 def convert_to_snake_case(name: str) -> str:
-    """The first 60 characters of a field's name in lower case, with low lines between its words.
+    """The first 60 characters of a field's name in snake case.
 
     >>> convert_to_snake_case("chainOfThought"), convert_to_snake_case("Final-Answer")
     ('chain_of_thought', 'final_answer')
@@ -252,9 +252,9 @@ def convert_to_snake_case(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSelection:
-    """Which parts of a value count: only `fields`, if there are any, and none of `exclude`.
+    """The parts of a value that count: only `fields` if given, and nothing in `exclude`.
 
-    Names are paths with dots, "items.price"; they go through lists. Of calls of tools a path is in the
+    Names are dotted paths, "items.price", which also go through lists. For tool calls, a path is within the
     arguments, or begins with the tool's name.
     """
 
@@ -262,7 +262,7 @@ class FieldSelection:
     exclude: tuple[str, ...] = ()
 
     def for_tool(self, name: str) -> "FieldSelection":
-        """The selection within one tool's arguments."""
+        """The selection within the arguments of one tool."""
         prefix = f"{name}."
         return FieldSelection(
             fields=tuple(path.removeprefix(prefix) for path in self.fields),
@@ -275,10 +275,10 @@ def select_fields(
     selection: FieldSelection,
     schema: object = None,
 ) -> tuple[Any, list[str]]:
-    """The part of an object that counts, and the free-text fields that were left out.
+    """The part of an object that counts, and the paths of the free text left out.
 
-    Free text is left out unless it was asked for by name, or is all there is. A value that is no object
-    counts as a whole.
+    Free text is left out unless a field asks for it or there is nothing else. A value that isn't an object
+    counts whole.
     """
     if not isinstance(value, dict):
         return value, []
@@ -292,7 +292,7 @@ def select_fields(
 
 
 def _select_named(value: dict[str, Any], selection: FieldSelection) -> dict[str, Any]:
-    """An object's parts that a selection names, or all of them, without those that it excludes."""
+    """The selected parts of an object, or all of them, without the excluded ones."""
     if selection.fields:
         picked = {path: _pick(value, path) for path in selection.fields}
         value = {path: item for path, item in picked.items() if item is not _MISSING}
@@ -305,7 +305,7 @@ _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a field holds free text: a string, by its name, for which the schema names no choices."""
+    """Whether a field holds free text: a string with a name from the list and no choices in the schema."""
     is_string = isinstance(value, str) and not isinstance(value, RawNumber)
     if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False
@@ -338,7 +338,7 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """The values within a value by their paths; those of a list's items have the path of the list."""
+    """The values within a value, by path; the items of a list share the list's path."""
     if levels and isinstance(value, dict) and value:
         for name, item in value.items():
             yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)
@@ -350,7 +350,7 @@ def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[
 
 
 def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
-    """The path of a string of more than so many words; "" if there is none.
+    """The path of a string with more than `words` words; "" if there is none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
@@ -366,7 +366,7 @@ def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
 
 
 class _SchemaWalk:
-    """Applies one schema to one value, within a bounded amount of work."""
+    """Applies a schema to a value with limited work."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -395,7 +395,7 @@ class _SchemaWalk:
         for name, item in value.items():
             part = properties.get(name)
             if item is None and name not in is_required and not _has_default(part):
-                continue  # null where nothing need be given is the same as nothing
+                continue  # null for an optional value is the same as no value
             full[name] = self.apply(item, part, levels - 1)
         for name, part in properties.items():
             if name not in value and _has_default(part):
@@ -403,7 +403,7 @@ class _SchemaWalk:
         return full
 
     def _resolve(self, schema: object) -> Mapping[str, Any]:
-        """The rule itself: references are followed, and of a type or null the type is taken."""
+        """The rule itself: follows references, and picks the type from "type or null"."""
         for _ in range(8):
             if not isinstance(schema, dict):
                 return {}
@@ -429,9 +429,9 @@ class _SchemaWalk:
 
 
 def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
-    """A value with its schema's defaults filled in, and texts as the numbers that the schema says they are.
+    """Fills in a schema's defaults, and converts texts to numbers if the schema says so.
 
-    ValueError if that is too much work.
+    ValueError if it takes too much work.
 
     >>> rule = {"properties": {"unit": {"default": "C"}, "days": {"type": "integer"}}}
     >>> write_canonical(apply_schema({"days": "3"}, rule))
@@ -449,7 +449,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
-    """A scalar as the type that the schema says, where that loses nothing."""
+    """A scalar converted to the schema's type, if nothing is lost."""
     kinds = [part for part in kind if part != "null"] if isinstance(kind, list) else [kind]
     if len(kinds) != 1:
         return value
@@ -465,14 +465,14 @@ def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool; `arguments` is a parsed object, or the text of a tool that takes text."""
+    """A tool call; `arguments` is a parsed object, or the text of a tool that takes text."""
 
     name: str
     arguments: Any
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> list[ToolCall] | None:
-    """The calls in a message, [] if there are none; None if one of them can't be read."""
+    """The calls in a message; None if one can't be parsed."""
     calls = message.get("tool_calls")
     entries = list(calls) if isinstance(calls, list) else []
     legacy = message.get("function_call")
@@ -496,10 +496,10 @@ def _read_call(entry: object) -> ToolCall | None:
 
 
 def _read_arguments(arguments: object) -> dict[str, Any] | None:
-    """Arguments as an object: a JSON text, or an object as some servers send it; None if they are neither."""
+    """Arguments as an object, from JSON text or from the object that some servers send; else None."""
     if arguments is None or arguments == "":
         return {}
-    try:  # an object gets its numbers as they would be written
+    try:  # so that an object's numbers are read like those of a text
         value = parse_json(arguments if isinstance(arguments, str) else json.dumps(arguments))
     except (TypeError, ValueError, RecursionError):
         return None
@@ -509,9 +509,9 @@ def _read_arguments(arguments: object) -> dict[str, Any] | None:
 def format_calls(
     calls: Sequence[ToolCall], schemas: Mapping[str, Any], selection: FieldSelection
 ) -> str | None:
-    """The answer that some calls are; None where they have no canonical form.
+    """The answer that tool calls represent; None if they have no canonical form.
 
-    `schemas` has the schema of each tool's arguments by its name. The order of calls doesn't count.
+    `schemas` maps tool names to the schemas of their arguments. The order of calls doesn't matter.
     """
     texts: list[str] = []
     try:
@@ -524,18 +524,18 @@ def format_calls(
 
 
 def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> Any:  # noqa: ANN401
-    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out."""
+    """The arguments of a call that count: defaults filled in, without what the selection leaves out."""
     if not isinstance(call.arguments, dict):
         return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
 
 
 def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; what is no string as JSON text."""
+    """The field's value in the last JSON object, or None; a value that isn't a string, as JSON text."""
     value = (find_last_object(text) or {}).get(field)
     if value is None:
         return None
     try:
         return str(value) if isinstance(value, str) else _write(value, _MAX_LEVELS, is_canonical=False)
-    except ValueError:  # too deep for an answer
+    except ValueError:  # nested too deeply for an answer
         return None

@@ -16,37 +16,39 @@ from adacompute.records import SIGNAL_NAMES, Sample
 
 Signal = Literal["logprob", "entropy"]
 
-EXPONENT_LIMIT = 8.0  # no vote weighs more than e^8 (about 3,000) average ones, or less than 1/3,000
-WEIGHT_UNIT = 2**36  # weights are whole multiples of 2^-36, so that sums are exact in every order
+EXPONENT_LIMIT = 8.0  # a vote weighs at most e^8 (about 3,000) average votes, and at least 1/3,000
+WEIGHT_UNIT = 2**36  # weights are multiples of 2^-36, so that sums are exact in any order
 
 
-MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # what a model may read; "logprob" is the mean per token
+MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # what a model can read; "logprob" is the mean per token
 DEFAULT_SIGNALS: Final = ("logprob", "tail", "answer_sum", "answer_entropy", "confidence")
 NEED_ALTERNATIVES: Final = ("answer_entropy", "confidence", "confidence_tail", "confidence_window")
-MAX_DEVIATION = 3.0  # spreads from the centre: a sample further out counts as one that far out
-_LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")  # most are near 0: their logarithms differ
+MAX_DEVIATION = 3.0  # in spreads from the centre: samples further out count as this far out
+# most values are near 0, so logarithms separate them
+_LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")
 _LEAST = 1e-5  # nats: values nearer to 0 are rounding errors
-_FARTHEST = 10.0  # spreads from the model's own centre, as which a sample is counted at most
-_MAX_LOG_ODDS = 30.0  # beyond it a probability is 0 or 1
-_MAX_SPREAD_RATIO = 4.0  # a settled spread stays within the model's own times or divided by this
-MIN_SETTLED = 20  # samples with a signal, from which its centre and spread are settled
+_FARTHEST = 10.0  # in spreads from the model's own centre: the furthest that a sample counts
+_MAX_LOG_ODDS = 30.0  # beyond this a probability is 0 or 1
+# a refitted spread is at most this multiple of the model's own, and at least the inverse
+_MAX_SPREAD_RATIO = 4.0
+MIN_SETTLED = 20  # samples with a signal that are needed to refit its centre and spread
 
-Moments = Mapping[str, tuple[float, float, float]]  # count, sum and sum of squares of each signal's values
+Moments = Mapping[str, tuple[float, float, float]]  # count, sum and sum of squares per signal
 
 
 def transform_signal(name: str, value: float) -> float:
-    """A signal as a model reads it: those of the answer's tokens as minus the logarithm of their size."""
+    """A signal as models read it: those of the answer's tokens as minus the logarithm of their size."""
     return -math.log(_LEAST + abs(value)) if name in _LOGARITHMIC else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalModel:
-    """How likely a sample is right, by the signals of its tokens: a logistic regression.
+    """How likely a sample is right, from the signals of its tokens: a logistic regression.
 
-    `log_odds` compares a sample with an average one of the same problem. Each signal counts by how
-    many spreads it lies from its centre; one that isn't known counts as average. Centre and spread
-    belong to a language model and its traffic, and are settled on samples without labels; the
-    coefficients are learned once. `bare` are those of samples without alternative tokens.
+    `log_odds` compares a sample with an average sample of the same problem. Each signal counts by its
+    distance from the centre in spreads; a missing one counts as average. Centre and spread depend on the
+    language model and the traffic, and are refitted on samples without labels; coefficients are learned once.
+    `bare` are the coefficients for samples without alternative tokens.
 
     >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
     >>> from adacompute.records import Signals
@@ -60,7 +62,7 @@ class SignalModel:
     coefficients: tuple[float, ...]
     bare: tuple[float, ...]
     sharpness: float = 0.4  # a vote weighs exp(sharpness * log-odds)
-    slope: float = 1.0  # log-odds of being right, whatever the problem: intercept + slope * log-odds
+    slope: float = 1.0  # the log-odds of being right are intercept + slope * log-odds
     intercept: float = 0.0
 
     def __post_init__(self) -> None:
@@ -79,12 +81,12 @@ class SignalModel:
 
     @property
     def reads_alternatives(self) -> bool:
-        """Whether it reads signals that need the endpoint's `top_logprobs`."""
+        """Whether the model reads signals that need the endpoint's `top_logprobs`."""
         pairs = zip(self.names, self.coefficients, strict=True)
         return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
     def read(self, sample: Sample) -> list[float | None] | None:
-        """The sample's values in the order of `names`; None where nothing but its mean is known."""
+        """The sample's values in the order of `names`; None if there is nothing but the mean."""
         if sample.signals is None:
             return None
         values = [
@@ -97,7 +99,7 @@ class SignalModel:
         return values if known else None
 
     def log_odds(self, sample: Sample) -> float | None:
-        """Log-odds that it is right and an average sample of its problem wrong; None: nothing is known."""
+        """Log-odds that the sample, rather than an average one of its problem, is right; None if unknown."""
         values = self.read(sample)
         if values is None:
             return None
@@ -114,7 +116,7 @@ class SignalModel:
         return total
 
     def probability(self, sample: Sample) -> float | None:
-        """How likely it is right, as calibrated on recordings or on a pool; None where nothing is known."""
+        """The probability that the sample is right, calibrated on recordings; None if unknown."""
         odds = self.log_odds(sample)
         if odds is None:
             return None
@@ -122,23 +124,23 @@ class SignalModel:
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def bound(self, name: str, value: float) -> float:
-        """A transformed value as it is counted: a server's placeholder, such as -9999, moves no centre."""
+        """Clips a transformed value, so that a placeholder such as -9999 doesn't move the centre."""
         low, high = self.find_bounds(name)
         return min(high, max(low, value))
 
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """The least and the greatest transformed value that is counted as it is."""
+        """The least and greatest transformed values that aren't clipped."""
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
         return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
-        """The model with the centre and the spread of these samples, for each signal with enough of them."""
+        """The model with centre and spread refitted, for each signal with enough samples."""
         centre, spread = self.measure(moments)
         return replace(self, centre=tuple(centre), spread=tuple(spread))
 
     def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
-        """The centres and spreads of a model that is settled on these samples."""
+        """The centres and spreads refitted on these samples."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -166,9 +168,9 @@ class SignalModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreWeights:
-    """How a verifier's score weighs: `exp(beta * z)`, `z` being its distance from the centre in spreads.
+    """The weight of a verifier's score: `exp(beta * z)`; z is its distance from the centre in spreads.
 
-    So `beta` doesn't depend on the scale of the verifier's scores; the weight of a vote is multiplied by it.
+    `beta` doesn't depend on the scale of the scores. The weight multiplies that of the vote.
 
     >>> ScoreWeights(beta=0.5, centre=2.0, spread=1.0).exponent(3.0)
     0.5
@@ -184,20 +186,20 @@ class ScoreWeights:
         _check_number("spread", self.spread, above=0.0)
 
     def exponent(self, score: float) -> float:
-        """What the score adds to the logarithm of a vote's weight."""
+        """The score's contribution to the logarithm of a vote's weight."""
         deviation = (score - self.centre) / self.spread
         return self.beta * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWeights:
-    """Weighs a vote by `exp(sharpness * (1 - m / scale))`, `m` being the sample's own signal.
+    """Weighs a vote by `exp(sharpness * (1 - m / scale))`; m is the sample's signal.
 
-    An averagely sure sample weighs exactly 1; so does one without the signal. `scale` is the pool's
-    average: of the mean log-probability per token (negative), or of the mean entropy (positive).
-    With a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead.
-    With `score`, a verifier's score multiplies the weight; a sample without one keeps its own.
-    `modes` are the weights of the samples of each mode, `factor` what a vote of such a mode is multiplied by.
+    A sample of average confidence, or without the signal, weighs exactly 1. `scale` is the pool's average:
+    mean log-probability per token (negative), or mean entropy (positive). With `model`, a sample with further
+    signals weighs `exp(model.sharpness * log_odds)` instead. With `score`, a verifier's score multiplies the
+    weight if there is one. `modes` are the weights for the samples of each mode, and `factor` multiplies
+    every vote.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -210,7 +212,7 @@ class VoteWeights:
     model: SignalModel | None = None
     score: ScoreWeights | None = None
     factor: float = 1.0  # multiplies every vote
-    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; other samples are weighed as this says
+    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; samples of other modes get the weights above
 
     def __post_init__(self) -> None:
         _check_number("factor", self.factor, above=0.0)
@@ -239,16 +241,16 @@ class VoteWeights:
         return self.signal == "entropy" or (self.model is not None and self.model.reads_alternatives)
 
     def units(self, sample: Sample) -> int:
-        """The weight in units of 2^-36: whole numbers, whose sums are exact however many there are."""
+        """The weight as an integer multiple of 2^-36, so that sums are exact."""
         weights = self.get_mode(sample.mode)
         return scale_units(weights.own_units(sample), weights.factor)
 
     def get_mode(self, name: str | None) -> "VoteWeights":
-        """The weights of the samples of one mode."""
+        """The weights for the samples of one mode."""
         return next((weights for mode, weights in self.modes if mode == name), self)
 
     def own_units(self, sample: Sample) -> int:
-        """As `units`, without the factor."""
+        """Like `units`, without the factor."""
         exponent = self._compute_confidence(sample)
         score = None if self.score is None or sample.signals is None else sample.signals.score
         if self.score is not None and score is not None and math.isfinite(score):
@@ -258,7 +260,7 @@ class VoteWeights:
         return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
 
     def _compute_confidence(self, sample: Sample) -> float | None:
-        """The exponent by the sample's own tokens; None where nothing is known of them."""
+        """The exponent from the sample's own tokens; None if unknown."""
         odds = None if self.model is None else self.model.log_odds(sample)
         if odds is not None and self.model is not None:
             return self.model.sharpness * odds
@@ -267,19 +269,19 @@ class VoteWeights:
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether weights depend on log-probabilities or entropies at all, and not on scores alone."""
+        """Whether weights depend on log-probabilities or entropies, rather than only on scores."""
         return self.sharpness > 0 or self.model is not None
 
     @classmethod
     def by_score(cls, score: ScoreWeights) -> "VoteWeights":
-        """Weights by a verifier's score alone."""
+        """Weights from a verifier's score alone."""
         return cls(signal="logprob", scale=-1.0, sharpness=0.0, score=score)
 
     @classmethod
     def of(
         cls, samples: Iterable[Sample], signal: Signal = "logprob", *, sharpness: float = 2.0
     ) -> "VoteWeights | None":
-        """Fits the scale to samples, without labels; None where none has the signal, or all are certain."""
+        """Fits the scale to samples, without labels; None if no sample has the signal or all are certain."""
         if signal not in get_args(Signal):
             raise TaskError(f"signal {signal!r} is not known; give 'logprob' or 'entropy'")
         values = [m for m in (_read_signal(sample, signal) for sample in samples) if m is not None]
@@ -290,7 +292,7 @@ class VoteWeights:
 
 
 def scale_units(units: int, factor: float) -> int:
-    """So many units times a factor, rounded."""
+    """Units times a factor, rounded."""
     return units if factor == 1.0 else round(units * factor)
 
 
@@ -302,7 +304,7 @@ def _read_signal(sample: Sample, signal: Signal) -> float | None:
 def _check_number(
     name: str, value: object, *, above: float = -math.inf, least: float = -sys.float_info.max
 ) -> None:
-    """TaskError unless it is a finite number above one bound, and at least the other."""
+    """TaskError unless the number is finite, above `above` and at least `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value or not least <= value <= sys.float_info.max:  # type: ignore[operator]
         bound = " above 0" if above == 0 else " from 0 up" if least == 0 else ""
@@ -316,37 +318,37 @@ VoteItem = Sample | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """The outcome of a vote. `shares` sums to 1, or is empty where no answer wins."""
+    """The outcome of a vote. `shares` sums to 1, or is empty if no answer wins."""
 
-    answer: str | None  # the winner in its first-seen spelling; None: all abstained, or a tie that abstains
-    shares: dict[str, float]  # what each winner gets of the credit: ties="share" splits it equally
-    agreement: float  # the winner's share of the answered weight; 0.0 when none answered
+    answer: str | None  # the winner in its first spelling; None if all abstained, or a tie abstains
+    shares: dict[str, float]  # each winner's share of the credit: ties="share" splits it equally
+    agreement: float  # the winner's share of the answered weight; 0.0 if none answered
     margin: float  # the winner's lead over the runner-up, in votes of average weight
 
 
 @dataclass(slots=True)
 class ModeVotes:
-    """The votes of one mode's samples, by class; `weights` are in units and without the mode's factor."""
+    """The votes of one mode's samples by class; `weights` are in units, without the mode's factor."""
 
-    classes: list[int] = field(default_factory=list)  # one for each sample; -1: it states no answer
+    classes: list[int] = field(default_factory=list)  # one per sample; -1: no answer
     weights: Counter[int] = field(default_factory=Counter)
 
     @property
     def drawn(self) -> int:
-        """Samples of the mode, with and without an answer."""
+        """Samples of the mode, including those without an answer."""
         return len(self.classes)
 
     @property
     def counts(self) -> Counter[int]:
-        """Plain votes of each class."""
+        """Unweighted votes of each class."""
         return Counter(number for number in self.classes if number >= 0)
 
 
 class Tally:
-    """The votes so far on one request: answer classes and their counts, as they come.
+    """The votes so far on one request: answer classes and their counts, updated with each sample.
 
-    `ties` says who leads when the first two weigh the same:
-    `"first"` and `"share"` name the one seen first, `"abstain"` none.
+    `ties` says who leads if the first two weigh the same: `"first"` and `"share"` name the one seen first,
+    `"abstain"` none.
 
     >>> tally = Tally.of(["4", "5", None, "5.0"])
     >>> tally.leader, tally.first, tally.second, tally.drawn
@@ -360,17 +362,17 @@ class Tally:
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
-        self.weigh = weigh  # None: votes are plain
-        self.entropy: float | None = None  # the first sample's mean, in nats; None if unknown
+        self.weigh = weigh  # None: unweighted votes
+        self.entropy: float | None = None  # the first sample's mean in nats; None if unknown
         self._classes = Classes(task)
         self._ties = ties
         self._spellings: list[str] = []  # by class, in order of first appearance
         self._counts: list[int] = []
         self._weights: list[int] = []  # in units of 2^-36: whole numbers, so exact in any order
         self._ranking: list[int] = []  # the class that leads, and the runner-up
-        self._silent = 0  # weight of the samples without an answer
-        self._cut_off = 0  # weight of those of them that were cut off
-        self._placed: list[int] = []  # the class of each sample; -1: it abstained
+        self._silent = 0  # weight of samples without an answer
+        self._cut_off = 0  # weight of those that were cut off
+        self._placed: list[int] = []  # class of each sample; -1: it abstained
         self._modes: dict[str, ModeVotes] = {}  # samples that have a mode
 
     @classmethod
@@ -382,7 +384,7 @@ class Tally:
         task: Task = DEFAULT_TASK,
         ties: Ties = "first",
     ) -> "Tally":
-        """The tally of answers (`None` abstains) or `Sample` records, in order."""
+        """The tally of `Sample` records or answers (`None` abstains), in order."""
         tally = cls(task=task, weigh=weigh, ties=ties)
         if isinstance(items, str):
             raise TaskError(f"a tally is made of a list of answers, not of the one string {items[:60]!r}")
@@ -396,17 +398,17 @@ class Tally:
         self._count_vote(item, answer, self._classes.place(answer, correct), weight)
 
     async def add_async(self, item: VoteItem) -> None:
-        """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
+        """Like `add`, with slow comparisons outside the event loop. One call at a time per tally."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, await self._classes.place_async(answer, correct), weight)
 
     def pass_over(self, item: VoteItem) -> None:
-        """Counts a sample that is not voted on, such as a text among calls of tools: it weighs nothing."""
+        """Counts a sample without voting on it, such as a text among tool calls: its weight is 0."""
         self._count_vote(item, None, -1, 0)
 
     @property
     def drawn(self) -> int:
-        """Samples counted, with and without an answer."""
+        """Samples counted, including those without an answer."""
         return len(self._placed)
 
     @property
@@ -421,18 +423,18 @@ class Tally:
 
     @property
     def votes(self) -> dict[str, int]:
-        """Plain counts of each answer, by its first-seen spelling, in order of first appearance."""
+        """Unweighted counts of each answer in its first spelling, in order of first appearance."""
         return _sum_by_spelling(self._spellings, self._counts)
 
     @property
     def weights(self) -> dict[str, float]:
-        """As `votes`, weighted; equal to it where votes are plain."""
+        """Like `votes`, weighted."""
         units = _sum_by_spelling(self._spellings, self._weights)
         return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
 
     @property
     def drawn_by_mode(self) -> dict[str, int]:
-        """Samples counted of each mode, of those that have one."""
+        """Samples counted per mode."""
         return {mode: votes.drawn for mode, votes in self._modes.items()}
 
     def get_mode_votes(self, mode: str) -> ModeVotes:
@@ -440,23 +442,23 @@ class Tally:
         return self._modes.get(mode) or ModeVotes()
 
     def find_mode_leader(self, mode: str) -> str | None:
-        """The answer that leads among the samples of one mode alone; None: none of them states one."""
+        """The leading answer among the samples of one mode; None if none of them has an answer."""
         weights = self.get_mode_votes(mode).weights
         return self._spellings[max(weights, key=lambda number: weights[number])] if weights else None
 
     @property
     def class_weights(self) -> Sequence[int]:
-        """The weight of each class in units, in order of first appearance; factors of modes included."""
+        """The weight of each class in units, in order of first appearance, including modes' factors."""
         return tuple(self._weights)
 
     @property
     def classes(self) -> Sequence[int]:
-        """The class of each sample, by first appearance, in the order of counting; -1: it abstained."""
+        """The class of each sample in the order counted; -1: it abstained."""
         return tuple(self._placed)
 
     @property
     def leader(self) -> str | None:
-        """The answer that would be returned now; None when all abstain, or on a tie that abstains."""
+        """The answer that would be returned now; None if all abstain, or a tie abstains."""
         if not self._ranking:
             return None
         weights = [self._weights[number] for number in self._ranking] if self._ties == "abstain" else []
@@ -464,7 +466,7 @@ class Tally:
 
     @property
     def winner(self) -> str | None:
-        """The leader, unless the samples without an answer weigh more than it does.
+        """The leader, unless the samples without an answer outweigh it.
 
         >>> Tally.of(["4", None]).winner, Tally.of(["4", None, None]).winner
         ('4', None)
@@ -473,46 +475,46 @@ class Tally:
 
     @property
     def is_outweighed(self) -> bool:
-        """Whether there is a leader that has less support than the samples without an answer.
+        """Whether samples without an answer outweigh the leader.
 
-        Samples that were cut off don't count here: they didn't get to say anything.
+        Samples that were cut off don't count against it.
         """
         return bool(self._ranking) and self._get_ranked(0, self._weights) < self._silent - self._cut_off
 
     @property
     def winners(self) -> list[str]:
-        """All answers that share the lead, in order of first appearance."""
+        """All answers that share the lead."""
         best = self._get_ranked(0, self._weights)
         return [s for s, weight in zip(self._spellings, self._weights, strict=True) if weight == best]
 
     @property
     def supporters(self) -> list[int]:
-        """Positions, in the order of counting, of the samples that gave the leading answer."""
+        """Positions of the samples that gave the leading answer."""
         return [place for place, number in enumerate(self._placed) if number in self._ranking[:1]]
 
     @property
     def first(self) -> int:
-        """Plain votes of the answer that leads (under every rule for ties); 0 when none answered."""
+        """Unweighted votes for the leading answer, whatever the rule for ties; 0 if none answered."""
         return self._get_ranked(0, self._counts)
 
     @property
     def second(self) -> int:
-        """Plain votes of the runner-up, the second by weight; 0 when there is none."""
+        """Unweighted votes for the runner-up by weight; 0 if there is none."""
         return self._get_ranked(1, self._counts)
 
     @property
     def margin(self) -> float:
-        """Weighted lead of the first answer over the runner-up, in votes of average weight."""
+        """Weighted lead over the runner-up, in votes of average weight."""
         return (self._get_ranked(0, self._weights) - self._get_ranked(1, self._weights)) / WEIGHT_UNIT
 
     @property
     def agreement(self) -> float:
-        """The first answer's share of the answered weight, 0 to 1; 0.0 when none answered."""
+        """The leading answer's share of the answered weight, 0 to 1; 0.0 if none answered."""
         return self._get_ranked(0, self._weights) / sum(self._weights) if self._ranking else 0.0
 
     @property
     def support(self) -> float:
-        """The first answer's share of the weight of all samples, those without an answer included; 0 to 1.
+        """The leading answer's share of the weight of all samples, including those without an answer; 0 to 1.
 
         >>> Tally.of(["4", "4", "5", None]).support
         0.5
@@ -522,17 +524,17 @@ class Tally:
 
     @property
     def kinds(self) -> int:
-        """Different answers so far."""
+        """The number of different answers so far."""
         return len(self._counts)
 
     @property
     def lead(self) -> float:
-        """Weight of the first answer, in votes of average weight; 0.0 when none answered."""
+        """Weight of the leading answer, in votes of average weight; 0.0 if none answered."""
         return self._get_ranked(0, self._weights) / WEIGHT_UNIT
 
     @property
     def runner(self) -> float:
-        """Weight of the runner-up, in votes of average weight; 0.0 when there is none."""
+        """Weight of the runner-up, in votes of average weight; 0.0 if there is none."""
         return self._get_ranked(1, self._weights) / WEIGHT_UNIT
 
     @property
@@ -542,12 +544,12 @@ class Tally:
 
     @property
     def run(self) -> int:
-        """How many of the last samples gave the same answer; 0 if the last gave none."""
+        """How many samples at the end gave the same answer; 0 if the last gave none."""
         last = self._placed[-1] if self._placed else -1
         return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
     def _get_ranked(self, rank: int, amounts: list[int]) -> int:
-        """The amount of the leading class (0) or the runner-up (1); 0 when there is none."""
+        """The amount of the leading class (rank 0) or the runner-up (1); 0 if there is none."""
         return amounts[self._ranking[rank]] if rank < len(self._ranking) else 0
 
     def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:
@@ -596,7 +598,7 @@ def vote(
     weigh: VoteWeights | None = None,
     task: Task = DEFAULT_TASK,
 ) -> Vote:
-    """The vote of answers (`None` abstains) or `Sample` records.
+    """The vote of `Sample` records or answers (`None` abstains).
 
     >>> vote(["4", "5"], ties="share").shares
     {'4': 0.5, '5': 0.5}
@@ -617,9 +619,9 @@ def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:
     """The position of the most confident sample that gave the leading answer; None if none leads.
 
-    `tally` must be of these samples, in this order. Samples that were cut off come last; without
-    log-probabilities the first sample is taken. With `modes`, cheapest first, it is one of
-    the dearest of them that gave the leading answer.
+    `tally` must count these samples in this order. Samples that were cut off come last; without
+    log-probabilities the first sample is taken. With `modes`, cheapest first, the sample is from the most
+    expensive mode that gave the leading answer.
 
     >>> from adacompute.records import Sample
     >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]

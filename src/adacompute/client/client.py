@@ -1,4 +1,4 @@
-"""The client of one OpenAI-compatible endpoint: single calls, many samples, streams, list of models."""
+"""The client for one OpenAI-compatible endpoint: single calls, many samples, streams, the list of models."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
-from adacompute.client.rate_limit import SendGate
+from adacompute.client.rate_limit import AttemptTimer, LoopShare, SendGate
 from adacompute.client.response_parser import (
     CompletionReply,
     DrawFailure,
@@ -35,30 +35,31 @@ from adacompute.client.retry import (
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint
 from adacompute.client.streaming import Stream, StreamingCall
-from adacompute.client.transport import LoopShare, Transport
+from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
 _AGENT = "adacompute"
-_MAX_LISTING = 4 * 2**20  # bytes of what is kept of a list of models
-_LISTING_SECONDS = 30.0  # seconds that a list of models may take
-_CALLS_AHEAD = 2  # calls started, waiting or running, for each that may run at the same time
-_SEED_BITS = (31, 32, 63)  # bits of a seed, as servers store it
-_REQUEST_FAULTS = (400, 413, 422)  # a single choice refused so: the fault is in the request, which all share
+_MAX_LISTING = 4 * 2**20  # bytes kept of a list of models
+_LISTING_SECONDS = 30.0  # timeout for a list of models
+_CALLS_AHEAD = 2  # calls started (waiting or running) per call that may run at the same time
+_SEED_BITS = (31, 32, 63)  # bits in which servers store a seed
+# status codes for which a refused single choice means that the request itself is invalid
+_REQUEST_FAULTS = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Responses still to ask for: `count` of them from index `first` on, at most `most` in one call."""
+    """Responses still to request: `count` of them from index `first`, at most `most` per call."""
 
     first: int
     count: int
     most: int
-    calls: tuple[Call, ...] = ()  # failed calls that were made for them already
+    calls: tuple[Call, ...] = ()  # failed calls for these responses so far
 
 
 class _DrawState:
-    """The state of one draw."""
+    """The state of one `draw`."""
 
     def __init__(
         self,
@@ -73,18 +74,18 @@ class _DrawState:
         self._deadline = deadline
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
-        # in one call, as refused for this request, whatever other requests get
+        # per call, after refusals of this request, whatever other requests get
         self._max_choices = sys.maxsize
         self._max_calls = _CALLS_AHEAD * context.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
-        self.held: list[_Span] = []  # until it is known whether a smaller call passes
+        self.held: list[_Span] = []  # waiting to learn whether a smaller call succeeds
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
 
     async def run(self, n: int, first: int) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
-        """Yields the outcome of each call, as the calls end.
+        """Yields the outcome of each call as it ends.
 
-        Requests everything in one call first, unless fewer choices are known to come; what is missing then
-        is requested by parallel calls.
+        First requests everything in one call, unless the endpoint is known to return fewer choices; then
+        requests what is missing by parallel calls.
         """
         if n > 0:
             self.todo.append(_Span(first, n, n))
@@ -97,26 +98,26 @@ class _DrawState:
             await self.close()
 
     async def wait_for_call(self) -> tuple[_Span, CompletionReply | EndpointError]:
-        """Starts the calls that may be started, and waits for one to end."""
+        """Starts as many calls as allowed, and waits for one to end."""
         while self.todo and len(self.running) < self._max_calls:
             part = self._next_span()
             body = step_seed(self._body, part.first)
             is_only_call = not (self.todo or self.running)
             pending = CompletionCall(self._context, body, part.count, self._deadline, **self._options)
-            if is_only_call:  # it needs no task of its own
+            if is_only_call:  # a single call needs no task
                 return part, await _await_outcome(pending.run())
             task = asyncio.ensure_future(pending.run())
             self.running[task] = part, pending
             task.add_done_callback(self._finished_tasks.put_nowait)
         while (task := await self._finished_tasks.get()) not in self.running:
-            pass  # it was cancelled
+            pass  # cancelled
         part, _ = self.running.pop(task)
         return part, await _await_outcome(task)
 
     def handle_outcome(
         self, part: _Span, outcome: CompletionReply | EndpointError
     ) -> list[DrawSuccess | DrawFailure]:
-        """The events for a call that ended; decides what is still to be requested."""
+        """The events for a call that ended; decides what to request next."""
         if isinstance(outcome, TooManyChoices):
             self._max_choices = min(self._max_choices, outcome.fewer)
             smaller, *rest = self._split_span(replace(part, calls=part.calls + outcome.calls))
@@ -149,11 +150,11 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # even a small call was refused: the fault is in the request, and larger calls would be refused too
+        # even a small call was refused, so the request is invalid: larger calls would fail too
         return [*failures, *_fail_spans(held, error)]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels and returns everything that isn't running, with the attempts made for it already."""
+        """Cancels and returns all spans that aren't running, with their attempts so far."""
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
             if pending.idle and not task.done():
@@ -164,13 +165,13 @@ class _DrawState:
         return spans
 
     def _next_span(self) -> _Span:
-        """The span of the next call; the rest of it stays to be done."""
+        """The span for the next call; the rest stays in the queue."""
         part, *rest = self._split_span(self.todo.popleft())
         self.todo.extendleft(rest)
         return part
 
     def _split_span(self, span: _Span) -> list[_Span]:
-        """The span of the first call, and the rest; calls made already are reported with the first."""
+        """The span for the first call, and the rest; earlier calls are reported with the first."""
         wanted = min(span.count, span.most, self._max_choices)
         size = max(1, self._context.quirks.get(self._body.get("model")).pick_n(wanted))
         if size >= span.count:
@@ -178,7 +179,7 @@ class _DrawState:
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
 
     async def close(self) -> None:
-        """Cancels what is still running."""
+        """Cancels running calls."""
         for task in self.running:
             task.cancel()
         if self.running or self._cancelled_tasks:
@@ -186,7 +187,7 @@ class _DrawState:
 
 
 def _is_hopeless(error: EndpointError, part: _Span) -> bool:
-    """Whether the error would be the same for everything that isn't sent yet."""
+    """Whether everything not sent yet would fail in the same way."""
     if isinstance(error, SendingStopped):
         return True
     return isinstance(error, EndpointRefused) and part.count == 1 and error.status in _REQUEST_FAULTS
@@ -216,7 +217,7 @@ def _join_spans(spans: list[_Span]) -> list[_Span]:
 
 
 def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
-    """The body of a call whose responses begin at that index: its seed is increased, within its own width."""
+    """The body of a call for responses from index `first`: adds it to the seed, within the seed's width."""
     seed = body.get("seed")
     if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
         return body
@@ -226,10 +227,10 @@ def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
 
 
 class Client:
-    """Asks one endpoint, over one long-lived session: an async context manager.
+    """A client for one endpoint, with one long-lived session: an async context manager.
 
-    `on_call` is called with every attempt, also failed and cancelled ones, in the event loop. `rng` jitters
-    the waits between attempts. Clients of one event loop may have one `share` of its time.
+    `on_call` is called in the event loop for every attempt, including failed and cancelled ones. `rng`
+    jitters waits between attempts. Clients in one event loop can share its time through `share`.
     """
 
     def __init__(
@@ -242,8 +243,8 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
-        self.share = LoopShare() if share is None else share  # the event loop's time for work on replies
-        self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
+        self.share = LoopShare() if share is None else share  # limits the event loop's time spent on replies
+        self.gate = SendGate()  # shut it to hold back everything unsent, end it to refuse everything unsent
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
         self._context: CallContext | None = None
@@ -268,24 +269,24 @@ class Client:
 
     @property
     def concurrency(self) -> int:
-        """How many calls to the model that was used last may run at the same time now."""
+        """How many calls to the most recently used model may run at the same time."""
         return (
             self.endpoint.limits.concurrency if self._context is None else self._context.limiters.concurrency
         )
 
     @property
     def in_flight(self) -> int:
-        """Attempts under way."""
+        """Number of attempts in flight."""
         return 0 if self._context is None else self._context.limiters.in_flight
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models that keep failing and are left alone for a while; "" is the endpoint itself."""
+        """Models left alone for a while because they keep failing; "" means the whole endpoint."""
         return () if self._context is None else self._context.breakers.resting
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether connecting failed, and never succeeded."""
+        """Whether connecting failed and has never succeeded."""
         return self._context is not None and self._context.breakers.give_up_at < math.inf
 
     def call(
@@ -297,19 +298,18 @@ class Client:
         deadline: float | None = None,
         **options: Unpack[CallOptions],
     ) -> Coroutine[Any, Any, CompletionReply]:
-        """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
+        """One POST of the body with "n" added if it isn't 1, with retries.
 
-        Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any
-        of them may have been paid for. Fewer responses than requested may come. `deadline` is in
-        seconds from now, including the wait for a turn; the settings' own deadline counts from the
-        first turn. `on_call` is called with every attempt of this call, besides the client's own
-        listener. `may_send` is asked once for each attempt, when its turn has come; where it returns False,
-        none is sent any more: SendingStopped, or the error of the attempt before it. `first` is the index of
-        its first response, as in `draw`. `optional` names fields of the body that are left out where
-        they are refused, of "logprobs" and "top_logprobs". With "max_tokens" the limit goes under the name
-        that the model takes, no higher than it allows, or is left out; with "limit_name" only its name may
-        change. The refusal of any other field is raised. `headers` are sent with every attempt, besides the
-        client's own; `tracer` is asked at each for its own instead.
+        Raises EndpointError; its `calls` are the attempts, and `paid` says whether any of them may have been
+        charged. The reply may have fewer responses than requested. `deadline` is in seconds from now and
+        includes the wait for a turn; the settings' deadline starts with the first turn. `on_call` is called
+        for every attempt of this call, in addition to the client's listener. `may_send` is asked once per
+        attempt when its turn comes; if it returns False, nothing more is sent and SendingStopped or the
+        previous attempt's error is raised. `first` is the index of the first response, as in `draw`.
+        `optional` names fields that are omitted if refused: "logprobs" and "top_logprobs". With "max_tokens"
+        the token limit is renamed, lowered or omitted as the model requires; with "limit_name" it is only
+        renamed. If any other field is refused, the error is raised. `headers` are sent with every attempt, in
+        addition to the client's; a `tracer` provides them per attempt instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -324,12 +324,12 @@ class Client:
         deadline: float | None = None,
         **options: Unpack[CallOptions],
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
-        """`n` responses, numbered from `first`, by as few calls as the server allows, in parallel.
+        """Draws `n` responses, numbered from `first`, in as few calls as the server allows, in parallel.
 
-        Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
-        is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
-        alike. Where `may_send` returns False, what isn't sent yet ends as DrawFailure;
-        `optional`, `headers` and `tracer` as for `call`.
+        Yields as calls end; never raises EndpointError. Closing the generator cancels its calls. An integer
+        "seed" applies to index 0: a call for responses from index i sends seed + i, so that no two are equal.
+        If `may_send` returns False, unsent responses end as DrawFailure. `optional`, `headers` and `tracer`
+        are as in `call`.
         """
         context = self._require_open()
         return _DrawState(context, body, _compute_deadline(context, deadline), options).run(n, first)
@@ -342,11 +342,11 @@ class Client:
         deadline: float | None = None,
         **options: Unpack[CallOptions],
     ) -> AsyncIterator[Stream]:
-        """The same call as a stream of events; retried until the first event arrives, and not after that.
+        """The same call as a stream of events; retried only until the first event arrives.
 
-        Entering raises what `call` would. What the stream took is told when it ends, breaks
-        off or is left; leaving it closes the connection at once. The usage is always requested, unless
-        that was refused.
+        Entering raises what `call` would raise. The attempt is recorded when the stream ends, breaks off or
+        is left; leaving it closes the connection at once. Usage is always requested, unless the endpoint
+        refused that.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -365,10 +365,10 @@ class Client:
         on_call: CallListener | None = None,
         may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[ForwardReply]:
-        """Any other request, passed on as it is, once; its reply has any status. Leaving ends it.
+        """Passes on any other request unchanged, once; the reply may have any status. Leaving ends it.
 
-        Entering raises EndpointError where no reply came. `on_call` is called once, unless it is free;
-        `may_send` is asked right before it is sent.
+        Entering raises EndpointError if there was no reply. `on_call` is called once unless the request is
+        free; `may_send` is asked just before sending.
         """
         context = self._require_open()
         call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
@@ -379,17 +379,17 @@ class Client:
             call.report_failure(error)
             raise
         finally:
-            call.report_cancelled()  # unless it has ended
+            call.report_cancelled()  # no effect if it has ended
             reply.close()
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint lists; free, and not counted."""
+        """The names of the models that the endpoint lists; free and not counted."""
         return [str(model["id"]) for model in await self.list_models()]
 
     async def list_models(self) -> list[dict[str, Any]]:
-        """The models, with what the endpoint says of each; `mask_models` before others see that."""
+        """The models as the endpoint describes them; use `mask_models` before showing them to others."""
         context, url = self._require_open(), URL(self.endpoint.models)
-        timer = context.transport.make_timer(context.loop.time() + _LISTING_SECONDS)
+        timer = AttemptTimer(context.endpoint, context.loop.time() + _LISTING_SECONDS)
         try:
             reply = await context.transport.exchange(url, timer)
             if reply.status != 200:
@@ -408,7 +408,7 @@ class Client:
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def mask_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The models without the endpoint's key and address; of those beyond a limit, only the names."""
+        """The models without the endpoint's key and address; beyond a limit, only their names."""
         masked: list[dict[str, Any]] = []
         size = 0
         for model in models:
@@ -429,30 +429,30 @@ def _compute_deadline(context: CallContext, deadline: float | None) -> float:
     return float("inf") if deadline is None else context.loop.time() + deadline
 
 
-_LIST_SECONDS = 60.0  # that a list is cached
-_FAILURE_SECONDS = 5.0  # that a failure is cached
+_LIST_SECONDS = 60.0  # how long a list is cached
+_FAILURE_SECONDS = 5.0  # how long a failure is cached
 
 
 class ModelList:
-    """The models that the upstream lists, fetched once for all who ask, and cached."""
+    """The models that the upstream lists, fetched once for concurrent callers, and cached."""
 
     def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
         self.known: dict[str, dict[str, Any]] = {}  # the last list, by name; empty before the first
         self._fetch = fetch
         self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
-        self._expires = 0.0  # by the event loop's clock
+        self._expires = 0.0  # in the event loop's clock
 
     async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The models by name, or the EndpointError of fetching them. `refresh`: not a cached error."""
+        """The models by name; raises EndpointError if fetching fails. `refresh` ignores a cached error."""
         now, task = asyncio.get_running_loop().time(), self._task
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):
             task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
+            task.add_done_callback(_has_failed)  # retrieves its exception even if nobody waits any more
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels a fetch in progress."""
         if self._task is not None:
             self._task.cancel()
 

@@ -1,16 +1,22 @@
-"""An endpoint's error in OpenAI's shape, fit to be passed on: whole, but without its key and its address.
+"""An endpoint's error in OpenAI's format, complete, but without its key and address.
 
-OpenAI's own object is kept as it came, with keys that only one server knows. What other servers say
-(`{"detail": …}`, `{"message": …}`, a text) is brought into that shape.
+OpenAI error objects are kept unchanged, including extra keys. Other formats (`{"detail": …}`, `{"message":
+…}`, plain text) are converted. Errors of aiohttp and HTTP are put into words at the end.
 """
 
+import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from adacompute.errors import (
     EndpointError,
@@ -23,43 +29,44 @@ from adacompute.errors import (
 )
 from adacompute.records import Secret
 
-_MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
-_MARGIN = 1000  # characters that are masked beyond the end of what is passed on
-_MAX_CODE = 200  # characters of a type, a code or a parameter
-_MAX_KEYS = 32  # keys of one object
-_MAX_DEPTH = 8  # levels of objects
+_MAX_SIZE = 8 * 2**10  # characters of all texts of an error
+_MARGIN = 1000  # characters beyond the limit that are masked too
+_MAX_CODE = 200  # characters of a type, code or parameter
+_MAX_KEYS = 32  # keys per object
+_MAX_DEPTH = 8  # nesting levels of objects
 _MAX_HEADERS = 16
-_MAX_HEADER = 100  # characters of a header's value
+_MAX_HEADER = 100  # characters of a header value
 _SHAPE = ("message", "type", "param", "code")
-_MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")  # under which servers put it
+# keys that servers use for the message
+_MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")
 _HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
 _SECRET_PATTERN = re.compile(
     r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*"
-    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # an account; org-wide is none
+    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # an account id; "org-wide" isn't one
 )
-# a key by its name; after a colon and a blank only what looks like one, for "api_key: field required" is none
+# a key after its name; after a colon and a space only key-like text: "api_key: field required" has none
 _NAMED_KEY_PATTERN = re.compile(
     r"""((?:api[_-]?key|access[_-]?token|secret[_-]?key)["']?[ ]{0,3}
         (?:=[ ]{0,3}|:|:[ ]{0,3}(?=["'])|:[ ]{1,3}(?=[^\s0-9]{0,80}[0-9]|[^\s]{20}))["']?)
         (?!(?:none|null|true|false|required|missing)(?![\w-]))[^\s"',;&)\]}]+""",
     re.IGNORECASE | re.VERBOSE,
 )
-# a scheme has a bound, else a long word without one takes quadratic time
+# the scheme's length is limited: without it, long words take quadratic time
 _URL_PATTERN = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>)\],;`]+", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
-# what may be a host's name or number; tried only where a word begins, so that it takes linear time
+# a host name or number; matched only at word boundaries, so that it takes linear time
 _HOST_PATTERN = re.compile(r"(?<![\w.-])(?:localhost(?=:\d)|[\w-]+(?:\.[\w-]+)+)(?::\d{1,5}(?!\d))?")
 _IP6_PATTERN = re.compile(
     r"\[[0-9a-f:.]{2,45}\]:\d{1,5}|(?<![\w:.])(?:f[cd][0-9a-f]{2}|fe80)(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
     re.IGNORECASE,
 )
 _BARE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".intranet", ".localdomain", ".home.arpa")
-_WORDS = ("threading.local",)  # Python's, not a network's
+_WORDS = ("threading.local",)  # Python names that look like hosts
 _VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGNORECASE)
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
 
-# what an error without a status means, by its code or type; anything else is a failure, 500
+# status for an error without one, by its code or type; anything else is 500
 _STATUS_OF_WORD = {
     "context_length_exceeded": 400,
     "content_filter": 400,
@@ -80,27 +87,27 @@ _STATUS_OF_WORD = {
     "overloaded_error": 503,
 }
 _PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
-_MAX_PAGE = 4096  # characters of a web page in which its title is looked for
+_MAX_PAGE = 4096  # characters of a web page that are searched for its title
 _REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
 _ERROR_STATUSES = frozenset(map(str, range(400, 600)))
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorObject:
-    """What an endpoint said of an error."""
+    """An endpoint's error."""
 
-    fields: Mapping[str, Any]  # the object `error`: message, type, param, code, and what else it had
-    native: bool  # whether it came in OpenAI's shape
-    headers: Mapping[str, str] = field(default_factory=dict)  # those of the reply that clients wait by
+    fields: Mapping[str, Any]  # the `error` object: message, type, param, code, and other keys
+    native: bool  # whether it was in OpenAI's format
+    headers: Mapping[str, str] = field(default_factory=dict)  # the reply's headers about when to retry
 
     @property
     def code(self) -> str:
-        """Its code as a text; "" where it has none."""
+        """Its code as text; "" if it has none."""
         return "" if self.fields.get("code") is None else str(self.fields["code"])
 
 
 def unwrap_error(value: object) -> object:
-    """A reply's JSON; of an error in a list, as Gemini's endpoint sends it, the error itself.
+    """A reply's JSON; for an error inside a list, as Gemini's endpoint sends, the error.
 
     >>> unwrap_error([{"error": {"code": 400}}]), unwrap_error([{"score": 1}])
     ({'error': {'code': 400}}, [{'score': 1}])
@@ -118,7 +125,7 @@ def build_error_object(
     url: str,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorObject | None:
-    """The error in a reply's body; None where it says nothing, or only a page for people.
+    """The error in a reply's body; None if it says nothing, or is a web page.
 
     >>> error = build_error_object({"detail": "too long for http://h:80/v1"}, 400, key=None, url="http://h:80/v1")
     >>> error.fields["message"], error.fields["type"], error.native
@@ -139,7 +146,7 @@ def build_error_object(
 
 
 def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> dict[str, Any]:
-    """Any other object of an endpoint, masked and bounded in the same way.
+    """Any other object from an endpoint, masked and limited in size in the same way.
 
     >>> mask_object({"id": "m", "root": "http://h:80/m"}, key=None, url="http://h:80/v1")
     {'id': 'm', 'root': 'the upstream'}
@@ -148,7 +155,7 @@ def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> di
 
 
 def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object in OpenAI's shape, as far as it says something."""
+    """The object in OpenAI's format; None if it says nothing."""
     inner = value.get("error")
     if isinstance(inner, Mapping):
         value = inner
@@ -163,12 +170,12 @@ def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def find_message(value: object, depth: int = 0) -> str:
-    """The message in an error's body, in the shapes that servers use; "" where there is none."""
+    """The message in an error body, in any of the formats that servers use; "" if there is none."""
     if isinstance(value, str):
         return value.strip()
     if depth >= _MAX_DEPTH:
         return ""
-    if isinstance(value, list) and value:  # FastAPI sends a list of faults
+    if isinstance(value, list) and value:  # FastAPI sends a list of errors
         return "; ".join(filter(None, (_describe_fault(item, depth) for item in value[:4])))
     if not isinstance(value, Mapping):
         return ""
@@ -181,7 +188,7 @@ def _describe_fault(item: object, depth: int) -> str:
 
 
 def _find_place(detail: object) -> str | None:
-    """The field that FastAPI's first fault is about."""
+    """The field named by FastAPI's first error."""
     first = detail[0] if isinstance(detail, list) and detail else None
     place = first.get("loc") if isinstance(first, Mapping) else None
     return str(place[-1]) if isinstance(place, list) and place else None
@@ -201,7 +208,7 @@ def _find_type(status: int) -> str:
 
 
 def infer_status(value: Mapping[str, Any]) -> int:
-    """The status of an error that came without one, as in a stream; 500 where it doesn't tell.
+    """The status of an error without one, as in a stream; 500 if unknown.
 
     >>> infer_status({"error": {"code": "context_length_exceeded"}}), infer_status({"error": {"code": "429"}})
     (400, 429)
@@ -217,7 +224,7 @@ def infer_status(value: Mapping[str, Any]) -> int:
 
 
 def pick_error_headers(headers: Mapping[str, str], key: Secret | None = None) -> dict[str, str]:
-    """The headers of an error that say when to come again: plain ones only, not many, and no key."""
+    """The headers of an error that say when to retry: a few plain ones, without the key."""
     picked: dict[str, str] = {}
     for name, text in headers.items():
         if len(picked) < _MAX_HEADERS and _HEADER_PATTERN.fullmatch(name.lower()) and _is_plain(text, key):
@@ -232,15 +239,15 @@ def _is_plain(text: str, key: Secret | None) -> bool:
 
 
 class _Mask:
-    """Masks keys and addresses in the texts of one error, and bounds their length."""
+    """Masks keys and addresses in the texts of one error, and limits their length."""
 
     def __init__(self, key: Secret | None, url: str) -> None:
         self._key = key
         self._url = url
-        self._left = _MAX_SIZE  # characters that may still be passed on
+        self._left = _MAX_SIZE  # characters left
 
     def apply_to_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The object with its four fields first, and what else it has, as far as there is room."""
+        """The object with its four standard fields first, then other keys while there is room."""
         head = {name: self._apply_to_field(name, fields[name]) for name in _SHAPE}
         rest = {name: item for name, item in fields.items() if name not in _SHAPE}
         return head | self.apply_to_object(rest, 1)
@@ -253,7 +260,7 @@ class _Mask:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        """An object of any fields, as far as there is room."""
+        """An object with any keys, while there is room."""
         masked: dict[str, Any] = {}
         for name, item in list(value.items())[:_MAX_KEYS]:
             if self._left <= 0:
@@ -273,7 +280,7 @@ class _Mask:
         return value
 
     def _apply_to_text(self, text: str, limit: int) -> str:
-        text = text[: limit + _MARGIN]  # masked before it is cut, so that no piece of a key is left
+        text = text[: limit + _MARGIN]  # mask before cutting, so that no part of a key remains
         text = text if self._key is None else self._key.mask_message(text)
         text = shorten(_mask_address(_mask_keys(text), self._url), max(1, limit))
         self._left -= len(text)
@@ -281,7 +288,7 @@ class _Mask:
 
 
 def _mask_keys(text: str) -> str:
-    """The text without what looks like a key, or like the operator's account.
+    """The text without anything that looks like a key or the operator's account.
 
     >>> _mask_keys("org-wide limit of org-ABC123, api_key=abcdef; api_key: field required")
     'org-wide limit of ***, api_key=***; api_key: field required'
@@ -290,7 +297,7 @@ def _mask_keys(text: str) -> str:
 
 
 def _mask_address(text: str, url: str) -> str:
-    """The text without the endpoint's address, nor any that only the operator's network knows.
+    """The text without the endpoint's address or any private network address.
 
     >>> _mask_address("see http://10.0.0.7:80/x and https://platform.openai.com/docs", "https://h.io/v1")
     'see the upstream and https://platform.openai.com/docs'
@@ -307,7 +314,7 @@ def _mask_address(text: str, url: str) -> str:
 
 
 def _mask_hosts(text: str) -> str:
-    """The text without names and numbers of hosts in a private network, outside of addresses with a scheme.
+    """The text without host names and numbers of private networks, except inside URLs.
 
     >>> _mask_hosts("10.0.0.5:8080 and gpu-7.svc.cluster.local refused; see docs.vllm.ai, main.py:12")
     'the upstream and the upstream refused; see docs.vllm.ai, main.py:12'
@@ -326,13 +333,13 @@ def _mask_host(match: re.Match[str]) -> str:
 
 
 def _is_private_number(name: str) -> bool:
-    """Whether an IP address is of no public host; those that begin with 0 are rather a version."""
+    """Whether an IP address isn't public; those beginning with 0 are probably versions."""
     return not ip_address(name).is_global and not name.startswith("0.")
 
 
 @lru_cache(maxsize=64)
 def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
-    """The endpoint's host, and a pattern of its names: with the port, and alone where that is no word."""
+    """The endpoint's host, and a pattern for its name: with the port, or alone unless it is a word."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     names = [parts.netloc.rpartition("@")[2]] if parts.netloc else []
@@ -344,7 +351,7 @@ def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
 
 
 def _is_public(address: str, host: str) -> bool:
-    """Whether an address is a public page, such as a server's documentation, and not the endpoint."""
+    """Whether a URL is a public page, such as documentation, and not the endpoint."""
     try:
         parts = urlsplit(address)
         name, port = (parts.hostname or "").lower(), parts.port
@@ -364,7 +371,7 @@ def _is_ip_address(name: str) -> bool:
 
 
 def describe_page(message: str) -> str:
-    """The message itself, or the title of a web page, which no OpenAI-compatible endpoint sends."""
+    """The message, or the title if it is a web page, which OpenAI-compatible endpoints don't send."""
     if not message.lstrip().startswith("<"):
         return message
     title = _PAGE_TITLE.search(message[:_MAX_PAGE])
@@ -372,14 +379,14 @@ def describe_page(message: str) -> str:
 
 
 def find_remedy(status: int, key: Secret | None) -> str:
-    """What to do about a status; "": nothing that is known."""
+    """What to do about a status; "" if unknown."""
     if 300 <= status < 400:
         return "; redirects are not followed: give the address that it leads to"
     return _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
 
 
 def _describe_key(key: Secret | None, status: int) -> str:
-    """What to do about the key where an endpoint doesn't accept it, or the lack of one."""
+    """What to do if an endpoint rejects the key, or requires one."""
     if key is None:
         return (
             "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
@@ -390,13 +397,88 @@ def _describe_key(key: Secret | None, status: int) -> str:
 
 
 def error_from_status(status: int, message: str) -> EndpointError:
-    """The error that a status other than 200 stands for."""
+    """The error for a status other than 200."""
     if status == 429:
         return RateLimited(message, status=status)
-    if status == 408:  # proxies send it too, while the server behind them may have worked
+    if status == 408:  # proxies send it too, although the server may have processed the request
         return EndpointTimeout(message, status=status, paid=True)
     if status >= 500:
         return EndpointFailed(message, status=status, paid=True)
     if status < 300:
         return ReplyInvalid(message, status=status, paid=True)
     return EndpointRefused(message, status=status)
+
+
+class ConnectFailed(OSError):
+    """The connection couldn't be made."""
+
+
+class ConnectTimeout(Exception):
+    """The connection wasn't made in time."""
+
+
+class NotHttp(Exception):
+    """The reply isn't HTTP/1.1."""
+
+
+# OpenSSL's names, by version, for a reply that isn't TLS
+_PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_TLS_ALERT = r"b'\x15\x03"  # how aiohttp quotes a TLS server's answer to plain HTTP
+_QUOTE = re.compile(r":?\s+b['\"]")  # where aiohttp's messages begin to quote the reply
+
+
+def translate_error(exc: Exception) -> Exception:
+    """Converts an aiohttp error to NotHttp or an OSError."""
+    cause = exc.__cause__ or exc
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        return ConnectionResetError("it closed the connection before its reply")
+    if isinstance(exc, aiohttp.ClientPayloadError):
+        return ConnectionResetError("it closed the connection in the middle of its reply")
+    if isinstance(cause, HttpProcessingError):
+        return NotHttp(explain_error(cause))
+    return ConnectionResetError(explain_error(cause))
+
+
+def explain_error(exc: BaseException) -> str:
+    """The reason for a failure in a few words; different event loops word the same error differently."""
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        return f"it answered {exc.status}"  # the reply may repeat the proxy's password
+    if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
+        return "it is TLS; is it https://?"
+    if isinstance(exc, HttpProcessingError):
+        return _QUOTE.split(exc.message, maxsplit=1)[0] or type(exc).__name__
+    if isinstance(exc, ssl.SSLError):  # its errno isn't the system's
+        remedy = "; is it http://?" if exc.reason in _PLAIN_REASONS else ""
+        return f"the TLS handshake failed: {(exc.reason or str(exc)).lower().replace('_', ' ')}{remedy}"
+    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
+        return os.strerror(exc.errno)
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc) or type(exc).__name__
+
+
+def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Seconds to wait according to a reply's (lower-case) headers; None if not given.
+
+    >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
+    2.5
+    >>> parse_retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
+    10.0
+    """
+    exact = _parse_seconds(headers.get("retry-after-ms", ""))
+    if exact is not None:
+        return exact / 1000
+    text = headers.get("retry-after", "").strip()
+    seconds = _parse_seconds(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value < float("inf") else None

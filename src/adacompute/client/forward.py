@@ -1,7 +1,7 @@
-"""One request that is passed on to the endpoint as it came, and its reply as it comes. Never retried.
+"""Passes one request on to the endpoint unchanged, and its reply as it arrives. No retries.
 
-It waits for a turn at the rate limiter where its body is complete, and neither asks nor informs the circuit
-breaker: another route that fails says nothing about chat completions.
+It waits for the rate limiter once its body is complete. It ignores the circuit breakers: a failure on another
+route says nothing about chat completions.
 """
 
 import re
@@ -20,6 +20,7 @@ from adacompute.client.error_object import (
     mask_object,
     unwrap_error,
 )
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
@@ -28,16 +29,17 @@ from adacompute.client.response_parser import (
     read_json,
 )
 from adacompute.client.retry import CallContext, CallListener
-from adacompute.client.transport import RawReply
+from adacompute.client.streaming import ReplyStream
+from adacompute.client.transport import MAX_ERROR_BODY
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret, quick_dataclass
 
-_WHOLE_BYTES = 524_288  # a JSON reply up to this size is read as a whole
-_TAIL_BYTES = 65_536  # kept from a longer one, or a stream, to find the usage in
-_MAX_PLACES = 16  # where the usage may be in it
+_WHOLE_BYTES = 524_288  # larger JSON replies are read in parts
+_TAIL_BYTES = 65_536  # bytes kept from the end of a long reply, to find the usage
+_MAX_PLACES = 16  # places where the usage may be
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
-_IMAGE = b'"b64_json"'  # once for each image of a reply
-_MAX_TOKENS = 2**53  # a larger number is no count
+_IMAGE = b'"b64_json"'  # one per image in a reply
+_MAX_TOKENS = 2**53  # larger numbers aren't counts
 _REPLY_HEADERS = frozenset(
     {
         *("content-type", "content-length", "content-disposition", "content-range", "content-language"),
@@ -45,31 +47,32 @@ _REPLY_HEADERS = frozenset(
         *("openai-processing-ms", "openai-model", "openai-version", "openai-poll-after-ms"),
     }
 )
-_MAX_HEADER = 1000  # characters of a reply's header
+_MAX_HEADER = 1000  # characters of a header in a reply
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest:
-    """What is passed on."""
+    """A request to pass on."""
 
     method: str
-    path: str  # below the endpoint's address, with a slash first, percent-encoded
-    query: str = ""  # percent-encoded, without the question mark
+    path: str  # relative to the endpoint's address, begins with a slash, percent-encoded
+    query: str = ""  # percent-encoded, without "?"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | AsyncIterable[bytes] | None = field(default=None, repr=False)
-    model: str = ""  # that its body names; "": none
-    samples: int = 0  # that it is counted as; 0: it is free
-    prompt_tokens: int = 0  # counted where the reply doesn't say
+    model: str = ""  # from its body; "": none
+    samples: int = 0  # how many it counts as; 0: free
+    prompt_tokens: int = 0  # used if the reply doesn't say
     completion_tokens: int = 0
-    route: str = ""  # one of a few names: requests of a route wait for their turns together
-    is_whole: Callable[[], bool] | None = None  # whether an upload needs no more to be worked on
-    count_further: Callable[[], int] | None = None  # samples that a body which was sent asked for besides
-    counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
+    route: str = ""  # one of a few names; each route has its own queue
+    # whether an incomplete upload is enough for the endpoint to begin
+    is_whole: Callable[[], bool] | None = None
+    count_further: Callable[[], int] | None = None  # more samples requested by a body that is sent by now
+    counted: tuple[str, ...] = ()  # lists in a reply whose items count as samples, if there are more of them
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardUsage:
-    """Tokens of a reply, as it says itself."""
+    """The token counts of a reply."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -77,7 +80,7 @@ class ForwardUsage:
 
 
 class UsageReader:
-    """Finds the usage and the number of samples in a reply of any size, of which it keeps a bounded part.
+    """Finds the usage and number of samples in a reply of any size, keeping a limited part of it.
 
     >>> reader = UsageReader()
     >>> reader.feed(b'{"object": "list", "data": [], "usage": {"prompt_tokens": 3, "total_tokens": 3}}')
@@ -87,7 +90,7 @@ class UsageReader:
 
     def __init__(self, *, stream: bool = False) -> None:
         self._stream = stream
-        self._kept = bytearray()  # all of it, or the end of a long one
+        self._kept = bytearray()  # the whole reply, or the end of a long one
         self._limit = _TAIL_BYTES if stream else _WHOLE_BYTES
         self._whole = True
         self._images, self._end = 0, b""
@@ -103,7 +106,7 @@ class UsageReader:
             del self._kept[:-_TAIL_BYTES]
 
     def read(self) -> ForwardUsage | None:
-        """The reply's own usage; None where it has none that can be used."""
+        """The reply's usage; None if there is none or it is invalid."""
         if self._stream:
             events = [line.removeprefix(b"data:") for line in self._kept.splitlines() if b'"usage"' in line]
             found = [usage for event in events[-_MAX_PLACES:] if (usage := _find_usage(event)) is not None]
@@ -112,7 +115,7 @@ class UsageReader:
         return None if usage is None else _read_usage(usage)
 
     def count(self, lists: Collection[str]) -> int:
-        """Items of the longest of these lists; of a long reply, its images."""
+        """Length of the longest of these lists; for a long reply, its number of images."""
         if self._stream or not lists:
             return 0
         if not self._whole:
@@ -122,7 +125,7 @@ class UsageReader:
 
 
 def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
-    """An object of JSON; empty where it is none."""
+    """A JSON object; empty if it isn't one."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -131,9 +134,9 @@ def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
 
 
 def _find_usage(raw: bytes | bytearray) -> Mapping[str, Any] | None:
-    """The usage of an object, or of the response in an event; not one that is deeper in it.
+    """The usage at the top level of a reply, or of the response in an event.
 
-    Of a long one only the end may be there: from its own usage on it is the rest of an object.
+    Of a long reply there may be only the end, from its usage on.
     """
     if value := _load_object(raw):
         return _get_usage(value)
@@ -159,7 +162,7 @@ def _read_usage(value: Mapping[str, Any]) -> ForwardUsage | None:
     elif completion is None:
         completion = total - prompt if _is_count(total) and _is_count(prompt) and total >= prompt else 0
     if not (_is_count(prompt) and _is_count(completion)) or prompt + completion == 0:
-        return None  # a reply for nothing at all isn't believed
+        return None  # usage of zero isn't believed
     details = _first_of(value, "prompt_tokens_details", "input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return ForwardUsage(
@@ -178,14 +181,14 @@ def _is_count(value: object) -> bool:
 
 
 class KeyMask:
-    """Masks secrets in bytes that come in pieces, by as many asterisks, so that lengths stay the same."""
+    """Masks secrets in bytes that arrive in pieces, keeping the length."""
 
     def __init__(self, secret: Secret | None) -> None:
         self._texts = [text.encode() for text in (secret.masked if secret is not None else ())]
-        self._held = b""  # the end of what came, which may be the beginning of a secret
+        self._held = b""  # the last bytes, which may begin a secret
 
     def mask(self, chunk: bytes, *, last: bool = False) -> bytes:
-        """The next bytes that can be passed on; with `last`, all that are left."""
+        """The next bytes that can be passed on; with `last`, all remaining ones."""
         if not self._texts:
             return chunk
         data = self._held + chunk
@@ -196,7 +199,7 @@ class KeyMask:
         return data[: len(data) - keep]
 
     def _count_held(self, data: bytes) -> int:
-        """How many of the last bytes are the beginning of a secret."""
+        """How many of the last bytes may begin a secret."""
         longest = max(map(len, self._texts)) - 1
         for size in range(min(longest, len(data)), 0, -1):
             if any(text.startswith(data[-size:]) for text in self._texts):
@@ -204,8 +207,34 @@ class KeyMask:
         return 0
 
 
+class RawReply(ReplyStream):
+    """A reply with any status and size, passed on as it arrives."""
+
+    has_limit = False
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self._response.headers
+
+    async def read_start(self) -> bytes:
+        """The whole reply, or the beginning of a long one, whose connection is then closed."""
+        parts, size = [], 0
+        while size <= MAX_ERROR_BODY and (chunk := await self.read()):
+            parts.append(chunk)
+            size += len(chunk)
+        if size > MAX_ERROR_BODY:
+            self.close()
+        return b"".join(parts)[:MAX_ERROR_BODY]
+
+
 class ForwardReply:
-    """The reply to a request that was passed on; read it to the end, or close it."""
+    """The reply to a forwarded request; read it to the end or close it."""
 
     def __init__(self, call: "ForwardCall", raw: RawReply) -> None:
         self.status = raw.status
@@ -214,7 +243,7 @@ class ForwardReply:
             name: value if name in _NUMBER_HEADERS else _mask_header(value, endpoint.secret, endpoint.url)
             for name, value in _select_headers(raw.headers).items()
         }
-        if raw.status in (204, 304):  # which have no body, whatever they say
+        if raw.status in (204, 304):  # these have no body, whatever their headers say
             self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
@@ -226,7 +255,7 @@ class ForwardReply:
         self._ended = False
 
     async def read(self) -> bytes:
-        """What has arrived since, at least one byte, with the key masked; b"" at the end."""
+        """What has arrived since the last read, at least one byte, with the key masked; b"" at the end."""
         while not self._ended:
             chunk = await self._raw.read()
             self._ended = not chunk
@@ -239,9 +268,9 @@ class ForwardReply:
         return b""
 
     async def read_error(self) -> tuple[bytes, bytes]:
-        """The body of an error as it came, and one in OpenAI's shape, with key and addresses masked.
+        """An error's body unchanged, and in OpenAI's format with key and addresses masked.
 
-        An error about the endpoint's own key, and a redirect, which isn't followed, are raised.
+        Raises for errors about the endpoint's own key, and for redirects, which aren't followed.
         """
         raw = await self._raw.read_start()
         self._ended = True
@@ -258,15 +287,15 @@ class ForwardReply:
         return raw, encode_json(_shape_error(value, self.status, key, str(url)))
 
     def close(self) -> None:
-        """Ends it: the connection is kept for the next request if the reply was read to its end."""
+        """Ends the reply; the connection is kept if it was read to the end."""
         self._raw.close()
 
 
-_NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # which hold no key
+_NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers that can't contain a key
 
 
 def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those headers of a reply that are passed on: none that tell of the upstream, or set something."""
+    """The headers of a reply to pass on: none that reveal the upstream or set cookies."""
     return {
         name: value
         for name, value in headers.items()
@@ -274,13 +303,13 @@ def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=256)  # most replies have the same
+@lru_cache(maxsize=256)  # most replies have the same headers
 def _mask_header(text: str, key: Secret | None, url: str) -> str:
     return str(mask_object({"text": text}, key=key, url=url)["text"])
 
 
 def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:
-    """An error in OpenAI's shape; one that came so keeps its keys, and what is beside it."""
+    """An error in OpenAI's format; if it already was, with its extra keys."""
     error = build_error_object(value, status, key=key, url=url)
     said = value if isinstance(value, dict) else {}
     if error is None:
@@ -297,7 +326,7 @@ def _shape_error(value: object, status: int, key: Secret | None, url: str) -> di
 
 
 class ForwardCall:
-    """One request on its way: its turn, its one attempt, and the record of it."""
+    """A forwarded request: its turn, its single attempt, and its record."""
 
     def __init__(
         self, context: CallContext, request: ForwardRequest, until: float, on_call: CallListener | None
@@ -312,20 +341,20 @@ class ForwardCall:
         self._weight = float(request.prompt_tokens + request.completion_tokens)
         self._limiter = context.limiters.pick("/" + request.route)  # each route has its own
         self.is_counted = request.samples > 0
-        self.is_reported = False  # whether it has ended, one way or another
+        self.is_reported = False  # whether its end is recorded
         self._has_turn = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
-        """Sends it, if it may be sent; the reply, whatever its status. EndpointError where there is none."""
+        """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            await self._take_turn()  # a client that is slow to send a body holds up nobody
+            await self._take_turn()  # while a slow client sends a body, it delays nobody else
         self._began_at, self._sent_at = context.loop.time(), time.time()
-        self.timer = context.transport.make_timer(self._until)
+        self.timer = AttemptTimer(context.endpoint, self._until)
         try:
             if may_send is not None and not may_send():
                 raise SendingStopped(f"{self.url}: {SPENDING_STOPPED}")
-            raw = await context.transport.open_reply(
+            response = await context.transport.open_reply(
                 request.method, self.url, self.timer, headers=request.headers, body=request.body
             )
         except EndpointError as error:
@@ -334,10 +363,10 @@ class ForwardCall:
         except BaseException:
             self.report_cancelled()
             raise
-        return ForwardReply(self, raw)
+        return ForwardReply(self, RawReply(context.transport, self.url, self.timer, response))
 
     def report_reply(self, status: int, reader: UsageReader | None) -> None:
-        """A reply came whole; `reader` has read it, if it can say what it cost."""
+        """Records a complete reply; `reader` has its usage, if known."""
         request = self._request
         if status >= 300:
             self.report_failure(error_from_status(status, f"{self.url}: answered {status}"))
@@ -347,7 +376,7 @@ class ForwardCall:
         usage = None if reader is None else reader.read()
         counted = 0 if reader is None else reader.count(request.counted)
         got = max(request.samples, counted)
-        if not counted and request.count_further is not None:  # the reply doesn't say that it has fewer
+        if not counted and request.count_further is not None:  # the reply doesn't say that there were fewer
             got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
@@ -356,19 +385,19 @@ class ForwardCall:
         self._record("ok", "yes", status, got=got, usage=count, estimated=usage is None)
 
     def report_failure(self, error: EndpointError) -> None:
-        """It failed."""
+        """Records a failure."""
         if self._has_turn and error.status in (429, 503):
             self._limiter.report_overload(self._began_at)
         is_paid = error.paid or (error.status is None and self._may_be_paid)
         self._record(error.kind, "maybe" if is_paid else "no", error.status)
 
     def report_cancelled(self) -> None:
-        """The caller left it before its end; what has ended is not reported again."""
+        """Records that the caller left before the end; has no effect after the end."""
         self._record("cancelled", "maybe" if self._may_be_paid else "no", None)
 
     @property
     def _may_be_paid(self) -> bool:
-        """Whether the endpoint may work on it, also before the last byte of an upload is sent."""
+        """Whether the endpoint may have begun to work, even before an upload is complete."""
         is_whole = self._request.is_whole is not None and self._request.is_whole()
         return self.timer.sent is not None or self.timer.headers or is_whole
 

@@ -1,10 +1,10 @@
-"""JSON of many megabytes, for a thread beside an event loop.
+"""Reads JSON of many megabytes in a thread beside an event loop.
 
-One call of a parser holds Python's lock until it ends, in whatever thread it runs: nothing else is served
-meanwhile. So one typed call only finds where a completion's messages and tokens are, up to 150 ms of it.
+A parser holds Python's lock (GIL) until it returns, in any thread, which blocks everything else. So one typed
+call, up to 150 ms, only locates a completion's messages and tokens.
 
-Only log-probabilities have very many values. They don't become objects that stay: a few hundred tokens at a
-time are parsed, masked and encoded again, and kept as a block of a `PackedList`.
+Only log-probabilities have that many values. They are never all objects at once: a few hundred tokens at a
+time are parsed, masked, encoded again, and kept as a block of a `PackedList`.
 """
 
 import asyncio
@@ -22,27 +22,28 @@ from msgspec import UNSET, Raw, UnsetType
 P = ParamSpec("P")
 T = TypeVar("T")
 Bytes = bytes | bytearray
-# masks secrets in a value; gets its JSON too, or None if that can't be searched: it isn't strict JSON
+# masks secrets in a value; also gets its JSON, or None if that isn't strict and so can't be searched
 Mask = Callable[[Any, Bytes | None], Any]
 
-MAX_INLINE = 2**18  # bytes of a reply that an event loop parses itself
-MAX_PLAIN_MARKS = 300_000  # opening brackets and commas of a reply without log-probabilities
-_MAX_ODD_MARKS = 1_000_000  # with them, and with numbers or characters that aren't strict JSON
-MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
+MAX_INLINE = 2**18  # bytes of a reply parsed in the event loop
+MAX_PLAIN_MARKS = 300_000  # opening brackets and commas in a reply without log-probabilities
+_MAX_ODD_MARKS = 1_000_000  # with log-probabilities, and numbers or characters that aren't strict JSON
+MAX_MARKS = 12_000_000  # with log-probabilities: more than real replies have in 64 MiB
 _MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
-_MAX_PART = 2**25  # bytes of one message, or of another part
-_TOKENS = 512  # a block has so many
-_PART = 2**18  # bytes that are encoded by one call, or searched for brackets and commas
-_PAUSE = 0.0005  # seconds after each part, for who waits for Python's lock; after 0 it would be taken back
-_ENCODE_DEPTH = 8  # containers encoded item by item; log-probabilities are less deep in a reply
+_MAX_PART = 2**25  # bytes of a message or another part
+_TOKENS = 512  # tokens per block
+_PART = 2**18  # bytes encoded or scanned per call
+_PAUSE = 0.0005  # seconds after each part, for threads waiting for the GIL; 0 would take it back at once
+_MAX_DEPTH = 800  # levels of a reply; orjson parses 1,024
+_ENCODE_DEPTH = 8  # containers encoded item by item; log-probabilities are less deeply nested
 
-_executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
+_executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that created it
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls a function that reads a large reply in the one thread for these.
+    """Runs a function that reads a large reply in the one thread for this purpose.
 
-    More threads would read no faster, because they share Python's lock, and each keeps some memory.
+    More threads wouldn't be faster, because they share the GIL, and each keeps some memory.
     """
     global _executor
     if _executor is None or _executor[0] != os.getpid():
@@ -51,12 +52,13 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 
 
 class PackedList(Sequence[Any]):
-    """A long list of JSON values, kept as encoded blocks, and decoded block by block when it is read.
+    """A long list of JSON values, stored as encoded blocks that are decoded when read.
 
-    As objects, the log-probabilities of a long reply are millions. To make so many, to have the garbage
-    collector look through them, to encode them again and to drop them would each hold up everybody.
+    As objects, a long reply's log-probabilities are millions. Creating, garbage collecting, encoding and
+    freeing them would each block the event loop.
 
-    It is a sequence and equal to a list of the same items, but no `list`: `json.dumps` needs `list(packed)`.
+    It is a sequence and equals a list with the same items, but isn't a `list`: `json.dumps` needs
+    `list(packed)`.
 
     >>> packed = PackedList()
     >>> packed.add([1, 2])
@@ -66,16 +68,17 @@ class PackedList(Sequence[Any]):
 
     def __init__(self) -> None:
         self.kinds: set[type] = set()  # the items' types
-        self._blocks: list[tuple[bytes, int, bool]] = []  # JSON of a list, its length, whether it is strict
+        # JSON of a list, its length, whether it is strict JSON
+        self._blocks: list[tuple[bytes, int, bool]] = []
         self._count = 0
 
     def add(self, items: list[Any], *, strict: bool = True) -> None:
-        """Adds items as one block; not `strict`: there may be numbers such as NaN in them."""
+        """Adds items as one block; unless `strict`, it may contain numbers such as NaN."""
         if not items:
-            return  # so no block is empty
+            return  # so blocks are never empty
         try:
             block = orjson.dumps(items) if strict else json.dumps(items).encode("ascii")
-        except TypeError:  # half surrogates, or numbers beyond 64 bits
+        except TypeError:  # unpaired surrogates, or numbers beyond 64 bits
             block, strict = json.dumps(items).encode("ascii"), False
         except RecursionError as exc:
             raise ValueError("nested too deeply") from exc
@@ -90,14 +93,14 @@ class PackedList(Sequence[Any]):
         self.kinds |= other.kinds
 
     def map(self, function: Callable[[list[Any]], list[Any]]) -> "PackedList":
-        """A list of what a function returns for the items of each block."""
+        """Applies a function to the items of each block."""
         mapped = PackedList()
         for block in self._blocks:
             mapped.add(function(_decode_block(block)), strict=block[2])
         return mapped
 
     def split(self) -> "list[PackedList]":
-        """Its blocks, each as a list of its own; an empty list is one part."""
+        """The blocks as separate lists; an empty list gives one part."""
         if not self._blocks:
             return [self]
         parts = [PackedList() for _ in self._blocks]
@@ -106,7 +109,7 @@ class PackedList(Sequence[Any]):
         return parts
 
     def encode(self, encode_items: Callable[[list[Any]], bytes]) -> Iterator[bytes]:
-        """The list as JSON, in parts; `encode_items` encodes a block that isn't strict JSON."""
+        """The list as JSON, in parts; `encode_items` encodes blocks that aren't strict JSON."""
         yield b"["
         for place, block in enumerate(self._blocks):
             raw = block[0] if block[2] else encode_items(_decode_block(block))
@@ -125,18 +128,18 @@ class PackedList(Sequence[Any]):
             yield from _decode_block(block)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a number or a slice; of JSON
-        places = range(self._count)[index]  # counted from the start; IndexError, TypeError as of a list
+        places = range(self._count)[index]  # raises the same errors as a list
         if isinstance(places, range):
             return self._read_places(places)
         return self._read_places(range(places, places + 1))[0]
 
     def _read_places(self, places: range) -> list[Any]:
-        """The items at these places, of which only the blocks between are decoded."""
+        """The items at these places; decodes only the blocks that contain them."""
         if not places:
             return []
         lowest, highest = min(places[0], places[-1]), max(places[0], places[-1])
         items: list[Any] = []
-        start = skipped = 0  # where a block starts; items in the blocks before the first that is decoded
+        start = skipped = 0  # where a block starts; number of items in earlier blocks
         for block in self._blocks:
             end = start + block[1]
             if end <= lowest:
@@ -197,10 +200,10 @@ _BARE_DECODER = msgspec.json.Decoder(_Completion[_BareToken])
 
 
 def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS, mask: Mask | None = None) -> object:
-    """The value of a body; ValueError if it is no JSON, or has too many values or too large a part.
+    """Parses a body; ValueError if it isn't JSON, or has too many values or too large a part.
 
-    Of a completion, or an event of its stream, the fields that the API has are read. Its tokens are packed;
-    above 16 MiB they lose their alternatives.
+    For a completion or a stream event, reads the fields of the API. Its tokens are packed; above 16 MiB they
+    lose their alternatives.
 
     >>> value = load_large_json(b'{"choices": [{"logprobs": {"content": [{"token": "4"}]}}], "id": "x"}')
     >>> value == {"id": "x", "choices": [{"logprobs": {"content": [{"token": "4"}]}}]}
@@ -212,7 +215,7 @@ def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS, mask: Mask | None
     completion: _Completion[Any]
     try:
         completion = (_DECODER if len(raw) <= _MAX_WHOLE else _BARE_DECODER).decode(raw)
-    except (ValueError, RecursionError) as exc:  # something else, or numbers such as NaN
+    except (ValueError, RecursionError) as exc:  # another structure, or numbers such as NaN
         if b'"logprobs"' in raw and not isinstance(exc, msgspec.ValidationError):
             reader = _PartReader(min(max_marks, _MAX_ODD_MARKS), mask)
         return reader.read(raw)
@@ -227,14 +230,14 @@ def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS, mask: Mask | None
 
 
 class _PartReader:
-    """Reads the parts of a large body."""
+    """Parses the parts of a large body."""
 
     def __init__(self, max_marks: int, mask: Mask | None) -> None:
-        self._max_marks = self._marks_left = max_marks  # tokens don't count
+        self._max_marks = self._marks_left = max_marks  # without tokens
         self._mask = mask
 
     def read_fields(self, struct: msgspec.Struct) -> dict[str, Any]:
-        """The fields that are there; those that no type says more of are read."""
+        """The fields that are present; parses those that have no type."""
         fields = {name: getattr(struct, name) for name in struct.__struct_fields__}
         return {
             name: self.read(value) if isinstance(value, Raw) else value
@@ -265,30 +268,47 @@ class _PartReader:
         return packed
 
     def _parse(self, part: bytes) -> tuple[Any, bool]:
-        """The value, and whether it is strict JSON."""
+        """The value, and whether it was strict JSON."""
         try:
             value, strict = orjson.loads(part), True
         except ValueError:
-            try:
-                value, strict = json.loads(part), False  # NaN, huge numbers and half surrogates
-            except RecursionError as exc:
-                raise ValueError("nested too deeply") from exc
+            value, strict = load_odd_json(part), False
         return (value if self._mask is None else self._mask(value, part if strict else None)), strict
+
+
+def load_odd_json(raw: Bytes) -> object:
+    """Parses JSON with NaN, huge numbers or unpaired surrogates, as certain servers send it, or in UTF-16.
+
+    ValueError if it is nested too deeply: how deep `json` goes by itself depends on Python's version.
+    """
+    try:
+        value = json.loads(raw)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        if not containers:
+            return value
+        level = [
+            child for item in containers for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    raise ValueError("nested too deeply")
 
 
 _MARKS = (b",", b"[", b"{")
 
 
 def _count_marks(raw: Bytes) -> int:
-    """Opening brackets and commas that aren't in texts."""
-    import numpy as np  # here, because only large bodies need it
+    """Counts opening brackets and commas outside strings."""
+    import numpy as np  # lazy: only large bodies need it
 
     is_mark = np.isin(np.arange(256), [mark[0] for mark in _MARKS])
     start = count = quotes = 0
     while start < len(raw):
         part = raw[start : start + _PART]
         if (len(part) - len(part.rstrip(b"\\"))) % 2 and len(part) > 1:
-            part = part[:-1]  # what is escaped comes with the next one
+            part = part[:-1]  # an escaped character is in the next part
         letters = np.frombuffer(part.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
         before = np.cumsum(letters == ord('"'), dtype=np.int32) + quotes
         count += int(np.count_nonzero(is_mark[letters] & (before % 2 == 0)))
@@ -298,7 +318,7 @@ def _count_marks(raw: Bytes) -> int:
 
 
 def encode_in_parts(value: object, encode: Callable[[Any], bytes], *, size: int = _PART) -> Iterator[bytes]:
-    """A large value as JSON in parts of about `size` bytes; `encode` encodes what is small in it.
+    """A large value as JSON in parts of about `size` bytes; `encode` encodes its small parts.
 
     >>> b"".join(encode_in_parts({"a": ["long", 1]}, orjson.dumps, size=2))
     b'{"a":["long",1]}'

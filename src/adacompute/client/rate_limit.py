@@ -1,25 +1,31 @@
-"""When an attempt may be sent: the send gate, the rate limiter and the circuit breakers."""
+"""Decides when an attempt may be sent, and when it is over: send gate, rate limiter, breakers, deadlines.
+
+`LoopShare` gives turns at the event loop's time.
+"""
 
 import asyncio
 import contextlib
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Literal
 
-from adacompute.client.settings import BreakerSettings, RateLimits
+from adacompute.client.server_quirks import describe_kind
+from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
-_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
-_MAX_MODELS = 256  # that are remembered
-_MAX_NAME = 200  # characters of a model's name that are kept
-_BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
+_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can handle more
+_MAX_MODELS = 256  # models remembered
+_MAX_NAME = 200  # characters of a model's name
+_BURST_SECONDS = 1.0  # capacity of a bucket, so any minute may exceed the rate by 1/60
 
 
 class SendGate:
-    """Holds back or turns away attempts that aren't sent yet; attempts in flight are never touched."""
+    """Holds back or refuses unsent attempts; attempts in flight aren't affected."""
 
     def __init__(self) -> None:
         self._shut = False
@@ -30,26 +36,26 @@ class SendGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether an attempt may be sent now."""
+        """Whether attempts may be sent now."""
         return not (self.ended or self._shut)
 
     def shut(self) -> None:
-        """From now on attempts wait."""
+        """Makes attempts wait."""
         self._shut = True
 
     def open(self) -> None:
-        """From now on attempts pass, including those that waited."""
+        """Lets attempts pass, including waiting ones."""
         if self._shut:
             self._shut = False
             if self._on_open is not None:
                 self._on_open()
 
     def on_open(self, callback: Callable[[], None]) -> None:
-        """Sets what is called when the gate opens; the rate limiter keeps the queue meanwhile."""
+        """Sets a callback for when the gate opens; until then the rate limiter keeps the queue."""
         self._on_open = callback
 
     def end(self) -> None:
-        """From now on nothing more is sent: everything that comes or waits gets SendingStopped."""
+        """Refuses all waiting and future attempts with SendingStopped."""
         self.ended = True
         for task in self._waiting:
             self._cancelled.add(task)
@@ -58,7 +64,7 @@ class SendGate:
 
     @asynccontextmanager
     async def interruptible(self) -> AsyncIterator[None]:
-        """Any wait inside this block is cut short by `end`, with SendingStopped."""
+        """`end` interrupts any wait inside this block with SendingStopped."""
         if self.ended:
             raise _build_stopped_error()
         task = asyncio.current_task()
@@ -69,7 +75,7 @@ class SendGate:
         try:
             yield
         except asyncio.CancelledError:
-            if task in self._cancelled and task.uncancel() <= cancel_count:  # nobody else wants it cancelled
+            if task in self._cancelled and task.uncancel() <= cancel_count:  # nobody else cancelled it
                 raise _build_stopped_error() from None
             raise
         finally:
@@ -82,9 +88,9 @@ def _build_stopped_error() -> SendingStopped:
 
 
 class TokenBucket:
-    """A token bucket that fills steadily.
+    """A token bucket with a constant fill rate.
 
-    It may go into debt, so that an amount above its size passes at all.
+    It may go into debt, so that an amount above its capacity can pass.
     """
 
     def __init__(self, per_minute: float, *, now: float) -> None:
@@ -94,14 +100,14 @@ class TokenBucket:
         self._updated_at = now
 
     def wait(self, amount: float, *, now: float) -> float:
-        """Seconds until that much may be taken; 0: now."""
+        """Seconds until `amount` is available; 0 if it is now."""
         self._level = min(self._size, self._level + max(0.0, now - self._updated_at) * self._rate)
         self._updated_at = now
         missing = min(amount, self._size) - self._level
         return missing / self._rate if missing > 1e-9 else 0.0
 
     def take(self, amount: float) -> None:
-        """Takes it, or gives it back where it is below 0."""
+        """Takes an amount; returns it if negative."""
         self._level -= amount
 
 
@@ -112,11 +118,11 @@ class _Waiter:
 
 
 class RateLimiter:
-    """Admits calls first come, first served: so many at once, so many requests and tokens a minute.
+    """Admits calls in order of arrival, limiting concurrency and requests and tokens per minute.
 
-    If it is adaptive, it starts with a few at once and doubles that with each round that succeeds
-    (slow start). If the endpoint is overloaded it halves the number, once a round trip, and then
-    grows it by one a round. A call that it has admitted waits for the `outer` one next.
+    If adaptive, it starts with a few concurrent calls and doubles the limit after each successful round (slow
+    start). If the endpoint is overloaded it halves the limit, at most once per round trip, and then raises it
+    by one per round. Admitted calls next wait for the `outer` limiter.
     """
 
     def __init__(
@@ -128,7 +134,7 @@ class RateLimiter:
         fixed: bool = False,
         outer: "RateLimiter | None" = None,
     ) -> None:
-        """`fixed`: it never adapts. With an `outer` one, the rates are that one's."""
+        """`fixed` disables adapting. With an `outer` limiter, that one applies the rates."""
         self._loop = loop
         self._outer = outer
         self._gate = gate or SendGate()
@@ -139,29 +145,29 @@ class RateLimiter:
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
-        self._slow_start_limit = float(self._max_concurrency)  # up to here it doubles
-        self._reduced_at = float("-inf")  # when it was last halved
+        self._slow_start_limit = float(self._max_concurrency)  # doubles up to this limit
+        self._reduced_at = float("-inf")  # time of the last halving
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
             None if rate is None or outer is not None else TokenBucket(rate, now=now) for rate in per_minute
         )
-        self.paused_until = now  # nobody is let in before this time of the loop
+        self.paused_until = now  # admits nobody before this time (loop clock)
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
 
     @property
     def concurrency(self) -> int:
-        """How many calls may run at the same time now."""
+        """How many calls may run at the same time."""
         return int(self._limit)
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether there is a limit of tokens, so that it needs an estimate of each call's tokens."""
+        """Whether tokens are limited, so that calls need token estimates."""
         return self._tokens is not None or (self._outer is not None and self._outer.counts_tokens)
 
     def try_enter(self, weight: float = 0.0) -> bool:
-        """Takes a turn if one is free now and nobody waits for it."""
+        """Takes a turn if one is free and nobody is waiting."""
         if self._waiting or self._compute_delay(weight) > 0.0:
             return False
         if self._outer is not None and not self._outer.try_enter(weight):
@@ -170,7 +176,7 @@ class RateLimiter:
         return True
 
     async def enter(self, weight: float = 0.0, *, until: float = float("inf")) -> None:
-        """Waits for a turn; TimeoutError where none came in time. Each turn is ended by `leave`."""
+        """Waits for a turn; raises TimeoutError if none comes in time. End each turn with `leave`."""
         if self.try_enter(weight):
             return
         waiter = _Waiter(self._loop.create_future(), weight)
@@ -181,9 +187,9 @@ class RateLimiter:
                 await waiter.turn
         except BaseException:
             if waiter.turn.done() and not waiter.turn.cancelled():
-                self._return_own(weight)  # its turn came while the wait was being cancelled
+                self._return_own(weight)  # its turn came while it was being cancelled
             else:
-                with contextlib.suppress(ValueError):  # it was removed from the queue already
+                with contextlib.suppress(ValueError):  # already removed from the queue
                     self._waiting.remove(waiter)
                 self._admit_waiters()  # it may have been the head of the queue
             raise
@@ -195,7 +201,7 @@ class RateLimiter:
                 raise
 
     def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Ends a turn; `used` is the tokens that it really took, if that is known."""
+        """Ends a turn; `used` is its actual number of tokens, if known."""
         if self._outer is not None:
             self._outer.leave(weight, used=used)
         self._end_turn(weight, used)
@@ -208,7 +214,7 @@ class RateLimiter:
             self._admit_waiters()
 
     def return_unused(self, weight: float = 0.0) -> None:
-        """Gives back a turn in which nothing was sent."""
+        """Returns a turn in which nothing was sent."""
         if self._outer is not None:
             self._outer.return_unused(weight)
         self._return_own(weight)
@@ -219,27 +225,27 @@ class RateLimiter:
         self._end_turn(weight, 0.0)
 
     def pause(self, until: float) -> None:
-        """Admits nobody before `until`: one caller was told to wait, and that holds for all.
+        """Admits nobody before `until`: if the endpoint tells one caller to wait, all wait.
 
-        What the endpoint said isn't kept: it may quote that caller's request.
+        The endpoint's message isn't kept: it may quote that caller's request.
         """
         self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
-        """Reports a success, before the call leaves; more are admitted if all turns were taken."""
+        """Records a success, before the call leaves; raises the limit if all turns were taken."""
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
 
     def report_answering(self) -> None:
-        """Reports that a call has begun to answer: as `report_success`, but its turn isn't free yet."""
+        """Records that a call has begun to respond, as in `report_success`; its turn isn't free yet."""
         self.report_success()
         self._admit_waiters()
 
     def report_overload(self, began_at: float) -> bool:
-        """Reports that a call which began then met an overloaded endpoint; returns whether that is news.
+        """Records an overload met by a call that began at this time; returns whether it counts.
 
-        It isn't where the call began before the last halving. Without adaptation, every report is news.
+        It doesn't if the call began before the last halving. Without adapting, all count.
         """
         if began_at < self._reduced_at:
             return False
@@ -249,14 +255,14 @@ class RateLimiter:
         return True
 
     def restart(self) -> None:
-        """Restarts with one call at a time: after a rest, so that waiters don't come all at once."""
+        """Restarts with one concurrent call after a rest, so that waiting calls don't all come at once."""
         self._limit = 1.0
         self._slow_start_limit = float(self._max_concurrency)
         self._reduced_at = self._loop.time()
 
     def _compute_delay(self, weight: float) -> float:
-        """Seconds until a call of that weight may enter; infinite where another has to leave first."""
-        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # all of `concurrency` are taken
+        """Seconds until a call of that weight may enter; infinite if another must leave first."""
+        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # all turns are taken
             return math.inf
         now = self._loop.time()
         wait = self.paused_until - now if self.paused_until > now else 0.0
@@ -274,7 +280,7 @@ class RateLimiter:
             self._tokens.take(weight)
 
     def _admit_waiters(self) -> None:
-        """Admits whoever may enter, in order; sets a timer where the next one only waits for the clock."""
+        """Admits waiting calls in order; sets a timer if the next one only waits for time to pass."""
         while self._waiting:
             head = self._waiting[0]
             delay = 0.0 if head.turn.done() else self._compute_delay(head.weight)
@@ -283,7 +289,7 @@ class RateLimiter:
                     self._schedule_wake(delay)
                 return
             self._waiting.popleft()
-            if not head.turn.done():  # else the wait was cancelled
+            if not head.turn.done():  # else its wait was cancelled
                 self._take_turn(head.weight)
                 head.turn.set_result(None)
 
@@ -294,10 +300,10 @@ class RateLimiter:
 
 
 class Limiters:
-    """The rate limiters of one endpoint: one for all that is sent, and one for each model.
+    """The rate limiters of one endpoint: one for everything, and one per model.
 
-    The first holds what the operator allows. Those of models adapt: a model that hangs, or asks to slow down,
-    takes no turns from others. Clients choose the names of models, so those unused for longest are forgotten.
+    The first enforces the operator's limits. The models' adapt: a model that hangs or is overloaded takes no
+    turns from others. Clients choose the model names, so the least recently used are forgotten.
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
@@ -308,7 +314,7 @@ class Limiters:
         self.pick()
 
     def pick(self, model: object = None) -> RateLimiter:
-        """Where a call to that model waits for its turn."""
+        """The limiter for calls to that model."""
         key = model[:_MAX_NAME] if isinstance(model, str) else ""
         limiter = self._by_model.get(key)
         if limiter is None:
@@ -321,25 +327,25 @@ class Limiters:
 
     @property
     def concurrency(self) -> int:
-        """How many calls to the model that was used last may run at the same time now."""
+        """How many calls to the most recently used model may run at the same time."""
         return next(reversed(self._by_model.values())).concurrency
 
     @property
     def in_flight(self) -> int:
-        """How many calls have a turn now."""
+        """Number of calls that have a turn."""
         return self._all.in_flight
 
     def restart(self) -> None:
-        """Restarts all models with one call at a time: the endpoint is back."""
+        """Restarts all models with one concurrent call, because the endpoint is back."""
         for limiter in self._by_model.values():
             limiter.restart()
 
 
 class CircuitBreaker:
-    """Leaves an endpoint, or one model of it, alone that keeps failing.
+    """Leaves an endpoint or model alone while it keeps failing.
 
-    Closed: all calls pass. Open: none does. When its rest is over, one call is let through as the
-    probe: if it succeeds the breaker closes, if it fails the next rest is twice as long.
+    Closed: all calls pass. Open: none pass. When the rest is over, one call passes as a probe: if it
+    succeeds, the breaker closes; if it fails, the next rest is twice as long.
     """
 
     def __init__(
@@ -347,15 +353,15 @@ class CircuitBreaker:
     ) -> None:
         self._settings = settings
         self._loop = loop
-        self._name = name  # what it leaves alone, for messages
-        self._failures = 0  # in a row
+        self._name = name  # name for messages
+        self._failures = 0  # consecutive
         self._seconds = settings.seconds
-        self._due: float | None = None  # when the next probe may go; None: closed
+        self._due: float | None = None  # time of the next probe; None: closed
         self._probing = False
         self._changed: asyncio.Future[None] | None = None
-        # Counts openings: a call from before the last one says nothing about the time after it.
+        # Counts openings: calls from before the last one don't count after it.
         self.generation = 0
-        self.opened_at = float("-inf")  # when it last opened, by the loop's clock
+        self.opened_at = float("-inf")  # time of the last opening (loop clock)
         self.remedy = "try again then, or see what is wrong with it"
 
     @property
@@ -365,15 +371,14 @@ class CircuitBreaker:
 
     @property
     def patience(self) -> float:
-        """Seconds that a call waits for the end of rests, at most."""
+        """Longest time, in seconds, that a call waits for rests to end."""
         return self._settings.patience
 
     async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
-        """Waits while it is open.
+        """Waits while the breaker is open.
 
-        Raises EndpointResting where that takes longer than `until` or `patience` allow (by default the
-        settings' patience), or where so many probes have failed meanwhile: as many as a call has
-        attempts.
+        Raises EndpointResting if that takes longer than `until` or `patience` (default: the settings') allow,
+        or if as many probes fail meanwhile as a call has attempts.
         """
         last = self.generation + probes
         until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
@@ -397,7 +402,7 @@ class CircuitBreaker:
     def try_pass(self) -> bool:
         """Whether a call may go now.
 
-        True while the breaker is open makes that call the probe, whose end must be reported.
+        While open, True makes that call the probe, whose end must be reported.
         """
         if self._due is None:
             return True
@@ -407,11 +412,11 @@ class CircuitBreaker:
         return True
 
     def report_failure(self, generation: int) -> bool:
-        """Reports a failure of a call that passed in that generation; True where this opened the breaker."""
+        """Records the failure of a call from that generation; True if this opened the breaker."""
         if generation != self.generation:
             return False
         self._failures += 1
-        if self._due is not None:  # the probe failed
+        if self._due is not None:  # a failed probe
             self._seconds = min(self._settings.longest, self._seconds * 2)
         elif self._failures < self._settings.failures:
             return False
@@ -419,7 +424,7 @@ class CircuitBreaker:
         return True
 
     def report_success(self, generation: int) -> bool:
-        """Reports that the endpoint answered, whatever it said; True where this closed the breaker."""
+        """Records any response from the endpoint; True if this closed the breaker."""
         if generation != self.generation:
             return False
         self._failures = 0
@@ -430,7 +435,7 @@ class CircuitBreaker:
         return True
 
     def report_unknown(self, generation: int) -> None:
-        """Reports that a call ended without a verdict, e.g. was cancelled: another may be the probe."""
+        """Records a call without a verdict, e.g. cancelled; another may become the probe."""
         if generation == self.generation and self._probing:
             self._probing = False
             self._notify()
@@ -448,77 +453,17 @@ class CircuitBreaker:
         self._changed = None
 
 
-# whose fault a failure is; "both": it may be either's; "": neither's, as it answered
+# whose fault a failure is; "": none, as the endpoint responded
 Fault = Literal["endpoint", "model", "both", ""]
-_MAX_BREAKERS = 256  # kinds of requests that are remembered: clients choose the names of models
-_LONG_PROMPT = (
-    32 * 2**10
-)  # characters from which a request is of another kind: some servers fail at long ones
-_TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of the parts of a message that any model takes
-# fields that any model takes, and those that come and go between calls of one request; requests that
-# differ in these alone are alike
-_EVERYDAY_FIELDS = frozenset(
-    {
-        "frequency_penalty",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "metadata",
-        "model",
-        "n",
-        "presence_penalty",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-        "temperature",
-        "top_logprobs",
-        "top_p",
-        "user",
-    }
-)
-
-
-def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """The model of a request, and what is special about it: requests of one kind fail together.
-
-    >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
-    ('m', frozenset({'tools'}))
-    """
-    special: set[str] = set()
-    if not _EVERYDAY_FIELDS.issuperset(body):
-        special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    contents = _read_contents(body)
-    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
-        special.add("media")
-    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
-        special.add("long")
-    return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
-
-
-def count_text(body: Mapping[str, Any]) -> int:
-    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
-    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
-
-
-def _read_contents(body: Mapping[str, Any]) -> list[object]:
-    messages = body.get("messages")
-    if not isinstance(messages, (list, tuple)):
-        return []
-    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
-
-
-def _is_media(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") not in _TEXT_PARTS
+_MAX_BREAKERS = 256  # kinds of requests remembered; clients choose the model names
 
 
 class Breakers:
-    """The circuit breakers of one endpoint: its own, and one for each kind of request.
+    """The circuit breakers of one endpoint: its own, and one per kind of request.
 
-    Its own opens where no connection comes about, whatever the request. A failure after that (a 5xx, a
-    connection that breaks off, a timeout) is one of the model, at requests like this one: neither a model
-    that fails, nor a request that no model can answer, keeps others from being sent.
+    Its own opens if connecting fails, whatever the request. A later failure (5xx, a broken connection, a
+    timeout) counts against the model for this kind of request, so a failing model or an impossible request
+    doesn't block other requests.
     """
 
     def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -526,12 +471,12 @@ class Breakers:
         self._loop = loop
         self._by_kind: OrderedDict[tuple[str, frozenset[str]], CircuitBreaker] = OrderedDict()
         self.endpoint = CircuitBreaker(settings, loop=loop)
-        self.answered_at = float("-inf")  # when any request was last answered, by the loop's clock
-        self.is_reached = False  # whether a connection ever came about
+        self.answered_at = float("-inf")  # time of the last response to any request (loop clock)
+        self.is_reached = False  # whether a connection ever succeeded
         self._give_up_at = math.inf
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
-        """What a call with that body has to pass."""
+        """The breakers for a call with that body."""
         kind = describe_kind(body)
         breaker = self._by_kind.get(kind)
         if breaker is None:
@@ -544,58 +489,58 @@ class Breakers:
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """The models at which requests of some kind are held back now; first "", where all requests are."""
+        """Models for which some kind of request is held back; "" first if all requests are."""
         models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
         return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
 
     @property
     def now(self) -> float:
-        """The loop's clock."""
+        """The loop's time."""
         return self._loop.time()
 
     @property
     def give_up_at(self) -> float:
-        """When calls to an endpoint that was never reached are given up; infinite once it was."""
+        """When to give up calls to an endpoint that was never reached; infinite once it was."""
         return math.inf if self.is_reached else self._give_up_at
 
     def record_unreachable(self, why: str, began_at: float) -> None:
-        """Records that an attempt which began then didn't connect."""
-        self.endpoint.remedy = f"the last time: {why}"  # our own words: nothing of another request
+        """Records that an attempt that began at this time didn't connect."""
+        self.endpoint.remedy = f"the last time: {why}"  # only our own words, nothing from another request
         self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
 
 class CallBreaker:
-    """The two breakers that one call has to pass: the endpoint's, and that of its kind of request."""
+    """The two breakers for a call: the endpoint's, and the one for its kind of request."""
 
     def __init__(self, breakers: Breakers, model: CircuitBreaker) -> None:
         self._breakers = breakers
         self._endpoint = breakers.endpoint
         self._model = model
-        self._counted: int | None = None  # the generation in which a failure of this call was counted
+        self._counted: int | None = None  # generation in which a failure of this call was counted
 
     @property
     def closed(self) -> bool:
-        """Whether the call passes at once."""
+        """Whether calls pass at once."""
         return self._endpoint.closed and self._model.closed
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Says for a later report when it passed."""
+        """Identifies the moment of passing, for later reports."""
         return self._endpoint.generation, self._model.generation
 
     @property
     def patience(self) -> float:
-        """Seconds that a call waits for the end of rests, at most."""
+        """Longest time, in seconds, that a call waits for rests to end."""
         return self._endpoint.patience
 
     async def wait_until_ready(self, until: float, *, probes: int, patience: float) -> None:
-        """Waits while one of them is open; EndpointResting as `CircuitBreaker.wait_until_ready`."""
+        """Waits while either is open; raises EndpointResting like `CircuitBreaker.wait_until_ready`."""
         until = min(until, self._breakers.now + patience)
         await self._endpoint.wait_until_ready(until, probes=probes)
         await self._model.wait_until_ready(until, probes=probes)
 
     def try_pass(self) -> bool:
-        """Whether the call may go now, maybe as a probe, whose end must be reported."""
+        """Whether the call may go now; if as a probe, its end must be reported."""
         if not self._endpoint.try_pass():
             return False
         if self._model.try_pass():
@@ -604,10 +549,10 @@ class CallBreaker:
         return False
 
     def report_failure(self, fault: Fault, generation: tuple[int, int]) -> None:
-        """Reports a failure of that side.
+        """Records a failure on that side.
 
-        All attempts of one call count as one failure of the model: the same request fails again and again,
-        which says little about others. A probe's failure always counts.
+        All attempts of a call count as one failure of the model, because repeating a failing request says
+        little about others. A failed probe always counts.
         """
         if fault == "model":
             self._endpoint.report_success(generation[0])
@@ -622,7 +567,7 @@ class CallBreaker:
         self._model.report_failure(generation[1])
 
     def report_success(self, generation: tuple[int, int]) -> Fault:
-        """Reports an answer; whose rest has ended by it, if nothing else was answered meanwhile."""
+        """Records a response; returns whose rest ended with it, if nothing else was answered meanwhile."""
         alone = self._breakers.answered_at <= self._model.opened_at
         self._breakers.answered_at = self._breakers.now
         endpoint_closed = self._endpoint.report_success(generation[0])
@@ -630,6 +575,108 @@ class CallBreaker:
         return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""
 
     def report_unknown(self, generation: tuple[int, int]) -> None:
-        """Reports an end without a verdict: others may be the probes."""
+        """Records an end without a verdict; others may become the probes."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
+
+
+class AttemptTimer:
+    """The deadlines of one request and its progress; readable even after cancellation.
+
+    A context manager that raises TimeoutError like `asyncio.timeout`; when a deadline is reached, it checks
+    whether it was extended. A reply read in pieces enters it again for each piece, because the task does
+    other work in between.
+    """
+
+    def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        own_deadline = self._loop.time() + endpoint.timeouts.total
+        self._ends = min(own_deadline, until)
+        self._first_byte = endpoint.timeouts.first_byte
+        self._on_sent = on_sent
+        # whether the caller's deadline comes before our own timeout
+        self.caller_deadline_first = until < own_deadline
+        self.sent: float | None = None  # time of sending, from which the endpoint may be working
+        self.headers = False
+        self.expired = False
+
+    def mark_sent(self) -> None:
+        """Records that the request is being sent: the time to the first byte begins."""
+        self.sent = self._loop.time()
+        if self._on_sent is not None:
+            self._on_sent()
+
+    def mark_answering(self) -> None:
+        """Records that headers (for a stream, the first event) have arrived."""
+        self.headers = True
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._task, self._cancelling, self.expired = task, task.cancelling(), False
+        self._handle = self._loop.call_at(self._find_due(self._loop.time()), self._look)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.cancel()
+        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def _look(self) -> None:
+        """Cancels the task if its time is over; else checks again later."""
+        now = self._loop.time()
+        due = self._find_due(now)
+        if now < due:
+            self._handle = self._loop.call_at(due, self._look)
+            return
+        self.expired = True
+        self.caller_deadline_first = self.caller_deadline_first and due == self._ends
+        self._task.cancel()
+
+    def _find_due(self, now: float) -> float:
+        """The earliest time at which it may be over; until sending, it can only move later."""
+        since = now if self.sent is None else self.sent
+        return self._ends if self.headers else min(self._ends, since + self._first_byte)
+
+
+# time per loop round in which turns are given at once; later work waits for the next round
+
+
+_ROUND_SECONDS = 0.004
+_TURNS_PER_ROUND = 4  # turns given to waiting tasks per round
+
+
+class LoopShare:
+    """Shares an event loop's time between pieces of work of about a millisecond.
+
+    All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
+    times some milliseconds in which nothing else is served. So each takes a turn before a piece of work: at
+    once during the first milliseconds of a round, otherwise in the next round.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0  # turns are given at once until this time
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take_turn(self) -> None:
+        """Returns when there is time for one more piece of work, usually at once."""
+        if not self._waiting and time.perf_counter() < self._until:
+            return
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._begin_round)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn  # if cancelled, its turn is skipped
+
+    def _begin_round(self) -> None:
+        self._until = time.perf_counter() + _ROUND_SECONDS
+        given = 0
+        while self._waiting and given < _TURNS_PER_ROUND:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                given += 1
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin_round)

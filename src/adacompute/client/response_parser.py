@@ -1,7 +1,7 @@
-"""What a server answered, turned into responses with their token counts, or into the error that it means.
+"""Parses a server's reply into responses with token counts, or into an error.
 
-`interpret_reply` is the entry. Below it: reading choices, counting tokens where a server reports too little,
-and JSON with the endpoint's key masked in everything that is read.
+The entry point is `interpret_reply`. Below it: parsing choices, counting tokens if a server reports too few,
+and JSON with the endpoint's key masked.
 """
 
 import itertools
@@ -26,12 +26,12 @@ from adacompute.client.error_object import (
     find_message,
     find_remedy,
 )
-from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
-from adacompute.client.rate_limit import count_text
+from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json, load_odd_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
     ServerQuirks,
+    count_text,
     find_refused_fields,
     find_refused_limit,
     is_about_n,
@@ -45,72 +45,72 @@ from adacompute.errors import (
 from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
-CHARACTERS_A_TOKEN = 4.0  # English, about; used if nothing better is known
-_IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
-_MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
-_MAX_TOKENS = 10**10  # in one call: far more than any model can take or give
-_MAX_COUNT = 2**40  # anything in one reply; the sum of millions of these can still be stored
+CHARACTERS_A_TOKEN = 4.0  # rough average for English, if nothing better is known
+_IMPLAUSIBLE_RATIO = 7.0  # characters per token that no text averages
+_MAX_RATIO = 32  # characters per token that even tables and indented code don't average
+_MAX_TOKENS = 10**10  # per call: far more than any model supports
+_MAX_COUNT = 2**40  # of anything in one reply; millions of these can still be summed and stored
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
-_MAX_DETAILS = 32  # further numbers of a usage
-_MAX_DETAIL_NAME = 64  # characters of the name of one
+_MAX_DETAILS = 32  # most additional numbers in a usage
+_MAX_DETAIL_NAME = 64  # characters of the name of an additional number
 _FIELD_NAME = re.compile(r"[a-z_]+")  # a field in OpenAI's replies
-_ESCAPE = re.compile(rb"\\(?:u00|/)")  # how JSON may spell a character that a key can have
-_HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated, not shown
+_ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
+_HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated but not shown
 
 
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
 
 
 class HttpReply(NamedTuple):
-    """What a server answered, whatever the status.
+    """A server's reply with any status.
 
-    `value` is the JSON of the body, or its text, with the endpoint's key masked.
+    `value` is the JSON of the body or its text, with the endpoint's key masked.
     """
 
     status: int
     value: object
     retry_after: float | None = None  # seconds
-    headers: Mapping[str, str] = MappingProxyType({})  # an error's that clients wait by
-    size: int = 0  # bytes of a success, where it is known
+    headers: Mapping[str, str] = MappingProxyType({})  # for errors: headers about when to retry
+    size: int = 0  # bytes of a success, if known
 
 
 class SentRequest(NamedTuple):
-    """A request as it was sent: its body, for `n` choices of at most `cap` tokens each."""
+    """A request as sent: its body, for `n` choices with at most `cap` tokens each."""
 
     body: Mapping[str, Any]
     n: int
     cap: int | None
-    at: float  # seconds since 1970, when it was sent
-    seconds: float  # until it was answered
-    optional: frozenset[str] = frozenset()  # fields that may be left out where they are refused
+    at: float  # time of sending, in seconds since 1970
+    seconds: float  # until the response
+    optional: frozenset[str] = frozenset()  # fields that may be omitted if refused
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """One choice of a reply."""
 
-    text: str  # "" where the message had none, e.g. a call of a tool
+    text: str  # "" if the message had none, e.g. for a tool call
     finish_reason: str | None = None
-    tokens: int | None = None  # this response's
-    estimated: bool = False  # True: `tokens` is a share of a total, or a guess by length
+    tokens: int | None = None  # of this response
+    estimated: bool = False  # True: `tokens` is a share of a total, or estimated from the length
     logprob: float | None = None  # sum over the tokens, natural logarithm
-    entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
+    entropy: float | None = None  # mean over the tokens in nats, as far as known from the alternatives
     signals: Signals | None = None  # without those of the answer's tokens
-    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as it came, for passing on
-    # as they came; many tokens are a PackedList
+    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unchanged, for passing on
+    # unchanged; many tokens are a PackedList
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
-    size: int = 0  # bytes of the reply that it is from, where that is large
+    size: int = 0  # bytes of the reply, if large
 
     @property
     def finished(self) -> bool | None:
-        """False: cut off by a token limit; None: the server didn't say."""
+        """False: cut off by a token limit; None: unknown."""
         return None if self.finish_reason is None else self.finish_reason != "length"
 
     def to_sample(
         self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> Sample:
-        """The response as a pool stores it, with its answer, if it was read, and further keys."""
+        """The response as stored in a pool, with its answer, if extracted, and extra keys."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
         return Sample(
             text=replace_surrogates(self.text),
@@ -126,30 +126,30 @@ class Response:
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReply:
-    """One completion call that succeeded."""
+    """A successful completion call."""
 
     responses: tuple[Response, ...]
-    calls: tuple[Call, ...]  # attempts that failed, then the one that gave this
-    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # as it came
+    calls: tuple[Call, ...]  # failed attempts, then the successful one
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSuccess:
-    """Some of the requested responses have arrived; store them before asking for the next."""
+    """Some of the requested responses arrived; store them before asking for the next."""
 
     responses: tuple[Response, ...]
     calls: tuple[Call, ...]
-    first: int  # index of the first of them; the others follow
-    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # as it came
+    first: int  # index of the first one; the others follow
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawFailure:
-    """Some of the requested responses will not arrive."""
+    """Some of the requested responses won't arrive."""
 
     error: EndpointError
     calls: tuple[Call, ...]
-    first: int  # index of the first of them
+    first: int  # index of the first one
     count: int
 
 
@@ -157,17 +157,17 @@ DrawOutcome = DrawSuccess | DrawFailure
 
 
 class Choice(NamedTuple):
-    """One usable choice of a reply, before its tokens are counted."""
+    """A usable choice of a reply, before its tokens are counted."""
 
     text: str
     finish_reason: str | None
     message: Mapping[str, Any]
     logprobs: Mapping[str, Any] | None
-    tokens: Sequence[dict[str, Any]] | None  # what its logprobs list
+    tokens: Sequence[dict[str, Any]] | None  # from its logprobs
 
     @property
     def length(self) -> int:
-        """Characters that were generated, also those not shown (reasoning, tool calls); at least 1."""
+        """Characters generated, including hidden ones (reasoning, tool calls); at least 1."""
         message, length = self.message, len(self.text)
         for name in _HIDDEN_TEXTS:
             if isinstance(text := message.get(name), str):
@@ -176,33 +176,34 @@ class Choice(NamedTuple):
         return max(1, length + _count_call_characters(calls) if calls else length)
 
     def count_exactly(self, cap: int | None) -> int | None:
-        """Its tokens where they can be counted: by its logprobs, or where it was cut off at the cap."""
+        """Its token count if known exactly: from its logprobs, or if it was cut off at the cap."""
         if self.tokens is not None:
             return len(self.tokens)
-        cut_off = self.finish_reason == "length" and self.length >= (cap or 0)  # else something else did
+        # else something else cut it off
+        cut_off = self.finish_reason == "length" and self.length >= (cap or 0)
         return cap if cut_off else None
 
 
 class TokenCount(NamedTuple):
-    """Tokens of a reply: of each choice (and whether that is an estimate), and in total."""
+    """Token counts of a reply: per choice (and whether estimated), and in total."""
 
     per_choice: tuple[tuple[int, bool], ...]
     total: int
-    estimated: bool  # the total is not what the server said
+    estimated: bool  # the total isn't what the server reported
 
 
 class TooManyChoices(EndpointRefused):
-    """The server refused that many choices at once, and may give fewer."""
+    """The server refused this number of choices, and may accept fewer."""
 
     kind = "n-limit"
 
     def __init__(self, message: str, fewer: int, *, status: int) -> None:
         super().__init__(message, status=status)
-        self.fewer = fewer  # that may pass
+        self.fewer = fewer  # a number that may be accepted
 
 
 class FieldsRefused(EndpointRefused):
-    """The server refused fields that may be left out, so the call is tried again without them."""
+    """The server refused fields that can be omitted, so the call is retried without them."""
 
     def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
         super().__init__(message, status=status)
@@ -215,10 +216,10 @@ class FieldsRefused(EndpointRefused):
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> CompletionReply:
-    """The reply, with its one call, or its error raised. The quirks learn from either.
+    """The reply with its call; raises if it is an error. Updates `quirks` in both cases.
 
-    Whatever the server sends may break one call only: anything unforeseen is ReplyInvalid. `key` is
-    masked in what errors quote.
+    Whatever the server sends affects one call only: anything unexpected raises ReplyInvalid. `key` is masked
+    in errors.
     """
     try:
         if http_reply.status == 200:
@@ -254,7 +255,7 @@ def _build_reply(
     prompt, reported = _parse_tokens(usage.get("prompt_tokens")) or None, _read_completion_tokens(usage)
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
-    if cached is None or prompt is None or cached > prompt:  # not said, or impossible
+    if cached is None or prompt is None or cached > prompt:  # missing or impossible
         details.pop(_CACHED_TOKENS, None)
         cached = None
     call = Call(
@@ -281,7 +282,7 @@ def _is_unmetered(
     choices: list[Choice],
     count: TokenCount,
 ) -> bool:
-    """Whether what is charged for is unknown: usage that is missing, impossible, or less than what came."""
+    """Whether the charge is unknown: usage is missing, impossible, or less than what arrived."""
     if not prompt or reported is None or prompt * _MAX_RATIO < count_text(body):
         return True
     return count.estimated and any(choice.tokens is None for choice in choices)
@@ -290,7 +291,7 @@ def _is_unmetered(
 def _interpret_refusal(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
-    """The error for a status; learns from it how many choices are too many."""
+    """The error for a status; records how many choices are too many."""
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         code = "" if error.reply is None else error.reply.code
@@ -306,7 +307,7 @@ def _interpret_refusal(
 
 
 def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[EndpointError, str, object]:
-    """The error for a status other than 200, the server's message, and the parameter it names."""
+    """The error for a status other than 200, the server's message, and the parameter that it names."""
     message, status = find_message(http_reply.value), http_reply.status
     shown = one_line(describe_page(message), key) or "no reason given"
     error = error_from_status(status, f"{url}: answered {status}: {shown}{find_remedy(status, key)}")
@@ -318,7 +319,7 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
 
 
 def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Choice], int]:
-    """The usable choices of a reply, and how many it has; ReplyInvalid where none is usable."""
+    """The usable choices of a reply, and its number of choices; ReplyInvalid if none is usable."""
     if not isinstance(value, dict):
         raise _build_invalid_error("its reply is JSON, but no object")
     choices = value.get("choices")
@@ -360,7 +361,7 @@ def _message_text(message: Mapping[str, Any]) -> str | None:
     if content is None:
         refusal = message.get("refusal")
         return refusal if isinstance(refusal, str) else ""
-    if isinstance(content, list):  # parts, as some servers give them
+    if isinstance(content, list):  # some servers send parts
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     return None
@@ -379,7 +380,7 @@ def build_responses(
     quirks: ModelQuirks,
     size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
-    """The first `requested` choices as responses, and the token count of all; `size`: the reply's bytes."""
+    """The first `requested` choices as responses, and the token count of all; `size` is the reply's bytes."""
     reported = _read_completion_tokens(_get_usage(body))
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
     responses = tuple(
@@ -404,10 +405,10 @@ def build_responses(
 def count_tokens(
     choices: Sequence[Choice], reported: int | None, *, cap: int | None, quirks: ModelQuirks
 ) -> TokenCount:
-    """The tokens of choices, where the server reported a total, the usage of one choice only, or nothing.
+    """Counts the tokens of choices if the server reported a total, the usage of one choice, or nothing.
 
-    `cap` is the request's limit on the tokens of one response. The quirks learn from what is seen here.
-    llama.cpp lists the end token in logprobs but not in usage: a difference of one a choice is agreement.
+    `cap` is the request's token limit per response. Updates the quirks. llama.cpp lists the end token in
+    logprobs but not in usage, so a difference of one per choice is allowed.
     """
     if len(choices) == 1:
         return _count_single(choices[0], reported, cap, quirks)
@@ -424,13 +425,13 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # else it may be one odd text, or it was known already
+            quirks.per_choice = True  # else it may be one unusual text, or was known already
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 
 
 def _is_too_few(reported: int, length: int, *, has_text: bool) -> bool:
-    """Whether not even one choice can have so few tokens; `length` is that of the longest."""
+    """Whether even a single choice can't have so few tokens; `length` is that of the longest choice."""
     return (reported == 0 and has_text) or length > max(1, reported * _MAX_RATIO)
 
 
@@ -447,10 +448,10 @@ def _count_single(choice: Choice, reported: int | None, cap: int | None, quirks:
 
 
 def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> TokenCount:
-    """Every choice can be counted, so the reported total is checked against the sum."""
+    """All choices can be counted, so check the reported total against the sum."""
     counted, choices = sum(exact), len(exact)
     if counted - choices <= reported <= counted + choices:
-        if counted - choices > max(exact) + 1:  # else the usage of one choice looks like that of all
+        if counted - choices > max(exact) + 1:  # else the usage of one choice can't be told from that of all
             quirks.per_choice = False
         ends = 1 if reported == counted - choices else 0
         return TokenCount(tuple((tokens - ends, False) for tokens in exact), reported, False)
@@ -463,14 +464,14 @@ def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> Tok
 
 
 def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks: ModelQuirks) -> bool:
-    """Whether the reported usage covers one choice only: by what is certain, else by characters a token."""
+    """Whether the reported usage covers one choice only: certain, or judged by characters per token."""
     if reported < exact:
         return True
     if quirks.per_choice is not None:
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    margin = math.sqrt(len(lengths))  # half way, as a ratio, between one choice and all of them
+    margin = math.sqrt(len(lengths))  # half way, as a ratio, between one choice and all
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
     return ratio > learned_ratio * margin
@@ -485,7 +486,7 @@ def _estimate_counts(lengths: Sequence[int], counts: Sequence[int | None], ratio
 
 
 def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported: int) -> TokenCount:
-    """Splits a total by length over the choices that can't be counted."""
+    """Splits a total by length over the choices that can't be counted exactly."""
     rest = reported - sum(tokens or 0 for tokens in counts)
     uncounted = [length for length, tokens in zip(lengths, counts, strict=True) if tokens is None]
     shares = iter(_split_proportionally(rest, uncounted))
@@ -494,7 +495,7 @@ def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported:
 
 
 def _split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole shares of a total in proportion to weights; they sum to the total."""
+    """Integer shares of a total in proportion to weights; they sum to the total."""
     shares, remaining, weight_left = [], total, sum(weights)
     for item_weight in weights:
         share = round(remaining * item_weight / weight_left) if weight_left else 0
@@ -509,12 +510,12 @@ def _estimate_by_length(length: int, ratio: float) -> int:
 
 
 def parse_count(value: object) -> int | None:
-    """A count as servers report it; None where it is not a count, or impossibly large."""
-    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # a bool is an int, too
+    """A count reported by a server; None if it isn't one, or is impossibly large."""
+    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # bool is a subclass of int
 
 
 def _parse_tokens(value: object) -> int | None:
-    """Tokens of one call as servers report them; None where that is no count, or beyond any model."""
+    """Tokens of one call reported by a server; None if it isn't a count, or is beyond any model."""
     return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
 
 
@@ -524,7 +525,7 @@ def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
-    """Tokens of the responses, with those of thought that some servers, as Gemini's, have in the total alone.
+    """Tokens of the responses, including reasoning that some servers (Gemini's) count only in the total.
 
     >>> _read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
     603
@@ -538,7 +539,7 @@ def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
 
 
 def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
-    """The numbers of a usage besides its three counts, and of the objects in it, by their path.
+    """The other numbers in a usage, including nested ones, by path.
 
     >>> _parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
     {('completion_tokens_details', 'reasoning_tokens'): 64}
@@ -560,13 +561,13 @@ def _is_amount(name: str, value: object) -> bool:
 
 
 def read_token_cap(body: Mapping[str, Any]) -> int | None:
-    """The request's limit on the tokens of one response."""
+    """The request's token limit per response."""
     cap = parse_count(body.get("max_completion_tokens"))
     return parse_count(body.get("max_tokens")) if cap is None else cap
 
 
 def count_characters(value: object) -> int:
-    """Characters in all texts of a request's messages, or of any value."""
+    """Characters of all texts in a request's messages, or in any value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list | tuple):
@@ -575,18 +576,18 @@ def count_characters(value: object) -> int:
 
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """An estimate of the tokens of a request's prompt, by its length."""
+    """Estimates a prompt's tokens from its length."""
     return max(1, round(count_characters(body.get("messages")) / CHARACTERS_A_TOKEN))
 
 
 def _count_call_characters(calls: object) -> int:
-    """Characters of calls of tools as they are written; of megabytes, only of their texts."""
+    """Characters of tool calls as JSON; if very large, only of their texts."""
     texts = count_characters(calls)
     return texts if texts > MAX_INLINE else len(str(calls))
 
 
 def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
-    """The tokens in the `logprobs` of a choice; None where it has none that can be read."""
+    """The tokens in a choice's `logprobs`; None if missing or invalid."""
     if not isinstance(logprobs, dict):
         return None
     content = logprobs.get("content")
@@ -598,10 +599,10 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
 
 
 def encode_json(value: object) -> bytes:
-    """A value as JSON. Packed lists may be in it; TypeError where there is anything else that is no JSON."""
+    """A value as JSON, including packed lists; TypeError if something isn't JSON."""
     try:
         return orjson.dumps(value, default=_encode_packed)
-    except TypeError:  # half surrogates and numbers beyond 64 bits are valid JSON, which orjson refuses
+    except TypeError:  # orjson refuses unpaired surrogates and numbers beyond 64 bits, which are valid JSON
         return json.dumps(value, default=_unpack).encode("ascii")
 
 
@@ -620,10 +621,10 @@ def _unpack(value: object) -> list[Any]:
 def read_json(
     raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
 ) -> tuple[object, bool]:
-    """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
+    """Parses a body with the key masked in its texts; ValueError if it isn't JSON.
 
-    Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
-    one may have so many brackets and commas, and its tokens are packed.
+    Also returns whether the bytes can be passed on unchanged: strict JSON without the key. `max_marks` limits
+    the brackets and commas of a large body, whose tokens are packed.
     """
     if len(raw) > MAX_INLINE:
         mask = None if key is None or not key.is_maskable else partial(_mask_part, key)
@@ -632,36 +633,34 @@ def read_json(
         try:
             value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
         except ValueError:
-            # NaN, huge numbers and half surrogates, which servers in Python do send; also UTF-16, in which
-            # the bytes of the key look different
-            value, unchanged = json.loads(raw), False
+            value, unchanged = load_odd_json(raw), False  # the key's bytes look different in UTF-16
         return (value if unchanged else mask_key(value, key)), unchanged
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
 
 
 def mask_key(value: object, key: Secret | None) -> object:
-    """A value with the key masked in its texts."""
+    """A value with the key masked in all texts."""
     return _mask_texts(value, key) if key is not None and key.is_maskable else value
 
 
 def _mask_part(key: Secret, value: object, raw: bytes | bytearray | None) -> object:
-    """A part of a large body with the key masked in its texts; its JSON is None if it isn't strict."""
+    """A part of a large body with the key masked; `raw` is None if it isn't strict JSON."""
     return value if raw is not None and not _may_contain_key(raw, key) else _mask_texts(value, key)
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
-    """Whether the key may be in a body, plainly or behind JSON's escapes; searching all texts is slow."""
+    """Whether the key may be in a body, plain or JSON-escaped; searching all texts is slow."""
     if not key.is_maskable:
-        return False  # a dummy; it is not a secret
+        return False  # a dummy key isn't secret
     if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):
         return True
-    # one pattern, because two searches of a long reply took 30 microseconds instead of 6
+    # one pattern: two searches of a long reply took 30 microseconds instead of 6
     return any(text.encode() in raw for text in key.masked) or _ESCAPE.search(raw) is not None
 
 
 def _mask_texts(value: object, key: Secret) -> object:
-    """A value with the key masked in all texts, and in all names but those that replies have themselves."""
+    """A value with the key masked in texts and names, except names of standard fields."""
     if isinstance(value, str):
         return key.mask(value)
     if isinstance(value, list):
@@ -675,18 +674,18 @@ def _mask_texts(value: object, key: Secret) -> object:
 
 
 def redact(text: str, key: Secret | None) -> str:
-    """A message of a server with the key masked."""
+    """A server's message with the key masked."""
     return text if key is None else key.mask_message(text)
 
 
 def one_line(text: str, key: Secret | None = None) -> str:
-    """A message of a server with the key masked, shortened and on one line."""
+    """A server's message with the key masked, shortened to one line."""
     text = " ".join(replace_surrogates(redact(text, key)).split())
     return shorten(text, _MAX_MESSAGE)
 
 
 def replace_surrogates(text: str) -> str:
-    """Text that can be stored: half a surrogate pair, which is not valid text, becomes U+FFFD.
+    """Text that can be stored: an unpaired surrogate, which isn't valid text, becomes U+FFFD.
 
     >>> replace_surrogates("a\\ud83db")
     'a\ufffdb'

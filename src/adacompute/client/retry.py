@@ -1,6 +1,6 @@
-"""One call with its retries: waiting for a turn, sending, interpreting the reply, trying again.
+"""One call with retries: waiting for a turn, sending, interpreting the reply, trying again.
 
-Every attempt is counted once, reported to the rate limiter and the circuit breaker, and learned from.
+Every attempt is counted once, and reported to the rate limiter and the circuit breaker.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from yarl import URL
 
-from adacompute.client.large_json import MAX_INLINE, run_in_thread
-from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
+from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
+from adacompute.client.rate_limit import AttemptTimer, Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CompletionReply,
@@ -27,7 +27,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
-from adacompute.client.transport import CertificateUntrusted, ReplyLimits, Transport, find_reply_limits
+from adacompute.client.transport import MAX_REPLY, CertificateUntrusted, ReplyLimits, Transport
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
@@ -43,32 +43,32 @@ from adacompute.errors import (
 from adacompute.records import Call, Paid
 
 T = TypeVar("T")
-_DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
-CallListener = Callable[[Call], object]  # called with every attempt that has ended
-# Asked once for each attempt, when its turn has come, whether it may be sent: with its number of choices.
+_DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until the actual number is known
+CallListener = Callable[[Call], object]  # called for every attempt when it ends
+# Asked once per attempt, when its turn comes, whether its choices (the argument) may be requested.
 SendPermission = Callable[[int], Awaitable[bool]]
 
 
 class AttemptTrace(Protocol):
-    """Follows one attempt, e.g. to make a span of it. Its methods don't raise, and take no time."""
+    """Follows an attempt, e.g. as a tracing span. Methods are fast and don't raise."""
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """What is sent with it, besides the client's own headers."""
+        """Headers to send in addition to the client's."""
 
     def mark_answering(self) -> None:
-        """The first event of a stream is here."""
+        """Called when the first event of a stream arrives."""
 
     def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
-        """It has ended; `body` is the completion that came, if one did."""
+        """Called at the end; `body` is the completion, if there is one."""
 
 
-# Called as an attempt begins, with the number of those before it of the same call; None: it isn't followed.
+# Called when an attempt begins, with the number of earlier ones; may return None.
 AttemptTracer = Callable[[int], AttemptTrace | None]
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call takes besides its body and its deadline; see `Client.call`."""
+    """Options of a call besides body and deadline; see `Client.call`."""
 
     on_call: CallListener | None
     may_send: SendPermission | None
@@ -79,7 +79,7 @@ class CallOptions(TypedDict, total=False):
 
 @dataclass(eq=False, kw_only=True)
 class CallContext:
-    """What all calls of one client share: transport, rate limiters, breakers and quirks."""
+    """Shared by all calls of a client: transport, rate limiters, breakers and quirks."""
 
     endpoint: Endpoint
     transport: Transport
@@ -98,8 +98,7 @@ class CallContext:
 class CallAttempt:
     """One attempt of a call, from its turn to its end.
 
-    Ended by the first of the three reports (success, failure, cancelled), which counts it and gives its
-    turn back.
+    The first of the three reports (success, failure, cancelled) ends it, counts it and returns its turn.
     """
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
@@ -110,20 +109,20 @@ class CallAttempt:
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
-        self.timer = context.transport.make_timer(until, owner.mark_reached)
+        self.timer = AttemptTimer(context.endpoint, until, owner.mark_reached)
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """What is sent with it, besides the client's own headers."""
+        """Headers to send in addition to the client's."""
         return self._owner.headers if self.trace is None else self.trace.headers
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Duration so far."""
         return self._owner.context.loop.time() - self.began_at
 
     def mark_answering(self) -> None:
-        """It has begun to answer. Its end may be far off, so the breaker and the limiter are informed now."""
+        """Informs breaker and limiter that a response has begun; its end may be far off."""
         self._answer_began = True
         if self.trace is not None:
             self.trace.mark_answering()
@@ -133,7 +132,7 @@ class CallAttempt:
         self._owner.limiter.report_answering()
 
     def report_success(self, call: Call, body: Mapping[str, Any]) -> None:
-        """It succeeded with that completion, and used the tokens that `call` says."""
+        """Records a success with that completion and the tokens in `call`."""
         if self._ended:
             return
         self._end_rest()
@@ -142,17 +141,17 @@ class CallAttempt:
         self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)), body=body)
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
-        """It failed, or broke off after so many tokens of prompt and response."""
+        """Records a failure, after these prompt and response tokens if it broke off."""
         if self._ended:
             return
         self._inform_limits(error)
-        self._set_backoff(error)  # before it leaves, or another would be let in at once
+        self._set_backoff(error)  # before leaving, or another call would be admitted at once
         paid: Paid = "maybe" if error.paid else "no"
         call = self._build_call(error.kind, paid, so_far, status=error.status)
         self._finish(call, used=None if error.paid else 0.0)
 
     def report_cancelled(self, so_far: tuple[int, int] | None = None) -> None:
-        """The caller cancelled it, after so many tokens."""
+        """Records that the caller cancelled, after these prompt and response tokens."""
         if self._ended:
             return
         self._owner.breaker.report_unknown(self._generation)
@@ -166,8 +165,8 @@ class CallAttempt:
         )
         is_news = caller_gave_up or not is_overload(error) or owner.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
-            # a deadline that the caller set says nothing about the endpoint; nor does another "overloaded" in
-            # the round trip in which the rate limiter has counted one already
+            # A caller's deadline says nothing about the endpoint; nor does another "overloaded" within the
+            # round trip that the rate limiter has counted already.
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
@@ -177,7 +176,7 @@ class CallAttempt:
             self._end_rest()
 
     def _end_rest(self) -> None:
-        """Reports an answer; where a rest has ended by it, those who waited come one after the other."""
+        """Records a response; if it ends a rest, waiting calls resume one after the other."""
         rest = self._owner.breaker.report_success(self._generation)
         if rest == "endpoint":
             self._owner.context.limiters.restart()
@@ -185,7 +184,7 @@ class CallAttempt:
             self._owner.limiter.restart()
 
     def _set_backoff(self, error: EndpointError) -> None:
-        """Sets how long to wait; where the endpoint asks to slow down, all calls to the model do."""
+        """Sets the wait before the next try; if asked to slow down, all calls to the model wait."""
         context, retries = self._owner.context, self._owner.context.endpoint.retries
         requested = error.retry_after
         wait = self._owner.backoff = compute_backoff(self._tries, retries, context.rng, requested=requested)
@@ -225,7 +224,7 @@ class CallAttempt:
 
 
 class CallWithRetries(Generic[T]):
-    """One call and its progress. Subclasses define what one attempt is, and what it returns."""
+    """A call and its progress. Subclasses define an attempt and its result."""
 
     def __init__(
         self,
@@ -242,15 +241,15 @@ class CallWithRetries(Generic[T]):
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
-        self.idle = True  # no attempt is running: it waits for its turn, or before a retry
+        self.idle = True  # no attempt is running: waiting for a turn or before a retry
         self.n = n
-        self.headers = headers  # sent with every attempt that isn't followed
+        self.headers = headers  # sent with attempts that aren't traced
         self.tracer = tracer
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
         self._may_send = may_send
-        self._optional = optional  # fields that may be left out where they are refused
-        self._removed_fields: set[str] = set()  # fields that were removed because they were refused
+        self._optional = optional  # fields that may be omitted if refused
+        self._removed_fields: set[str] = set()  # fields omitted after a refusal
         self._deadline = deadline
         self._until = min(deadline, context.loop.time() + context.endpoint.retries.deadline)
         self._body = dict(body)
@@ -258,7 +257,7 @@ class CallWithRetries(Generic[T]):
             self._body["n"] = n
         self._data = b""
         self._weight = 0.0
-        self._limit_search: LimitSearch | None = None  # None: the token limit stays
+        self._limit_search: LimitSearch | None = None  # None: the token limit doesn't change
         if optional and (limit := read_limit(body, optional)) is not None:
             quirks = context.quirks.get(body.get("model"))
             self._limit_search = LimitSearch(quirks, body, limit, may_drop="max_tokens" in optional)
@@ -269,11 +268,11 @@ class CallWithRetries(Generic[T]):
 
     @property
     def caller_deadline_first(self) -> bool:
-        """Whether the caller's deadline comes first."""
+        """Whether the caller's deadline is the earlier one."""
         return self._deadline <= self._until
 
     async def run(self) -> T:
-        """The result, or the error, with all attempts that were made."""
+        """The result, or the error with all attempts."""
         try:
             return await self._run_attempts()
         except EndpointError as error:
@@ -281,12 +280,12 @@ class CallWithRetries(Generic[T]):
             raise
 
     def attach_calls(self, error: EndpointError) -> None:
-        """Attaches the attempts that were made to the error."""
+        """Attaches the attempts to the error."""
         error.calls = tuple(self.calls)
         error.paid = any(call.paid != "no" for call in self.calls)
 
     def record_attempt(self, call: Call) -> None:
-        """Counts an attempt that has ended, and tells the listeners."""
+        """Counts an attempt that ended, and informs listeners."""
         self.calls.append(call)
         if self.context.on_call is not None:
             self.context.on_call(call)
@@ -294,27 +293,27 @@ class CallWithRetries(Generic[T]):
             self._on_call(call)
 
     def mark_reached(self) -> None:
-        """A connection came about."""
+        """Records that a connection succeeded."""
         self.context.breakers.is_reached = True
 
     def release_turn(self, used: float | None) -> None:
-        """Gives back the turn of the attempt; `used` is the tokens that it took, where that is known."""
+        """Returns the attempt's turn; `used` is its number of tokens, if known."""
         self.limiter.leave(self._weight, used=used)
 
     async def _attempt_once(self, tries: int) -> T:
-        """One attempt, ended by a report to its CallAttempt."""
+        """Makes one attempt and reports its end to the CallAttempt."""
         raise NotImplementedError
 
     def describe_request(self, attempt: CallAttempt) -> SentRequest:
-        """What is asked in that attempt, and how long it has taken so far."""
+        """The request of an attempt, with its duration so far."""
         return SentRequest(self._body, self.n, self._cap, attempt.sent_at, attempt.seconds, self._optional)
 
     def find_limits(self) -> ReplyLimits:
-        """How large the reply may be."""
+        """The size limits for the reply."""
         return find_reply_limits(self._body, self.n, self._cap)
 
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
-        """Interprets the reply to an attempt, and learns from it."""
+        """Interprets the reply to an attempt, and updates the quirks."""
         context, request = self.context, self.describe_request(attempt)
         return interpret_reply(
             request, http_reply, key=context.endpoint.secret, url=context.url, quirks=context.quirks
@@ -322,7 +321,7 @@ class CallWithRetries(Generic[T]):
 
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
-        failure: EndpointError | None = None  # the last attempt's
+        failure: EndpointError | None = None  # of the last attempt
         while True:
             self._prepare_body()
             try:
@@ -334,9 +333,9 @@ class CallWithRetries(Generic[T]):
                 if is_resting:
                     failure.retry_after = error.retry_after
                 try:
-                    raise failure from None  # what the endpoint itself said tells more
+                    raise failure from None  # the endpoint's own error is more informative
                 finally:
-                    failure = None  # else it and this frame would hold each other
+                    failure = None  # else it and this frame would reference each other
             tries += 1
             try:
                 self.idle = False
@@ -346,7 +345,7 @@ class CallWithRetries(Generic[T]):
                     self.idle = True
             except FieldsRefused as error:
                 self._drop_refused_fields(error)
-                tries -= 1  # nothing failed: it is sent again at once, without the refused fields
+                tries -= 1  # not a failure: resend at once without the refused fields
             except EndpointError as error:
                 wait = self._compute_wait(error, tries)
                 if wait is None:
@@ -359,9 +358,9 @@ class CallWithRetries(Generic[T]):
                 return result
 
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
-        """Removes the refused fields; whether they were the reason is known when the rest succeeds.
+        """Removes the refused fields; success without them will show that they were the reason.
 
-        Where the rest is refused as well, that refusal is raised: it is about what the caller asked for.
+        If the rest is refused too, raises that error: it concerns the caller's own request.
         """
         refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
         if self._limit_search is None or not error.fields.issubset(LIMIT_NAMES):
@@ -373,7 +372,7 @@ class CallWithRetries(Generic[T]):
             raise refusal from None
 
     def _replace_limit(self) -> None:
-        """Puts the limit of tokens into the body under the name, and at the height, that is tried next."""
+        """Sets the token limit in the body to the next name and value to try."""
         assert self._limit_search is not None
         for name in LIMIT_NAMES:
             self._body.pop(name, None)
@@ -382,7 +381,7 @@ class CallWithRetries(Generic[T]):
         self._data, self._cap = b"", read_token_cap(self._body)
 
     def _learn_fields(self) -> None:
-        """The call succeeded with the fields in it, and without those that were removed."""
+        """Learns from a success: which fields were accepted, and which had been removed."""
         quirks = self.context.quirks.ensure(self._body.get("model"))
         quirks.record_accepted(self._body)
         if self._limit_search is not None:
@@ -392,7 +391,7 @@ class CallWithRetries(Generic[T]):
 
     def _remove_fields(self, fields: frozenset[str]) -> None:
         if "logprobs" in fields:
-            fields |= {"top_logprobs"}  # which mean nothing without logprobs
+            fields |= {"top_logprobs"}  # meaningless without logprobs
         for name in fields & self._body.keys():
             del self._body[name]
             self._data = b""
@@ -410,8 +409,8 @@ class CallWithRetries(Generic[T]):
     async def _wait_for_turn(self, tries: int) -> None:
         """Waits for the gate, the breakers and the rate limiter.
 
-        The settings' deadline runs from the first turn on, because our own queue is not a fault of the
-        endpoint. The caller's deadline runs all the time.
+        The settings' deadline starts with the first turn, because our queue isn't the endpoint's fault. The
+        caller's deadline always runs.
         """
         context = self.context
         if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
@@ -425,7 +424,7 @@ class CallWithRetries(Generic[T]):
                 raise self._build_no_turn_error()
             if self._may_send is not None and not await self._may_send(self.n):
                 raise SendingStopped(f"{context.url}: {SPENDING_STOPPED}")
-        except BaseException:  # nothing is sent in its turn
+        except BaseException:  # nothing is sent in this turn
             self.breaker.report_unknown(self.breaker.generation)
             self.limiter.return_unused(self._weight)
             raise
@@ -438,7 +437,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
-            patience -= context.loop.time() - now  # waiting for a turn doesn't use it up
+            patience -= context.loop.time() - now  # the wait for a turn doesn't count
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
@@ -449,21 +448,21 @@ class CallWithRetries(Generic[T]):
                 return
 
     def _confirm_turn(self) -> bool:
-        """With a turn taken, checks that nothing else is in the way; if something is, returns the turn."""
+        """Checks, with a turn taken, that nothing else blocks; if something does, returns the turn."""
         if self.context.gate.is_open and self.breaker.try_pass():
             return True
         self.limiter.return_unused(self._weight)
         return False
 
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
-        """Seconds until the next try; None where there is none."""
+        """Seconds until the next try; None if there is none."""
         retries = self.context.endpoint.retries
         if not is_retryable(error, after_timeout=retries.after_timeout):
             return None
         requested, wait, now = error.retry_after, self.backoff, self.context.loop.time()
         if isinstance(error, RateLimited) and requested is not None and now + requested > self._until:
             raise self._build_too_late_error(requested, error) from None
-        # one cut off by the deadline at once may still be paid for
+        # an attempt cut off at once by the deadline may still be charged
         useful_until = now + wait + min(wait, 1.0)
         until = min(self._until, self.context.breakers.give_up_at)
         return wait if tries < retries.attempts and useful_until < until else None
@@ -489,8 +488,26 @@ class CallWithRetries(Generic[T]):
         )
 
 
+_BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
+_TOKEN_SIZE = 1024  # bytes per token, which may be an event of its own
+_TOKEN_SIZE_LOGPROBS = 8192  # with alternatives
+_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+
+
+def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
+    """The limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
+    has_logprobs = bool(body.get("logprobs"))
+    marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
+    if max_tokens is None:
+        return ReplyLimits(MAX_REPLY, MAX_REPLY if has_logprobs else MAX_REPLY // 4, marks)
+    tokens = n * max_tokens
+    size = min(MAX_REPLY, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
+    content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
+    return ReplyLimits(size, content, marks)
+
+
 class CompletionCall(CallWithRetries[CompletionReply]):
-    """A call whose reply arrives as a whole."""
+    """A call whose reply arrives in one piece."""
 
     async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context
@@ -514,7 +531,7 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
 
 def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
-    """Whether trying again may help. After a timeout of a request that was sent, only where asked for."""
+    """Whether a retry may help. After a timeout of a sent request, only if configured."""
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
     if isinstance(error, CertificateUntrusted) or (error.reply and error.reply.code == "insufficient_quota"):
@@ -525,11 +542,11 @@ def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
 
 
 def find_fault(error: EndpointError) -> Fault:
-    """Which breaker counts the error: the endpoint's where no connection came about, else the model's.
+    """Which breaker counts the error: the endpoint's if connecting failed, else the model's.
 
-    A connection that takes too long counts for both: the next attempt may well fail later than that.
+    A connection timeout counts for both, because the next attempt may fail later.
     """
-    if error.status is not None and error.status < 500:  # a 408, too, is an answer
+    if error.status is not None and error.status < 500:  # even a 408 is a response
         return ""
     if isinstance(error, EndpointUnreachable):
         return "endpoint"
@@ -539,17 +556,17 @@ def find_fault(error: EndpointError) -> Fault:
 
 
 def is_overload(error: EndpointError) -> bool:
-    """Whether the error says that the endpoint is overloaded."""
+    """Whether the error means that the endpoint is overloaded."""
     return error.status in (429, 503) or isinstance(error, EndpointTimeout | EndpointUnreachable)
 
 
 def compute_backoff(
     attempt: int, retries: Retries, rng: random.Random, *, requested: float | None = None
 ) -> float:
-    """Seconds to wait after the attempt of that number, from 1; `requested` is the endpoint's Retry-After.
+    """Seconds to wait after an attempt (numbered from 1); `requested` is the endpoint's Retry-After.
 
-    Jittered, so that callers that failed together don't come back together. Never shorter than
-    requested, nor than our own delay: some servers ask for 0 seconds.
+    Jittered, so that calls that failed together don't return together. At least what was requested, and at
+    least our own delay: some servers request 0 seconds.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

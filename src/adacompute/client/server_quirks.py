@@ -1,9 +1,10 @@
-"""What was learned of how a server treats `n`, log-probabilities, usage and the limit of tokens, by model.
+"""How a server treats `n`, log-probabilities, usage and the token limit, by model; kinds of requests.
 
-Everything learned is believed for some minutes only, because a model may be replaced at any time.
+Observations expire after some minutes, because a model may be replaced at any time.
 
-The limit of tokens goes under the name that its model takes, and no higher than it allows: reasoning models
-of OpenAI take `max_completion_tokens` and refuse `max_tokens`, which is all that many other servers know.
+The token limit is sent under the name that the model accepts, and no higher than it allows: OpenAI's
+reasoning models require `max_completion_tokens` and refuse `max_tokens`, the only name that many other
+servers know.
 """
 
 import math
@@ -16,16 +17,16 @@ from typing import Any
 
 from adacompute.errors import EndpointError
 
-FRESH_SECONDS = 600.0  # seconds that something learned is believed
-_SHORT_REPLIES = 2  # short replies in a row until they count as a limit of a model that gave more before
-_MIN_TOKENS = 64  # tokens observed until the ratio of characters a token counts as learned
-_TOKEN_WINDOW = 2**20  # tokens, about, that the ratio of characters a token is averaged over
-_MAX_MODELS = 256  # that are remembered: clients choose the names
-_MAX_NAME = 200  # characters of a model's name that are kept
-_BARE_REPLIES = 2  # replies in a row without log-probabilities until they count as not given
-_BARE_SECONDS = 60.0  # seconds that this is believed: they may all belong to one odd request
-_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that may be left out of a request
-LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields of log-probabilities
+FRESH_SECONDS = 600.0  # seconds until an observation expires
+_SHORT_REPLIES = 2  # consecutive short replies that count as a limit of a model that gave more before
+_MIN_TOKENS = 64  # tokens needed to learn characters per token
+_TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
+_MAX_MODELS = 256  # models remembered; clients choose the names
+_MAX_NAME = 200  # characters of a model's name
+_BARE_REPLIES = 2  # consecutive replies without log-probabilities that count as not supported
+_BARE_SECONDS = 60.0  # seconds until this expires: they may all belong to one unusual request
+_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that can be omitted from a request
+LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields for log-probabilities
 _TOP_LOGPROBS = frozenset({"top_logprobs"})
 _STREAM_OPTIONS = frozenset({"stream_options"})
 
@@ -37,42 +38,40 @@ class _Observation:
 
 
 class ModelQuirks:
-    """How one model treats requests, each observation believed for some minutes.
+    """How one model treats requests; every observation expires after some minutes.
 
-    `n` has two limits. One comes from refusals of more. The other is observed: replies had fewer
-    choices than requested. A single short reply of a model that gave more before (or gives more to a
-    call that is still running) is not a limit.
+    `n` has two limits. One comes from refusals. The other is observed: replies had fewer choices than
+    requested. A single short reply isn't a limit if the model gave more before, or to a call still running.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._refusal_limit: _Observation | None = None
         self._observed_limit: _Observation | None = None
-        self._largest_reply: _Observation | None = None  # the most that came in one reply
-        self._short_replies = 0  # replies in a row that fell short
+        self._largest_reply: _Observation | None = None  # most choices in one reply
+        self._short_replies = 0  # consecutive short replies
         self._per_choice: _Observation | None = None
-        self._characters = 0  # in responses whose tokens are known
+        self._characters = 0  # in responses with known token counts
         self._tokens = _Observation(0, now())
         self._accepted_at: dict[str, float] = {}  # by field: a request with it succeeded
-        self._refused_at: dict[str, float] = {}  # refused, and the same request without it not
-        self._logprobs: _Observation | None = None  # are log-probabilities given if asked for?
-        self._bare_replies = 0  # replies in a row that had none
-        self._limit_name: _Observation | None = None  # the token limit's place in LIMIT_NAMES
-        self._largest_limit: _Observation | None = None  # tokens that it allows
-        # when it refused every limit of tokens: 1 because its context is shorter, else 0
+        self._refused_at: dict[str, float] = {}  # by field: refused, and accepted without it
+        self._logprobs: _Observation | None = None  # whether log-probabilities are given on request
+        self._bare_replies = 0  # consecutive replies without them
+        self._limit_name: _Observation | None = None  # index of the token limit's name in LIMIT_NAMES
+        self._largest_limit: _Observation | None = None  # largest token limit allowed
+        # every token limit was refused: 1 if because of a short context, else 0
         self._limit_refusal: _Observation | None = None
 
     @property
     def max_choices(self) -> int | None:
-        """Choices that one call gives at most, however old the observation; None: no limit is known."""
+        """Most choices per call, however old the observation; None: no known limit."""
         known = [limit.value for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
         return min(known) if known else None
 
     def pick_n(self, wanted: int) -> int:
         """How many of the wanted choices to request in one call.
 
-        After some minutes one call requests more than a limit again, to test it, while the others still
-        don't.
+        After some minutes one call tests the limit again by requesting more, while others still respect it.
         """
         limits = [limit for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
         size = min([wanted, *(limit.value for limit in limits if self._is_fresh(limit))])
@@ -82,7 +81,7 @@ class ModelQuirks:
         return size
 
     def record_choices(self, requested: int, received: int) -> None:
-        """Records that a reply had so many choices, usable or not."""
+        """Records the number of choices in a reply, usable or not."""
         if requested < 2:
             return
         if self._refusal_limit is not None and received > self._refusal_limit.value:
@@ -99,10 +98,10 @@ class ModelQuirks:
             self._largest_reply = self._observe(received)
 
     def record_refusal(self, requested: int, message: str) -> int | None:
-        """Records a refusal of so many choices, with what it said; returns how many to request instead.
+        """Records a refusal of this number of choices and its message; returns the number to try instead.
 
-        None if even 1 is refused, so that it was never about `n`. Nothing is learned if the refusal lies in
-        the request itself, or other requests got more than that recently.
+        Returns None if even 1 is refused, so that `n` wasn't the reason. Learns nothing if the request itself
+        is at fault, or if others recently got more.
         """
         if requested < 2:
             self._refusal_limit = None
@@ -120,7 +119,7 @@ class ModelQuirks:
 
     @property
     def per_choice(self) -> bool | None:
-        """Whether usage counts one choice only if n > 1, as far as the last minutes have shown."""
+        """Whether usage counts only one choice if n > 1, as recently observed."""
         observation = self._per_choice
         return bool(observation.value) if observation is not None and self._is_fresh(observation) else None
 
@@ -130,12 +129,12 @@ class ModelQuirks:
 
     @property
     def characters_a_token(self) -> float | None:
-        """Characters a token of the last minutes' single responses; None: there were too few."""
+        """Characters per token in recent single responses; None if there were too few."""
         known = self._tokens.value >= _MIN_TOKENS and self._is_fresh(self._tokens)
         return self._characters / self._tokens.value if known else None
 
     def record_text(self, characters: int, tokens: int) -> None:
-        """Records that a response of so many characters had so many tokens."""
+        """Records a response's characters and tokens."""
         known, now = self._tokens, self._now()
         before = known.value if now - known.at < FRESH_SECONDS else 0
         if before == 0:
@@ -147,14 +146,14 @@ class ModelQuirks:
 
     @property
     def ever_gave_logprobs(self) -> bool | None:
-        """Whether it gave log-probabilities, however old the observation; None: it wasn't asked."""
+        """Whether it gave log-probabilities, however old the observation; None if never requested."""
         if self._logprobs is None:
             return False if self._bare_replies else None
         return bool(self._logprobs.value)
 
     @property
     def gives_logprobs(self) -> bool | None:
-        """Whether it gives log-probabilities; None: not known, or no longer."""
+        """Whether it gives log-probabilities; None if unknown or expired."""
         if self._is_refused("logprobs"):
             return False
         known = self._logprobs
@@ -165,7 +164,7 @@ class ModelQuirks:
     def record_logprobs(self, *, logprobs: bool) -> None:
         """Records whether a reply to a request for log-probabilities had some.
 
-        A single reply without any is an exception: a few in a row are believed, if none had some recently.
+        One reply without any is an exception; a few in a row count, if none had some recently.
         """
         known = self._logprobs
         if logprobs:
@@ -176,9 +175,9 @@ class ModelQuirks:
                 self._logprobs = self._observe(False)
 
     def find_fields_to_skip(self, fields: Collection[str]) -> frozenset[str]:
-        """Those of the fields that are better left out of requests now.
+        """The fields that should be omitted from requests now.
 
-        After some minutes one request carries them again, to test the model, while the others still don't.
+        After some minutes one request includes them again as a test, while others still don't.
         """
         refused = [name for name in fields if name in self._refused_at]
         skipped = frozenset(name for name in refused if self._is_refused(name))
@@ -188,16 +187,16 @@ class ModelQuirks:
         return skipped
 
     def record_accepted(self, body: Mapping[str, Any]) -> None:
-        """Records that a request succeeded: none of the fields in it was a reason to refuse it."""
+        """Records a success: none of its fields was a reason for refusal."""
         for name in _OPTIONAL_FIELDS:
             if body.get(name):
                 self._accepted_at[name] = self._now()
                 self._refused_at.pop(name, None)
 
     def record_refused_fields(self, fields: Collection[str]) -> None:
-        """Records that a request was refused for these fields, and succeeded without them.
+        """Records that a request was refused for these fields and succeeded without them.
 
-        That is not a rule if other requests succeed with them: then the reason lay in this request.
+        If other requests succeed with the fields, the reason was this request.
         """
         for name in fields:
             if self._now() - self._accepted_at.get(name, -math.inf) >= FRESH_SECONDS:
@@ -206,9 +205,9 @@ class ModelQuirks:
                     self._logprobs = self._observe(False)
 
     def pick_limit(self, wanted: int, name: str, *, model: object = None) -> tuple[str, int] | None:
-        """The name and the value of the limit of tokens to send; None: none, because all were refused.
+        """The name and value of the token limit to send; None if all were refused.
 
-        `name` is where to begin with a model of which nothing is known, unless its own name tells.
+        `name` is the first to try for an unknown model, unless the model's name tells.
 
         >>> quirks = ModelQuirks()
         >>> quirks.pick_limit(100, "max_tokens", model="o3-mini"), quirks.pick_limit(100, "max_tokens")
@@ -224,23 +223,23 @@ class ModelQuirks:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether it refuses every limit of tokens, though an answer may be longer than it."""
+        """Whether it refuses every token limit, although its responses can be longer."""
         return self._limit_refusal is not None and not self._limit_refusal.value
 
     def record_limit_name(self, name: str) -> None:
-        """Records that it took a limit of tokens under that name, after it had refused another."""
+        """Records that it accepted this name for the token limit after refusing the other."""
         self._limit_name, self._limit_refusal = self._observe(LIMIT_NAMES.index(name)), None
 
     def record_largest_limit(self, largest: int) -> None:
-        """Records that it allows so many tokens at most."""
+        """Records the largest token limit that it allows."""
         self._largest_limit = self._observe(largest)
 
     def record_refused_limit(self, *, bounded: bool) -> None:
-        """Records that it took no limit of tokens; `bounded`: because its context is shorter than that."""
+        """Records that it refused every token limit; `bounded`: because its context is shorter."""
         self._limit_refusal = self._observe(bounded)
 
     def _recent_max(self) -> int:
-        """The most choices in one reply of the last minutes."""
+        """The most choices in one recent reply."""
         known = self._largest_reply
         return known.value if known is not None and self._is_fresh(known) else 0
 
@@ -259,7 +258,7 @@ def _model_key(name: object) -> str:
 
 
 class ServerQuirks:
-    """How one endpoint treats requests, by model; those unused for longest are forgotten first."""
+    """How one endpoint treats requests, by model; the least recently used are forgotten."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -270,21 +269,21 @@ class ServerQuirks:
 
     @property
     def logprobs(self) -> bool | None:
-        """Whether any model gives log-probabilities, however old the observation; None: none was asked."""
+        """Whether any model gives log-probabilities, however old the observation; None if never requested."""
         known = [model.ever_gave_logprobs for model in self._models.values()]
         return True if True in known else False if False in known else None
 
     @property
     def max_choices(self) -> int | None:
-        """Choices that one call gives at most, of the model that was used last; None: no limit is known."""
+        """Most choices per call of the most recently used model; None: no known limit."""
         return next(reversed(self._models.values())).max_choices if self._models else None
 
     def get(self, model: object) -> ModelQuirks:
-        """The quirks of that model; fresh ones if it isn't known, and what they learn is lost."""
+        """The quirks of a model; if unknown, new ones that aren't kept."""
         return self._models.get(_model_key(model)) or ModelQuirks(self._now)
 
     def ensure(self, model: object) -> ModelQuirks:
-        """The quirks of that model, which is kept from now on."""
+        """The quirks of a model, kept from now on."""
         key = _model_key(model)
         quirks = self._models.setdefault(key, self.get(model))
         self._models.move_to_end(key)
@@ -293,7 +292,7 @@ class ServerQuirks:
         return quirks
 
 
-# whole names only: a client's own `my_logprob` or `x_include_usage` doesn't match
+# whole names only: a client's `my_logprob` or `x_include_usage` doesn't match
 _FIELD_PATTERN = re.compile(
     r"(?<![\w.\-])(top_logprobs?|logprobs?|stream_options|include_usage)(?!\w|[.-]\w)"
 )
@@ -311,9 +310,9 @@ _FIELD_OF_WORD = {
 def find_refused_fields(
     message: str, param: object, body: Mapping[str, Any], *, optional: Collection[str]
 ) -> frozenset[str]:
-    """The fields to leave out of the next try; none where the refusal is about something else.
+    """The fields to omit on the next try; empty if the refusal has another reason.
 
-    The alternatives to each token are dropped first where they may be the reason.
+    If the alternatives per token may be the reason, they are dropped first.
 
     >>> body = {"logprobs": True, "top_logprobs": 2}
     >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))
@@ -339,7 +338,7 @@ def find_refused_fields(
 
 
 def _find_named_fields(message: str, param: object) -> set[str]:
-    """The fields that a refusal names: by its `param` where it has one, else in its text."""
+    """The fields that a refusal names, by its `param` or else in its text."""
     if isinstance(param, str) and param:
         return {_FIELD_OF_WORD[param]} if param in _FIELD_OF_WORD else set()
     return {_FIELD_OF_WORD[word] for word in _FIELD_PATTERN.findall(message)}
@@ -361,7 +360,7 @@ _LIMIT_PATTERNS = (
     re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
 )
 _BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
-_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the refusal lies in the request itself
+_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the request itself is at fault
 
 
 def is_about_n(message: str, param: object = None) -> bool:
@@ -370,7 +369,7 @@ def is_about_n(message: str, param: object = None) -> bool:
 
 
 def parse_choice_limit(message: str) -> int | None:
-    """The largest number of choices in one call that a refusal names, if it names one.
+    """The largest number of choices that a refusal names, if any.
 
     >>> parse_choice_limit("Field 'n': Value must be between 1 <= value <= 8, but got 9")
     8
@@ -386,16 +385,16 @@ def parse_choice_limit(message: str) -> int | None:
     return 1 if re.search(r"not supported|unsupported|not permitted|unknown|unrecognized", lower) else None
 
 
-# --- the limit of tokens ---
+# --- the token limit ---
 
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
-# As optional fields of a call. ADDED_LIMIT: the caller has added `max_tokens` itself, and can do with less
-# or without it. LIMIT_NAME: the limit has to stay, but may go under the other name.
+# Values for `optional`. ADDED_LIMIT: the caller added `max_tokens` itself, and it may be lowered or omitted.
+# LIMIT_NAME: the limit must stay, but may get the other name.
 ADDED_LIMIT = frozenset({"max_tokens"})
 LIMIT_NAME = frozenset({"limit_name"})
 
-_MAX_TRIES = 5  # limits that one call tries before it does without
-_LOWEST = 16  # tokens: a smaller number in a refusal is no limit
+_MAX_TRIES = 5  # limits that one call tries before omitting it
+_LOWEST = 16  # tokens: a smaller number in a refusal isn't a limit
 _REASONING_MODEL = re.compile(r"(?:^|[/:])(?:o[1345]|gpt-5)(?![a-z0-9])", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(
     r"(?<![\w.-])(?:max_(?:completion_|output_|new_)?tokens(?:_to_sample)?|maxOutputTokens)(?![\w-])"
@@ -410,7 +409,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w])")
 
 
 def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None:
-    """The limit of a body that may be changed, as far as the optional fields allow; None: there is none."""
+    """The limit in a body that may be changed, depending on the optional fields; None if there is none."""
     values = [body[name] for name in LIMIT_NAMES if isinstance(body.get(name), int)]
     allowed = ("max_tokens" in optional or "limit_name" in optional) and len(values) == 1
     return values[0] if allowed else None
@@ -419,7 +418,7 @@ def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None
 def find_refused_limit(
     message: str, param: object, code: str, body: Mapping[str, Any], *, optional: Collection[str]
 ) -> frozenset[str]:
-    """The name of the limit in the body, where the refusal is about it and it may be changed.
+    """The limit's name in the body, if the refusal is about it and it may be changed.
 
     >>> body = {"max_tokens": 32768}
     >>> find_refused_limit("max_tokens is too large", None, "", body, optional=ADDED_LIMIT)
@@ -437,11 +436,11 @@ def find_refused_limit(
 
 
 class LimitSearch:
-    """Finds the limit that one request is accepted with; what it finds is learned when the call succeeds."""
+    """Finds a token limit that one request is accepted with; learned when the call succeeds."""
 
     def __init__(self, quirks: ModelQuirks, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
         self._wanted = wanted
-        self._may_drop = may_drop  # whether it may also be lowered, or left out
+        self._may_drop = may_drop  # whether it may be lowered or omitted
         self._refused: set[str] = set()  # names
         self._lowered = self._about_context = False
         self._tries = 0
@@ -449,10 +448,10 @@ class LimitSearch:
         picked = quirks.pick_limit(wanted, own_name, model=body.get("model"))
         if not may_drop:
             picked = (own_name, wanted) if picked is None else (picked[0], wanted)
-        self.current: tuple[str, int] | None = picked  # the name and the value to send; None: none
+        self.current: tuple[str, int] | None = picked  # the name and value to send; None: omit it
 
     def handle_refusal(self, error: EndpointError) -> bool:
-        """Chooses what to try next; False where the limit has to stay, and nothing is left to try."""
+        """Chooses what to try next; False if the limit must stay or nothing is left to try."""
         if self.current is None:
             return False
         name, value = self.current
@@ -480,7 +479,7 @@ class LimitSearch:
         return True
 
     def learn(self, quirks: ModelQuirks) -> None:
-        """The call succeeded with what is chosen now."""
+        """Records that the call succeeded with the current choice."""
         if not self._tries:
             return
         if self.current is None:
@@ -495,10 +494,72 @@ class LimitSearch:
 
 
 def _find_lower(message: str, value: int) -> int | None:
-    """The largest number in a refusal that is below the value: what the model allows.
+    """The largest number in a refusal that is below the value: the model's maximum.
 
     >>> _find_lower("max_tokens is too large: 32768. This model supports at most 16384 tokens", 32768)
     16384
     """
     numbers = [int(number) for number in _NUMBER.findall(message.replace(",", ""))]
     return max((number for number in numbers if _LOWEST <= number < value), default=None)
+
+
+# --- kinds of requests ---
+
+_LONG_PROMPT = 32 * 2**10  # longer requests are a separate kind, because some servers fail on them
+_TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
+# Fields that any model accepts, or that differ between calls of one request; requests that differ only in
+# these are the same kind.
+_EVERYDAY_FIELDS = frozenset(
+    {
+        "frequency_penalty",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "n",
+        "presence_penalty",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_logprobs",
+        "top_p",
+        "user",
+    }
+)
+
+
+def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The model of a request and its special features: requests of one kind fail together.
+
+    >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
+    ('m', frozenset({'tools'}))
+    """
+    special: set[str] = set()
+    if not _EVERYDAY_FIELDS.issuperset(body):
+        special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
+    contents = _read_contents(body)
+    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
+        special.add("media")
+    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
+        special.add("long")
+    return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
+
+
+def count_text(body: Mapping[str, Any]) -> int:
+    """Characters of plain text in the messages: images take far fewer tokens than characters."""
+    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
+
+
+def _read_contents(body: Mapping[str, Any]) -> list[object]:
+    messages = body.get("messages")
+    if not isinstance(messages, (list, tuple)):
+        return []
+    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
+
+
+def _is_media(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") not in _TEXT_PARTS

@@ -1,4 +1,4 @@
-"""Settings of one endpoint: address, key, timeouts, retries, rate limits and circuit breaker; its modes.
+"""Settings of an endpoint: address, key, timeouts, retries, rate limits, circuit breaker; and its modes.
 
 `build_endpoint` makes an `Endpoint` from the user's configuration. Nothing is sent here.
 """
@@ -6,6 +6,7 @@
 import json
 import math
 import re
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -13,13 +14,16 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from yarl import URL
 
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
 from adacompute.records import Secret, TokenPrices
 
-_MESSAGE_TOKENS = 16  # that a model's template may add for a message
+_MESSAGE_TOKENS = 16  # tokens that a chat template may add per message
 _INSTRUCTION_ROLES = ("system", "developer")
 
 
@@ -28,7 +32,7 @@ class Timeouts:
     """Timeouts of one attempt, in seconds."""
 
     connect: float = 10.0
-    first_byte: float = 300.0  # from sending to the reply's headers; models think before they answer
+    first_byte: float = 300.0  # from sending to the response headers; models may think first
     total: float = 900.0
 
     def __post_init__(self) -> None:
@@ -38,13 +42,14 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Retries of one call: how many, how long apart, and until when."""
+    """Retries of a call: how many, how far apart, and until when."""
 
-    attempts: int = 6  # with the first
-    deadline: float = 1800.0  # seconds for all attempts and the waits between them
-    first: float = 0.5  # seconds before the second attempt; doubled from there on, and jittered
-    longest: float = 60.0  # seconds between two attempts, at most, unless Retry-After says more
-    after_timeout: bool = False  # True: also after a timeout of what was sent, which may be paid for twice
+    attempts: int = 6  # including the first
+    deadline: float = 1800.0  # seconds for all attempts and waits
+    first: float = 0.5  # seconds before the second attempt; then doubled each time, with jitter
+    longest: float = 60.0  # longest wait between attempts in seconds, unless Retry-After is longer
+    # True: also retry after a timeout of a sent request, which may be charged twice
+    after_timeout: bool = False
 
     def __post_init__(self) -> None:
         _check_count(self.attempts, "attempts")
@@ -54,12 +59,12 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """Limits on what is sent to the endpoint: calls at once, and rates a minute."""
+    """Limits for requests to the endpoint: concurrency and rates per minute."""
 
-    concurrency: int = 32  # calls at the same time, at most
+    concurrency: int = 32  # most calls at the same time
     requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None  # prompts and responses
-    adaptive: bool = True  # fewer at the same time where the endpoint pushes back, more again where not
+    tokens_per_minute: float | None = None  # including prompts
+    adaptive: bool = True  # fewer concurrent calls if the endpoint is overloaded, then more again
 
     def __post_init__(self) -> None:
         _check_count(self.concurrency, "concurrency")
@@ -72,12 +77,12 @@ class RateLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
-    """When an endpoint that keeps failing is left alone for a while (the circuit breaker)."""
+    """When to leave a failing endpoint alone for a while (circuit breaker)."""
 
-    failures: int = 8  # transport errors and 5xx in a row that open it
-    seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
+    failures: int = 8  # consecutive transport errors and 5xx that open it
+    seconds: float = 5.0  # until a probe; doubled after each failed probe
     longest: float = 60.0
-    patience: float = math.inf  # seconds that a call waits while it is open, at most
+    patience: float = math.inf  # longest wait of a call in seconds while it is open
     first_contact: float = 20.0  # seconds until calls to an endpoint that was never reached are given up
 
     def __post_init__(self) -> None:
@@ -86,12 +91,12 @@ class BreakerSettings:
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
     def share(self, modes: int) -> "BreakerSettings":
-        """The settings of one of several modes, which may be tried one after the other."""
+        """The settings for one of several modes that may be tried in turn."""
         return replace(self, first_contact=self.first_contact / modes)
 
 
 class _KeyField:
-    """The type of a field that is given a text or a Secret and holds a Secret."""
+    """A field that accepts a text or a Secret and holds a Secret."""
 
     def __get__(self, owner: object, kind: type) -> Secret | None: ...
     def __set__(self, owner: object, value: str | Secret | None) -> None: ...
@@ -99,7 +104,7 @@ class _KeyField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One OpenAI-compatible upstream. `url` includes `/v1`; a `key` that is plain text becomes a Secret.
+    """An OpenAI-compatible upstream. `url` includes `/v1`; a plain-text `key` becomes a Secret.
 
     >>> Endpoint(url="http://127.0.0.1:8081/v1/").chat
     'http://127.0.0.1:8081/v1/chat/completions'
@@ -107,21 +112,22 @@ class Endpoint:
 
     url: str
     key: _KeyField = field(default=cast("_KeyField", None))
-    key_header: str = ""  # that holds the key as it is; "": Authorization, as a bearer token
-    # sent with every request; their values may be secrets
+    key_header: str = ""  # header that holds the plain key; "": Authorization with a bearer token
+    # sent with every request; may be secret
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    ca_file: str = ""  # certificates (PEM) that are trusted instead of the system's
-    client_cert: str = ""  # certificate (PEM) that is shown to the endpoint
-    client_key: str = ""  # its private key, if it is in a file of its own
-    unix_socket: str = ""  # file that it listens at, instead of the host and port of `url`
+    ca_file: str = ""  # certificates (PEM) to trust instead of the system's
+    client_cert: str = ""  # certificate (PEM) to present to the endpoint
+    client_key: str = ""  # its private key, if in a separate file
+    unix_socket: str = ""  # socket file to connect to, instead of the host and port of `url`
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
-    path: str = "/chat/completions"  # below `url`, what calls are posted to
-    secret: Secret | None = field(init=False, repr=False, compare=False)  # what replies must not show
-    chat: str = field(init=False, repr=False, compare=False)  # where calls are posted to
+    path: str = "/chat/completions"  # where calls are posted, relative to `url`
+    # everything that replies must not show
+    secret: Secret | None = field(init=False, repr=False, compare=False)
+    chat: str = field(init=False, repr=False, compare=False)  # full address for calls
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -143,7 +149,7 @@ class Endpoint:
 
     @property
     def models(self) -> str:
-        """The address of the list of models."""
+        """The address for listing models."""
         return f"{self.url}/models"
 
 
@@ -151,7 +157,7 @@ _SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|passw|credential", re.I
 
 
 def _collect_secrets(endpoint: Endpoint) -> Secret | None:
-    """The key, with the values of headers and query whose names say that they are secret."""
+    """The key, and the values of headers and query parameters with names that mark secrets."""
     pairs = [*endpoint.headers.items(), *endpoint.query.items()]
     others = [part for name, value in pairs if _SECRET_NAME.search(name) for part in value.split()]
     if not others:
@@ -160,7 +166,7 @@ def _collect_secrets(endpoint: Endpoint) -> Secret | None:
 
 
 def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
-    """Builds the endpoint of these settings; ConfigError, with the remedy, where they name none."""
+    """Builds the endpoint from settings; ConfigError with the remedy if they have none."""
     if not settings.url:
         raise ConfigError(
             f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
@@ -198,38 +204,39 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeEndpoint:
-    """One way to ask for a sample. Two modes may have the same endpoint, with different options."""
+    """A way to request a sample. Two modes may share an endpoint with different options."""
 
-    name: str  # "": the only one, of an endpoint by itself
+    name: str  # "" for a single endpoint without a menu
     endpoint: Endpoint
-    model: str  # "": as requests name it
+    model: str  # "": as the request says
     prices: TokenPrices = field(default_factory=TokenPrices)
-    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
+    # per million cached prompt tokens; None: the same as other prompt tokens
+    cached_price: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
-    system_suffix: str = ""  # added to the system message
+    system_suffix: str = ""  # appended to the system message
 
     @property
     def max_tokens(self) -> int | None:
-        """The limit of one response that the mode itself sets; None: it sets none."""
+        """The mode's own token limit per response; None if it has none."""
         return min((self.options[name] for name in LIMIT_NAMES if name in self.options), default=None)
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """What it adds to requests, as it stands in a file of modes."""
+        """Everything that it adds to requests, as written in a menu file."""
         return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
 
     @property
     def added_tokens(self) -> int:
-        """An upper bound on the tokens that the mode adds to a prompt, for any tokenizer of bytes."""
+        """An upper bound for the tokens that the mode adds to a prompt, with any byte-based tokenizer."""
         options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}
         suffix = len(self.system_suffix.encode()) + _MESSAGE_TOKENS if self.system_suffix else 0
         return suffix + (len(json.dumps(options)) if options else 0)
 
     def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A request as this mode asks it: with its model, its options and its addition to the system message.
+        """A request for this mode, with its model, options and system suffix.
 
-        Of two limits of tokens, the request's and the mode's, the smaller one is kept, under the request's
-        name for it.
+        If both the request and the mode limit tokens, the smaller limit applies, under the request's name for
+        it.
         """
         built = {**body, "model": self.model} if self.model else dict(body)
         for name, value in self.options.items():
@@ -246,7 +253,7 @@ class ModeEndpoint:
 
 
 def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Messages with a text at the end of the first instruction; one of its own where there is none.
+    """Messages with a text appended to the first instruction, or added as one.
 
     >>> add_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -264,7 +271,7 @@ def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[di
 
 
 def split_pairs(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Names and their values, which are behind a colon or an equals sign; no message shows a value.
+    """Names and values separated by a colon or equals sign; no message shows a value.
 
     >>> split_pairs(["X-Title: my app", "a=b=c"], "header", "")
     {'X-Title': 'my app', 'a': 'b=c'}
@@ -298,17 +305,17 @@ def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
 
 
 def describe_key_exposure(endpoint: Endpoint) -> str | None:
-    """A warning where the key is sent unencrypted; None where it isn't."""
+    """A warning if the key is sent unencrypted, or None."""
     if endpoint.key is None or not endpoint.url.startswith("http://") or is_loopback(endpoint.url):
         return None
     return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is on this machine; False if it can't be read."""
+    """Whether an address is on this machine; False if invalid."""
     try:
         host = (urlsplit(url).hostname or "") if url.isprintable() else ""
-    except ValueError:  # half an address of IPv6
+    except ValueError:  # incomplete IPv6 address
         return False
     try:
         return ip_address(host).is_loopback
@@ -327,7 +334,7 @@ _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:
 
 
 def _check_url(url: object) -> None:
-    """Raises ConfigError where `url` is not an address of an endpoint; a key in it isn't shown."""
+    """Raises ConfigError unless `url` is a valid endpoint address; never shows a key in it."""
     if not isinstance(url, str):
         raise ConfigError(f"endpoint {url!r} is not text; {_REMEDY}")
     redacted = _redact_url(url)
@@ -335,7 +342,7 @@ def _check_url(url: object) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
         if host is not None:
-            host.encode("idna")  # as the resolver does: refuses empty labels and those beyond 63 characters
+            host.encode("idna")  # what the resolver does: refuses empty labels and those above 63 characters
     except ValueError as exc:
         detail = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
         why = "" if "@" in url else f" ({detail})"  # what looks like a port may be a password
@@ -353,14 +360,14 @@ def _check_url(url: object) -> None:
 
 
 def _is_plain_url(url: str, parts: SplitResult) -> bool:
-    """Whether it has a scheme and a host, no query, and no blanks or line breaks."""
+    """Whether it has a scheme and a host, and no query, spaces or line breaks."""
     if parts.scheme not in ("http", "https") or not parts.hostname or " " in url or not url.isprintable():
         return False
     return not (parts.query or parts.fragment)
 
 
 def _redact_url(url: str) -> str:
-    """An address without name, password and query, to be shown in a message, even where it can't be parsed.
+    """An address without user, password and query for a message, even if it can't be parsed.
 
     >>> _redact_url("http://me:sk-1/2@h:80a/v1?key=sk-3"), _redact_url("http://me:sk?4@h/v1")
     ('http://h:80a/v1', 'http://…')
@@ -397,3 +404,41 @@ def _check_positive(value: object, name: str, remedy: str) -> None:
         number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ConfigError(f"{name} {value!r} can't be used; give {remedy}")
+
+
+def make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """The TLS settings for certificates; True means aiohttp's default with the system's CAs."""
+    if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
+        return True
+    if not endpoint.client_cert and endpoint.client_key:
+        raise ConfigError(f"client_key {endpoint.client_key!r} is given without client_cert; give both")
+    what, problem = f"ca_file {endpoint.ca_file!r}", "it holds no certificate in PEM"
+    try:
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+        if endpoint.client_cert or endpoint.client_key:
+            key = f" with client_key {endpoint.client_key!r}" if endpoint.client_key else ""
+            what = f"client_cert {endpoint.client_cert!r}{key}"
+            problem = "that is no certificate in PEM with its own key, without a password"
+            context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
+    except OSError as exc:
+        reason = problem if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
+        raise ConfigError(f"{what} of {endpoint.url} can't be used ({reason}); give PEM files") from exc
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def find_proxy(url: URL) -> URL | None:
+    """The proxy for an address from the environment."""
+    text = getproxies().get(url.scheme)
+    if not text or proxy_bypass(f"{url.host}:{url.port}"):
+        return None
+    try:
+        proxy = URL(text if "://" in text else f"http://{text}")
+    except ValueError:
+        proxy = URL()
+    if proxy.scheme != "http" or not proxy.host:  # don't show it: it may contain a password
+        raise ConfigError(
+            f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
+            "such as http://proxy:3128, or name the host in NO_PROXY"
+        )
+    return proxy

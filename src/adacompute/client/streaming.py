@@ -1,16 +1,20 @@
-"""One call whose reply comes as server-sent events: begun with retries, counted however it ends.
+"""A call whose reply is server-sent events: retried until it begins, counted however it ends.
 
-Parses the bytes into events, and puts the chunks of a stream together as one completion.
+Also parses bytes into events, and assembles a stream's chunks into one completion.
 """
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
-from adacompute.client.error_object import infer_status, unwrap_error
+from yarl import URL
+
+from adacompute.client.error_object import NotHttp, infer_status, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
     CompletionReply,
@@ -27,50 +31,50 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallAttempt, CallContext, CallOptions, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks
-from adacompute.client.transport import ReplyStream
+from adacompute.client.transport import ANY_REPLY, HttpResponse, ReplyLimits, Transport, build_too_large_error
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
 
-DONE = b"[DONE]"  # the payload of the last event of a stream
+DONE = b"[DONE]"  # the last event of a stream
 _MAX_EVENT = 4 * 2**20  # bytes of one event
 _MAX_CHOICES = 1024  # choices
 _MAX_TOOL_CALLS = 1024  # in one choice
 _BOM = b"\xef\xbb\xbf"
-_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # fields with which a stream may begin
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
-_PACKED_TOKENS = 1024  # with log-probabilities, that are packed
-_BLOCK = 512  # pieces of a text that are joined, so that few objects are kept
-_EVENT_OVERHEAD = 512  # bytes that an event may have besides its content
-_EVENT_TEXT = 16  # bytes of text that a short event has, about
-_Pieces = dict[str, "_Values"]  # each field's; joined at the end, which is cheaper than each time
+_PACKED_TOKENS = 1024  # more tokens with log-probabilities than this are packed
+_BLOCK = 512  # pieces of text joined at a time, to keep few objects
+_EVENT_OVERHEAD = 512  # bytes of an event besides its content
+_EVENT_TEXT = 16  # typical bytes of text in a short event
+_Pieces = dict[str, "_Values"]  # by field; joined at the end, which is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a stream; `data` is on one line, so that it can be passed on behind `data: `."""
+    """An event of a stream; `data` is a single line, so that it can follow `data: `."""
 
     data: bytes
-    value: dict[str, Any] | None  # its JSON; None: it is the end, [DONE]
+    value: dict[str, Any] | None  # its JSON; None: the end, [DONE]
 
 
 class EventParser:
-    """Takes bytes, split anywhere, and returns the payloads of the events that they complete.
+    """Accepts bytes, split anywhere, and returns the payloads of completed events.
 
-    Lines end as \\n, \\r or \\r\\n; several `data` lines are one payload; comments, names and events without
-    data are skipped.
+    Lines end with \\n, \\r or \\r\\n; consecutive `data` lines are one payload; comments, names and events
+    without data are skipped.
     """
 
     def __init__(self, *, largest: int = _MAX_EVENT) -> None:
         self._largest = largest
-        self._line: list[bytes] = []  # a line that isn't whole yet
-        self._data: list[bytes] = []  # an event that isn't whole yet
+        self._line: list[bytes] = []  # an incomplete line
+        self._data: list[bytes] = []  # an incomplete event
         self._size = 0  # bytes of both
-        self._after_return = False  # a \n now belongs to the \r before it
+        self._after_return = False  # a following \n belongs to the \r before it
         self._begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads of the events that end here; ValueError where one is too large."""
+        """The payloads of events completed by this chunk; ValueError if one is too large."""
         if not chunk:
             return []
         if self._after_return:
@@ -88,7 +92,7 @@ class EventParser:
         return payloads
 
     def end(self) -> list[bytes]:
-        """The rest when nothing more comes: some servers don't end their last event."""
+        """The rest at the end of input: some servers don't terminate their last event."""
         payloads: list[bytes] = []
         self._end_line(payloads)
         self._end_line(payloads)
@@ -114,10 +118,10 @@ class EventParser:
 
 
 def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
-    """Whether these are the first bytes of events; None: more bytes are needed to tell.
+    """Whether these bytes begin a stream of events; None if more bytes are needed.
 
-    Some servers answer with a plain completion though a stream was requested, and some send no content
-    type, or a wrong one: the bytes count for more than the type.
+    Some servers send a plain completion although a stream was requested, or a missing or wrong content type,
+    so the bytes outweigh the type.
     """
     text = head.removeprefix(_BOM).lstrip()
     if not text or (_BOM.startswith(head) and head):
@@ -130,7 +134,7 @@ def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
 
 
 def find_error_status(value: Mapping[str, Any]) -> int | None:
-    """The status of an event that reports an error, 500 where it names none; None: it is not an error."""
+    """The status of an error event, 500 if it has none; None if it isn't an error."""
     error = value.get("error")
     if not error and value.get("object") != "error":
         return None
@@ -138,7 +142,7 @@ def find_error_status(value: Mapping[str, Any]) -> int | None:
 
 
 class CompletionBuilder:
-    """Builds one completion from the chunks of a stream."""
+    """Assembles a completion from the chunks of a stream."""
 
     def __init__(self) -> None:
         self.usage: dict[str, Any] | None = None
@@ -147,11 +151,11 @@ class CompletionBuilder:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice that began has also ended."""
+        """Whether every choice that began has ended."""
         return bool(self._choices) and all(builder.reason is not None for builder in self._choices.values())
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Adds the next chunk; anything in it besides choices and usage is ignored."""
+        """Adds the next chunk; ignores everything except choices and usage."""
         for name in _HEAD_FIELDS:
             if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
@@ -163,7 +167,7 @@ class CompletionBuilder:
                 self._builder_at(choice.get("index")).add(choice)
 
     def build_body(self) -> dict[str, Any]:
-        """The completion, as it would have arrived in one piece."""
+        """The completion, as if it had arrived in one piece."""
         choices = [self._choices[index].build_choice(index) for index in sorted(self._choices)]
         body = {**self._head, "object": "chat.completion", "choices": choices}
         return body if self.usage is None else {**body, "usage": self.usage}
@@ -219,14 +223,14 @@ class _ChoiceBuilder:
 
 
 class _Values:
-    """The values of one field, in order; many short texts are joined to fewer long ones."""
+    """The values of one field in order; many short texts are joined."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
         self._recent: list[Any] = []
 
     def add(self, value: object, *, splits: bool) -> None:
-        """Adds a value; `splits`: a text is part of a longer one, else it replaces those before."""
+        """Adds a value; with `splits`, a text continues earlier ones, otherwise it replaces them."""
         if not splits and isinstance(value, str):
             self._recent.clear()
         self._recent.append(value)
@@ -240,7 +244,7 @@ class _Values:
 
 
 class _Tokens:
-    """The tokens of a choice's log-probabilities; many are packed."""
+    """The log-probabilities of a choice's tokens; many are packed."""
 
     def __init__(self) -> None:
         self._packed = PackedList()
@@ -280,7 +284,7 @@ def _join_pieces(pieces: _Pieces) -> dict[str, Any]:
 
 
 def _join_values(name: str, values: list[Any]) -> object:
-    """Texts come in pieces; names and ids come once, or are repeated."""
+    """Texts arrive in pieces; names and ids arrive once, or are repeated."""
     if all(isinstance(value, str) for value in values):
         return values[-1] if name in _UNSPLIT_FIELDS else "".join(values)
     if all(isinstance(value, dict) for value in values):
@@ -292,9 +296,9 @@ def _join_values(name: str, values: list[Any]) -> object:
 
 
 def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A text with its log-probabilities; packed ones block by block, each with an equal share of the text.
+    """Splits a text with packed log-probabilities by block, each with an equal share of the text.
 
-    Where one token ends in the text can't be told in general, and clients join what they get.
+    Token boundaries in the text are unknown in general, and clients join the pieces anyway.
     """
     columns = {
         name: tokens.split() if isinstance(tokens, PackedList) else [tokens]
@@ -308,7 +312,7 @@ def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks of a whole completion: for each choice its content, then its end; last the usage."""
+    """A completion as chunks: for each choice its content, then its end; usage last."""
     head = {name: body[name] for name in _HEAD_FIELDS if name in body} | {"object": "chat.completion.chunk"}
     choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
     for place, choice in enumerate(choices):
@@ -338,8 +342,69 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**head, "choices": [], "usage": body["usage"]}
 
 
+_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; then the connection is closed
+
+
+class ReplyStream:
+    """A reply read as it arrives. Only `close` and `release` end it."""
+
+    has_limit = True
+
+    def __init__(
+        self,
+        transport: Transport,
+        url: URL,
+        timer: AttemptTimer,
+        response: HttpResponse,
+        limits: ReplyLimits = ANY_REPLY,
+    ) -> None:
+        self._transport, self._url, self._timer, self._response = transport, url, timer, response
+        self.limits = limits
+        self.size = 0  # bytes read
+
+    @property
+    def declares_events(self) -> bool:
+        """Whether the content type is a stream of events."""
+        return "event-stream" in self._response.headers.get("content-type", "").lower()
+
+    async def read(self) -> bytes:
+        """What has arrived since the last read, at least one byte; b"" at the end.
+
+        Cancelling a read loses nothing.
+        """
+        try:
+            with self._timer:
+                chunk = await self._response.read_some()
+            self.size += len(chunk)
+            if self.size > self.limits.size and self.has_limit:
+                raise build_too_large_error(self._response, self.limits.size)
+            return chunk
+        except Exception as exc:  # noqa: BLE001 - as in `exchange`
+            error = self._transport.strip_error(exc, self._url, self._timer)
+        raise error
+
+    def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
+        """Everything read as one reply; ReplyInvalid if it isn't JSON."""
+        return self._transport.parse_reply(self._response, raw, self.limits)
+
+    def close(self) -> None:
+        """Closes the connection at once unless the reply has ended."""
+        self._response.close()
+
+    async def release(self) -> None:
+        """Keeps the connection if the reply ends now; otherwise closes it."""
+        try:
+            async with asyncio.timeout(_STREAM_END_SECONDS):
+                while await self._response.read_some():
+                    pass
+        except (OSError, NotHttp):  # everything needed has arrived; TimeoutError is an OSError
+            pass
+        finally:
+            self._response.close()
+
+
 class StreamingCall(CallWithRetries["Stream"]):
-    """A call whose reply arrives in pieces; it returns when the first of them is here."""
+    """A call whose reply arrives in pieces; returns when the first one arrives."""
 
     def __init__(
         self,
@@ -358,15 +423,17 @@ class StreamingCall(CallWithRetries["Stream"]):
     async def _attempt_once(self, tries: int) -> "Stream":
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
-        opened: ReplyStream | HttpReply | None = None
+        opened: HttpResponse | HttpReply | None = None
         try:
+            limits = self.find_limits()
             opened = await context.transport.open_stream(
-                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
+                context.url, attempt.timer, self._data, attempt.headers, limits
             )
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
                 raise AssertionError("a status other than 200 is an error")
-            stream = Stream(self, attempt, opened)
+            reply_stream = ReplyStream(context.transport, context.url, attempt.timer, opened, limits)
+            stream = Stream(self, attempt, reply_stream)
             await stream.begin()
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
             error = self.clean_error(exc)
@@ -381,7 +448,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         raise error.with_traceback(None)
 
     def clean_error(self, exc: Exception) -> EndpointError:
-        """The error without its causes, which hold what was read, where a key may be."""
+        """The error without its causes, which may contain the key."""
         error = exc
         if not isinstance(error, EndpointError):
             why = one_line(f"{type(exc).__name__}: {exc}", self.context.endpoint.secret)
@@ -392,15 +459,15 @@ class StreamingCall(CallWithRetries["Stream"]):
         return error
 
 
-def _close_stream(opened: "ReplyStream | HttpReply | None") -> None:
+def _close_stream(opened: HttpResponse | HttpReply | None) -> None:
     if opened is not None and not isinstance(opened, HttpReply):
         opened.close()
 
 
 class Stream:
-    """The events of one reply, as they arrive, up to [DONE], which is always the last.
+    """The events of a reply as they arrive, always ending with [DONE].
 
-    Raises EndpointError where it breaks off. A read that is cancelled loses nothing.
+    Raises EndpointError if it breaks off. Cancelling a read loses nothing.
     """
 
     def __init__(
@@ -417,9 +484,9 @@ class Stream:
         self._ready: deque[Event] = deque()
         self._payloads: deque[bytes] = deque()
         self._events_count = 0
-        self._content = 0  # bytes of events beyond what each has anyway
-        self._ended = False  # nothing more comes
-        self._reply: CompletionReply | None = None  # the whole reply, where the stream has succeeded
+        self._content = 0  # bytes of events without the usual overhead
+        self._ended = False  # no more events
+        self._reply: CompletionReply | None = None  # the whole reply, if the stream succeeded
 
     def __aiter__(self) -> "Stream":
         return self
@@ -438,7 +505,7 @@ class Stream:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """All attempts that have ended, including this one once it has."""
+        """All attempts that ended, including this one at its end."""
         return tuple(self._streaming_call.calls)
 
     @property
@@ -448,16 +515,16 @@ class Stream:
 
     @property
     def responses(self) -> tuple[Response, ...]:
-        """All choices, as far as they have arrived; rebuilt at each use until the stream has succeeded."""
+        """All choices so far; rebuilt on each use until the stream has succeeded."""
         return self._partial_result()[0] if self._reply is None else self._reply.responses
 
     @property
     def body(self) -> Mapping[str, Any]:
-        """The whole completion, as if it had come in one piece; empty until the stream has succeeded."""
+        """The whole completion, as if in one piece; empty until the stream has succeeded."""
         return {} if self._reply is None else self._reply.body
 
     async def begin(self) -> None:
-        """Waits for the first event; or for all of a plain completion, which is split into events."""
+        """Waits for the first event, or for a whole plain completion, which is split into events."""
         head, reply_stream = b"", self._reply_stream
         while (events := looks_like_events(head, declared=reply_stream.declares_events)) is None:
             chunk = await reply_stream.read()
@@ -473,7 +540,7 @@ class Stream:
         self._attempt.timer.mark_answering()
 
     async def close(self) -> None:
-        """Closes at once a stream that hasn't ended, and counts it."""
+        """Closes and counts an unfinished stream at once."""
         if self._reply is not None:
             await self._reply_stream.release()
         elif self.call is None:
@@ -511,7 +578,8 @@ class Stream:
             if not chunk:
                 self._ended = True
                 self._payloads.extend(filter(_is_whole_event, self._events.end()))
-        await self._streaming_call.context.transport.share.take_turn()  # a chunk may hold a thousand events
+        # a chunk may contain a thousand events
+        await self._streaming_call.context.transport.share.take_turn()
         payload, limits = self._payloads[0], self._reply_stream.limits
         if payload.strip() == DONE:
             return await self._finish()
@@ -543,7 +611,7 @@ class Stream:
         return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))  # NaN is null by now
 
     def _take_event(self, event: Event) -> Event:
-        """The next event, once it is read; what is kept of the stream so far is within its limit."""
+        """Processes the next event, limiting what is kept of the stream."""
         value, limit = event.value or {}, self._reply_stream.limits.content
         self._payloads.popleft()
         self._events_count += 1
@@ -557,7 +625,7 @@ class Stream:
         return event
 
     async def _end_without_done(self) -> Event:
-        """The stream has ended without [DONE], which is fine where all choices are finished."""
+        """Handles an end without [DONE], which is fine if all choices are finished."""
         if self._builder.finished:
             return await self._finish()
         raise ConnectionLost(f"{self._url}: its stream ended before the response did; try again", paid=True)
@@ -580,18 +648,18 @@ class Stream:
 
     def _record_failure(self, error: EndpointError) -> None:
         self._reply_stream.close()
-        error.paid = True  # whatever the error says, the endpoint has worked on it
+        error.paid = True  # the endpoint has worked on it, whatever the error says
         self._attempt.report_failure(error, self._partial_result()[1])
         self._streaming_call.attach_calls(error)
         self.call = self._streaming_call.calls[-1]
 
     def _partial_result(self) -> tuple[tuple[Response, ...], tuple[int, int]]:
-        """The responses, and the tokens of prompt and responses."""
+        """The responses so far, and the prompt and response tokens."""
         request = self._streaming_call.describe_request(self._attempt)
         usage = self._builder.usage or {}
         prompt = parse_count(usage.get("prompt_tokens"))
         prompt = estimate_prompt_tokens(request.body) if prompt is None else prompt
-        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # about how much it was is enough
+        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # an estimate is enough
             return (), (prompt, max(self._events_count, round(self._content / CHARACTERS_A_TOKEN)))
         body = self._builder.build_body()
         try:
@@ -608,7 +676,7 @@ class Stream:
 
 
 def _is_whole_event(payload: bytes) -> bool:
-    """Whether the unfinished rest at the end may be an event; else it was cut off."""
+    """Whether the unterminated rest may be an event; otherwise it was cut off."""
     if payload.strip() == DONE:
         return True
     try:

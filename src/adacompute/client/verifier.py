@@ -1,11 +1,11 @@
-"""Scores responses, by a reward model or by a model that is asked whether an answer is right.
+"""Scores responses with a reward model, or with a model that judges whether an answer is right.
 
-Two kinds of endpoints are accepted. Without a model's name it is a plain scoring endpoint: it gets the
-prompt, the response and the answer, and returns a number, the higher the better. With a name it is an
-OpenAI-compatible endpoint: the model is shown the conversation with the response in it, and asked whether
-the answer is right; the score is the log-odds of "Yes" against "No" (known as P(True)).
+Two kinds of endpoints work. Without a model's name it is a plain scoring endpoint: it gets the prompt, the
+response and the answer, and returns a number; higher is better. With a name it is OpenAI-compatible: the
+model gets the conversation with the response, and is asked whether the answer is right. The score is the
+log-odds of "Yes" against "No" (known as P(True)).
 
-A verification never fails: where no score comes, `VerifierReply.score` is None and `error` says why.
+A verification never raises: without a score, `VerifierReply.score` is None and `error` says why.
 """
 
 import asyncio
@@ -39,33 +39,33 @@ from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call
 
-VERDICT_TOKENS = 4  # "Yes" or "No", perhaps after a blank or a mark
-_TOP_LOGPROBS = 5  # alternatives of a token: "Yes" and "No" are among them, if it is a verdict at all
+VERDICT_TOKENS = 4  # "Yes" or "No", possibly after a space or a mark
+_TOP_LOGPROBS = 5  # alternatives per token: "Yes" and "No" are among them if it is a verdict at all
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
-_TURN_TOKENS = 64  # that a chat template puts around the response and the question, at most
-_MAX_ANSWER = 2000  # characters of an answer that the question repeats
+_TURN_TOKENS = 64  # most tokens that a chat template adds around the response and the question
+_MAX_ANSWER = 2000  # characters of an answer repeated in the question
 _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
-_MAX_SCORE = 1e9  # a larger number is a mistake of the endpoint
-_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # a scoring endpoint has one number to tell
-_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # one verification's tries; seconds between them
-_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a dead verifier
-# what a verifier at the endpoint's own address shares with it
+_MAX_SCORE = 1e9  # larger numbers are errors of the endpoint
+_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # a scoring endpoint returns one number
+_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # tries per verification; seconds between them
+_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a failed verifier
+# settings shared by a verifier at the endpoint's own address
 _ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
 _ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
-_CHAT_PATHS = ("pooling", "classify")  # vLLM's, which take the conversation as messages
+_CHAT_PATHS = ("pooling", "classify")  # vLLM paths that accept messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierReply:
-    """What came of the verification of one response."""
+    """The result of verifying one response."""
 
-    score: float | None  # the higher the better; None: there is none
+    score: float | None  # higher is better; None: there is none
     calls: tuple[Call, ...] = ()  # attempts
     error: EndpointError | None = field(default=None, compare=False)  # why there is no score
 
     @property
     def tokens(self) -> int:
-        """Tokens of prompts and responses that were paid for."""
+        """Paid tokens of prompts and responses."""
         return sum(
             (call.prompt_tokens or 0) + (call.completion_tokens or 0)
             for call in self.calls
@@ -76,18 +76,18 @@ class VerifierReply:
 class Verifier:
     """Scores responses over one long-lived session: an async context manager.
 
-    `model` is the judge's at an OpenAI-compatible endpoint; "" for a plain scoring endpoint, whose address is
-    `endpoint.url` itself.
+    `model` is the judge's name at an OpenAI-compatible endpoint; "" means that `endpoint.url` is a plain
+    scoring endpoint.
     """
 
     def __init__(self, endpoint: Endpoint, *, model: str = "", timeout: float = 30.0) -> None:
         self.model = model
-        self.timeout = timeout  # seconds for one verification
+        self.timeout = timeout  # seconds per verification
         self.client = Client(endpoint if model else replace(endpoint, path=""))
 
     @property
     def url(self) -> str:
-        """The address that is posted to."""
+        """The address to post to."""
         return self.client.endpoint.chat
 
     async def __aenter__(self) -> "Verifier":
@@ -100,7 +100,7 @@ class Verifier:
         await self.client.__aexit__(kind, error, trace)
 
     def bound_prompt_tokens(self, prompt_tokens: int, response: str, answer: str | None) -> int:
-        """The most tokens that the prompt of a verification can have, if the question's own is so long."""
+        """Upper bound for a verification's prompt tokens, given the question's."""
         question = _write_question(answer)
         return prompt_tokens + len(response.encode()) + len(question.encode()) + _TURN_TOKENS
 
@@ -115,10 +115,10 @@ class Verifier:
         on_call: CallListener | None = None,
         may_send: SendPermission | None = None,
     ) -> VerifierReply:
-        """The score of a response to these messages; `prompt` is their question as a text.
+        """The score of a response to these messages; `prompt` is their question as text.
 
-        `deadline` is in seconds from now, and the verifier's own timeout applies besides. `on_call` and
-        `may_send` are as of `Client.call`.
+        `deadline` is in seconds from now, in addition to the verifier's timeout. `on_call` and `may_send` are
+        as in `Client.call`.
         """
         seconds = self.timeout if deadline is None else min(deadline, self.timeout)
         calls: list[Call] = []
@@ -152,7 +152,7 @@ class Verifier:
     def _build_question(
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None
     ) -> dict[str, Any]:
-        """Asks about the response as the conversation's next turns: its prefix may be cached."""
+        """Asks about the response as further turns of the conversation, whose prefix may be cached."""
         return {
             "model": self.model,
             "messages": [
@@ -169,7 +169,7 @@ class Verifier:
     def _build_request(
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None, prompt: str
     ) -> dict[str, Any]:
-        """The body for a plain scoring endpoint; with what vLLM's routes need where the path is theirs."""
+        """The body for a plain scoring endpoint, in vLLM's format if the path is vLLM's."""
         route = self.url.rstrip("/").rpartition("/")[2]
         if route in _CHAT_PATHS:
             return {"messages": [*messages, {"role": "assistant", "content": response}]}
@@ -195,13 +195,13 @@ def _write_question(answer: str | None) -> str:
 
 
 class _ScoreCall(CompletionCall):
-    """A call whose reply is any JSON, of which it costs no tokens."""
+    """A call whose reply is any JSON and costs no tokens."""
 
     def find_limits(self) -> ReplyLimits:
         return _MAX_REPLY
 
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
-        """Any JSON with status 200 is a reply; whether there is a score in it is read later."""
+        """Accepts any JSON with status 200; the score is read later."""
         if http_reply.status != 200:
             raise build_refusal(self.context.url, http_reply, self.context.endpoint.secret)[0]
         call = Call(
@@ -217,11 +217,11 @@ class _ScoreCall(CompletionCall):
 
 
 def parse_score(value: object) -> float | None:
-    """The number in a scoring endpoint's reply; None where there is none, or it is not finite.
+    """The number in a scoring endpoint's reply; None if there is none or it isn't finite.
 
-    Accepted are a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and what
-    vLLM's /score and /pooling and SGLang's /classify return. Of a list the last number counts: process
-    reward models score step by step.
+    Accepts a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and the formats of
+    vLLM's /score and /pooling and SGLang's /classify. The last number of a list counts: process reward models
+    score each step.
 
     >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
     (0.5, 0.25, None)
@@ -239,7 +239,7 @@ def parse_score(value: object) -> float | None:
 
 
 def _read_number(value: object) -> float | None:
-    """A finite number; None for anything else, such as True, NaN, or an integer beyond floats."""
+    """A finite number; None for anything else, such as True, NaN, or an integer too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -250,13 +250,13 @@ def _read_number(value: object) -> float | None:
 
 
 def read_verdict(response: Response) -> float | None:
-    """The log-odds of "Yes" against "No"; 1 or -1 by the word where no log-probabilities are given.
+    """The log-odds of "Yes" against "No"; without log-probabilities, 1 or -1 by the word.
 
-    None where the response is neither.
+    None if the response is neither.
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
-    for token in (*said, *tokens):  # it may say something else, and have both among its alternatives
+    for token in (*said, *tokens):  # the token may be something else, with both among its alternatives
         odds = _compute_odds(token)
         if odds is not None:
             return odds
@@ -265,12 +265,12 @@ def read_verdict(response: Response) -> float | None:
 
 
 def _read_word(text: object) -> float:
-    """1.0 for a "Yes", -1.0 for a "No" and 0.0 for anything else."""
+    """1.0 for "Yes", -1.0 for "No", 0.0 for anything else."""
     return _WORDS.get(text.strip(" \t\n\r.,:;!*\"'#_▁Ġ").lower(), 0.0) if isinstance(text, str) else 0.0
 
 
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
-    """The log-odds by a token and its alternatives; where one side isn't among them, a bound."""
+    """The log-odds from a token and its alternatives; a bound if one side isn't among them."""
     listed = token.get("top_logprobs")
     known: dict[str, float] = {}
     for entry in [token, *(listed if isinstance(listed, list) else [])]:
@@ -285,14 +285,14 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # at most what the side left out has
+    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # upper bound for the missing side
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 
 
 def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
-    """The verifier of these settings; None where they name none. ConfigError with the remedy.
+    """The verifier for these settings; None if there is none. ConfigError with the remedy.
 
-    At the address of `endpoint` it has that endpoint's headers, and its key unless it has one of its own.
+    At the address of `endpoint` it uses that endpoint's headers, and its key unless it has its own.
     """
     if not settings.url:
         return None

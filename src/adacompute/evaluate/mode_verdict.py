@@ -1,7 +1,7 @@
-"""The verdict on a policy over several modes: is it worth having, beside each mode alone and their mixes?
+"""The verdict on a policy over several modes: does it beat each mode alone and their mixes?
 
-It rests on the gain over the better of the best fixed mix and stopping on mixed modes, at the same cost, mean
-over the budgets asked for.
+It is based on the gain over the better of the best fixed mix and stopping on mixed modes, at equal cost,
+averaged over the requested budgets.
 """
 
 import math
@@ -11,7 +11,6 @@ import numpy as np
 
 from adacompute.evaluate.comparison import (
     Decision,
-    MatchedCost,
     PolicyResult,
     Verdict,
     VerdictRow,
@@ -21,14 +20,14 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.pool.menu import Menu
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-SPENT_TOLERANCE = 0.01  # share of a budget: who costs less than the rest can't spend it
-_SMALL_GAIN = 0.005  # accuracy: a menu that gains less for sure isn't worth it
+SPENT_TOLERANCE = 0.01  # share of a budget: a policy that costs less than this below it can't spend it
+_SMALL_GAIN = 0.005  # accuracy: a menu whose gain is certainly smaller isn't worth it
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",
@@ -39,7 +38,7 @@ _SENTENCES: Mapping[Decision, str] = {
 
 
 class _Matches:
-    """Every policy at every budget, by name and the budget's number."""
+    """Every policy at every budget, by name and index of the budget."""
 
     def __init__(self, runs: EvaluationRuns) -> None:
         self.results: dict[str, PolicyResult] = {result.name: result for result in runs.everyone}
@@ -50,13 +49,13 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """The menu, and the best of some policies; None where one can't cost that little."""
+        """The menu, and the best of some policies; None if either can't cost that little."""
         ours, met = self.mixes[MENU, at], [mix for name in names if (mix := self.mixes[name, at]) is not None]
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
 
 
 def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
-    """Judge what was measured."""
+    """Computes the verdict from measurements."""
     setup, matches = runs.setup, _Matches(runs)
     menu, numbers = setup.modes, range(len(setup.budgets))
     curve = join_points([matches.results[name].points for name in SINGLES]).curve()
@@ -106,7 +105,7 @@ def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstr
 
 
 def _decide(gain: Interval | None) -> Decision:
-    """Whether the menu gains for sure, or can't gain enough to matter."""
+    """Whether the menu certainly gains, or certainly can't gain enough."""
     if gain is None:
         return "nothing to compare"
     if gain.low is None or gain.high is None:
@@ -146,7 +145,7 @@ def _describe_gain(
 
 
 def _describe_saving(menu: Menu, rows: Sequence[VerdictRow]) -> str:
-    """One sentence about the budget at which most is saved, of those where the menu gains for sure."""
+    """One sentence on the budget with the largest saving among those with a certain gain."""
     clear = [row for row in rows if (row.gain.low or 0.0) > 0]
     if not clear:
         return ""
@@ -162,7 +161,7 @@ def _describe_saving(menu: Menu, rows: Sequence[VerdictRow]) -> str:
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """Which single mode to stay with: the one that most of the cost goes to without a menu."""
+    """The single mode to prefer: the one with most of the cost without a menu."""
     menu, name = setup.modes, SINGLES[-1]
     spent = np.zeros(len(menu))
     for at, budget in enumerate(setup.budgets):
@@ -187,7 +186,7 @@ def _count_problems(setup: EvaluationSetup) -> str:
 
 
 def _describe_protocol(runs: EvaluationRuns) -> str:
-    """How it was measured, in words."""
+    """Describes the measurement."""
     setup = runs.setup
     tuned = "agreement, without labels" if setup.learns_by_agreement else "labels"
     words = (

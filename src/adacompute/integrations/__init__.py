@@ -1,6 +1,6 @@
 """Thin adapters, one file each, for LiteLLM, inspect_ai, DSPy and lm-evaluation-harness.
 
-Each imports the package it adapts to, so import the one you need:
+Each one imports the package that it adapts, so import only the one you need:
 `from adacompute.integrations.litellm import register`.
 """
 
@@ -18,9 +18,9 @@ __all__ = ["PacedPolicy"]
 
 
 class PacedPolicy:
-    """A policy, and the dial at which it draws `budget` samples on average. Threads may share one.
+    """A policy, and the dial at which it averages `budget` samples. Can be shared by threads.
 
-    `policy` is a policy of one mode, a folder of `adacompute fit`, or None for the one in the package.
+    `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
 
     >>> paced = PacedPolicy(None, budget=3)
     >>> paced.count_more("What is 6 * 7?", Tally(weigh=paced.policy.weigh), paced.dial) >= 1
@@ -52,13 +52,13 @@ class PacedPolicy:
 
     @property
     def dial(self) -> float | None:
-        """The dial for the next prompt; None: the policy has none."""
+        """The dial for the next prompt; None if the policy has none."""
         with self._lock:
             return None if self._pacer is None else self._pacer.price
 
     @property
     def average(self) -> float | None:
-        """Samples a prompt so far; None before the first."""
+        """Samples per prompt so far; None before the first."""
         with self._lock:
             return self._pacer.average if self._pacer is not None and self._pacer.requests else None
 
@@ -67,7 +67,7 @@ class PacedPolicy:
         return self.policy.more(prompt, tally, dial)
 
     def settle(self, samples: int, dial: float | None) -> None:
-        """Learns what a prompt took that was decided at `dial`."""
+        """Records what a prompt decided at `dial` cost."""
         with self._lock:
             if self._pacer is not None:
                 self._pacer.settle(samples, price=dial)

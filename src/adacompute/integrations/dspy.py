@@ -1,4 +1,4 @@
-"""A DSPy module that votes: it runs another module as often as its votes need, on an average budget.
+"""A DSPy module that votes: it runs another module several times, within an average budget.
 
     import dspy
     from adacompute.integrations.dspy import BudgetedVote
@@ -6,8 +6,8 @@
     vote = BudgetedVote(dspy.ChainOfThought("question -> answer"), budget=3)
     vote(question="What is 6 * 7?").answer
 
-Beside `dspy.BestOfN` it needs no reward, and stops once the vote is settled; beside `dspy.majority` it counts
-answers that mean the same, however they are written.
+Unlike `dspy.BestOfN` it needs no reward function and stops once the vote is clear; unlike `dspy.majority` it
+counts answers with the same meaning as equal.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ __all__ = ["BudgetedVote"]
 
 
 class BudgetedVote(dspy.Module):
-    """Runs `module` until another prediction isn't worth it, and returns one that has the winning answer.
+    """Runs `module` until another prediction isn't worth its cost; returns one with the winning answer.
 
-    `field` is the output field that is voted on; None: the last one of a prediction. `budget` is the average
-    number of predictions, over all calls of this object, also from several threads. `policy` is a policy, a
-    folder of `adacompute fit`, or None for the one in the package. A prediction's `adacompute` says how many
-    there were and how they voted. A reply that DSPy can't parse counts, and states no answer.
+    `field` is the output field to vote on; None: the last one. `budget` is the average number of predictions
+    over all calls of this object, including calls from other threads. `policy` is a policy, a folder from
+    `adacompute fit`, or None for the built-in policy. A prediction's `adacompute` holds the votes and the
+    number of predictions. A reply that DSPy can't parse counts as a sample without an answer.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BudgetedVote(dspy.Module):
 
     @property
     def average(self) -> float | None:
-        """Predictions a call so far; None before the first."""
+        """Predictions per call so far; None before the first."""
         return self._paced.average
 
     def forward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401 - a signature's fields
@@ -63,7 +63,7 @@ class BudgetedVote(dspy.Module):
         return votes.choose()
 
     async def aforward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401
-        """As `forward`; predictions that are wanted at the same time are made at the same time."""
+        """Like `forward`; predictions needed at the same time run concurrently."""
         votes = _Votes(self, inputs)
         while rollouts := votes.list_next():
             votes.add(await asyncio.gather(*(votes.run_async(number) for number in rollouts)))
@@ -83,12 +83,12 @@ class _Votes:
         self._lm = parent.module.get_lm() or dspy.settings.lm
 
     def list_next(self) -> range:
-        """Numbers of the predictions to make now; none: the vote is settled."""
+        """Numbers of the predictions to make now; empty if the vote is over."""
         more = self._paced.count_more(self._prompt, self._tally, self._dial)
         return range(self._tally.drawn, self._tally.drawn + more)
 
     def _prepare(self, number: int) -> dspy.Module:
-        """The module, whose language model doesn't answer from its cache."""
+        """The module, with the language model's cache disabled."""
         module = self._parent.module.deepcopy()
         start = self._lm.kwargs.get("rollout_id") or 0
         module.set_lm(self._lm.copy(rollout_id=start + number, temperature=self._parent.temperature))
@@ -109,7 +109,7 @@ class _Votes:
             return None
 
     def add(self, predictions: Sequence[dspy.Prediction | None]) -> None:
-        """Counts their votes."""
+        """Counts the votes of these predictions."""
         for prediction in predictions:
             self._predictions.append(prediction)
             self._tally.add(None if prediction is None else self._read(prediction))
@@ -121,7 +121,7 @@ class _Votes:
         return json.dumps(value, default=str, sort_keys=True)
 
     def choose(self) -> dspy.Prediction:
-        """The first prediction with the winning answer; where none states one, the first there is."""
+        """The first prediction with the winning answer; if there is no winner, the first prediction."""
         self._paced.settle(self._tally.drawn, self._dial)
         known = [prediction for prediction in self._predictions if prediction is not None]
         if not known:

@@ -1,21 +1,24 @@
-"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is settled.
+"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is clear.
 
     from inspect_ai import Epochs, Task
     from adacompute.integrations.inspect_ai import AdaptiveEpochs
 
     Task(..., epochs=Epochs(16, "adacompute/vote"), early_stopping=AdaptiveEpochs(budget=4))
 
-`AdaptiveEpochs` draws 4 epochs a sample on average, at most 16. The reducer `adacompute/vote` scores a sample
-by the answer that most of its epochs gave. Both vote over `Score.answer`, which most scorers set.
+`AdaptiveEpochs` runs 4 epochs per sample on average, at most 16. The reducer `adacompute/vote` scores a
+sample by its most frequent answer. Both vote on `Score.answer`, which most scorers set.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from inspect_ai.dataset import Sample
+from inspect_ai.hooks import Hooks, SampleAttemptEnd, hooks
 from inspect_ai.log import EvalSpec
 from inspect_ai.scorer import SampleScore, Score, ScoreReducer, mode_score, score_reducer
 from inspect_ai.util import EarlyStop, EarlyStopping
@@ -27,29 +30,30 @@ from adacompute.policies.base import Policy
 
 __all__ = ["AdaptiveEpochs", "vote"]
 
-_LONG = 80  # characters from which on an answer is a text that states one
-_PATIENCE = 60.0  # seconds that an epoch waits for those before it
+_LONG = 80  # characters; longer answers are texts from which the answer is extracted
+_PATIENCE = 600.0  # seconds in which no epoch ends, after which an epoch stops waiting for earlier ones
 
 
 @dataclass(slots=True)
 class _Question:
-    """What is known of one sample."""
+    """The state of one sample."""
 
     prompt: str
     dial: float | None
-    allowed: int  # epochs that the policy has asked for so far
+    allowed: int  # epochs requested by the policy so far
     started: int = 0
+    running: set[int] = field(default_factory=set)
     answers: list[str | None] = field(default_factory=list)
     settled: bool = False
     changed: anyio.Event = field(default_factory=anyio.Event)
 
 
 class AdaptiveEpochs(EarlyStopping):
-    """Stops the epochs of a sample when a policy says that another isn't worth it.
+    """Stops the epochs of a sample once the policy says that another one isn't worth its cost.
 
-    `budget` is the average number of epochs a sample. `policy` is a policy, a folder of `adacompute fit`, or
-    None for the one in the package. `scorer` names the scorer whose answers are voted on; None: the first.
-    An epoch waits for those before it, at most `patience` seconds, which matters if one of them fails.
+    `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
+    or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
+    epoch waits for earlier ones. One that fails counts, without an answer.
     """
 
     def __init__(
@@ -58,19 +62,19 @@ class AdaptiveEpochs(EarlyStopping):
         *,
         policy: Policy | str | Path | None = None,
         scorer: str | None = None,
-        patience: float = _PATIENCE,
     ) -> None:
         self._budget = budget
         self._policy = policy
         self._scorer = scorer
-        self._patience = patience
         self._samples: dict[str | int, _Question] = {}
+        self._ended = 0  # attempts of epochs
 
-    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:  # noqa: ARG002
-        """Begins anew with the samples of a task."""
+    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
+        """Starts over with the samples of a task."""
         self._epochs = epochs
         self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
         self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
+        _follow_failures()[task.eval_id] = self
         return "adacompute"
 
     def _open(self, sample: Sample) -> _Question:
@@ -79,49 +83,71 @@ class AdaptiveEpochs(EarlyStopping):
         return _Question(prompt=prompt, dial=dial, allowed=first)
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
-        """None if this epoch is to run."""
+        """None if this epoch should run."""
         question = self._samples.get(id)
         if question is None:
             return None
         while not question.settled and question.started >= question.allowed:
-            with anyio.move_on_after(self._patience) as waiting:
+            ended = self._ended
+            with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            if waiting.cancelled_caught:
-                break
+            if waiting.cancelled_caught and self._ended == ended:  # one failed before it began
+                self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # at the dial of now
+        if not question.started:  # use the current dial
             question.dial = self._paced.dial
         question.started += 1
-        question.allowed = max(question.allowed, question.started)
+        question.running.add(epoch)
         return None
 
     async def complete_sample(
         self,
         id: str | int,  # noqa: A002
-        epoch: int,  # noqa: ARG002
+        epoch: int,
         scores: dict[str, SampleScore],
     ) -> None:
-        """Counts the vote of an epoch, and decides if it is the last of those that were asked for."""
-        question = self._samples.get(id)
-        if question is None:
-            return
+        """Counts the vote of an epoch."""
         named = scores.get(self._scorer) if self._scorer else next(iter(scores.values()), None)
-        question.answers.append(None if named is None else named.score.answer)
-        if question.settled or len(question.answers) < question.allowed:
-            return
-        tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
-        more = self._paced.count_more(question.prompt, tally, question.dial)
-        question.settled = more == 0 or len(question.answers) >= self._epochs
-        question.allowed += more
-        if question.settled:
-            self._paced.settle(len(question.answers), question.dial)
+        if (question := self._samples.get(id)) is not None:
+            self._count(question, epoch, None if named is None else named.score.answer)
+
+    def note_failure(self, data: SampleAttemptEnd) -> None:
+        """Counts a failed epoch. One that is retried queues behind the waiting ones, so one of those runs."""
+        question, epoch = self._samples.get(data.summary.id), data.summary.epoch
+        if question is not None and not data.will_retry:
+            self._count(question, epoch, None)
+        elif question is not None and epoch in question.running:
+            question.running.remove(epoch)
+            self._give_place(question)
+
+    def _give_place(self, question: _Question) -> None:
+        question.started -= 1
+        self._wake(question)
+
+    def _wake(self, question: _Question) -> None:
+        self._ended += 1
         question.changed.set()
         question.changed = anyio.Event()
 
+    def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
+        """Counts an epoch once; after the last requested one, decides whether to continue."""
+        if epoch not in question.running:
+            return
+        question.running.remove(epoch)
+        question.answers.append(answer)
+        if not question.settled and len(question.answers) >= question.allowed:
+            tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
+            more = self._paced.count_more(question.prompt, tally, question.dial)
+            question.settled = more == 0 or len(question.answers) >= self._epochs
+            question.allowed += more
+            if question.settled:
+                self._paced.settle(len(question.answers), question.dial)
+        self._wake(question)
+
     async def complete_task(self) -> dict[str, Any]:
-        """What it saved."""
+        """How many epochs were saved."""
         run = sum(len(question.answers) for question in self._samples.values())
         most = self._epochs * len(self._samples)
         return {
@@ -133,9 +159,23 @@ class AdaptiveEpochs(EarlyStopping):
         }
 
 
+@functools.cache
+def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
+    """Whom to tell of failed epochs, by eval. Registered at first use, so that inspect_ai doesn't list it."""
+    managers = WeakValueDictionary[str, AdaptiveEpochs]()
+
+    @hooks(name="adacompute/failures", description="Tells adaptive epochs which ones failed")
+    class Failures(Hooks):
+        async def on_sample_attempt_end(self, data: SampleAttemptEnd) -> None:
+            if data.error is not None and data.eval_id in managers:
+                managers[data.eval_id].note_failure(data)
+
+    return managers
+
+
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """Scores a sample as the first epoch whose answer most epochs gave; without answers, by the mode."""
+    """A sample's score is that of the first epoch with the winning answer; without answers, the mode."""
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])
@@ -148,7 +188,7 @@ def vote() -> ScoreReducer:
 
 
 def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
-    """The tally of what epochs answered; long answers are read for what they state."""
+    """The tally of epochs' answers; long answers are first extracted."""
     long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
     read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
     return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)

@@ -1,4 +1,4 @@
-"""A LiteLLM provider: `adacompute/MODEL` asks MODEL as often as its votes need, on an average budget.
+"""A LiteLLM provider: `adacompute/MODEL` samples MODEL several times, within an average budget.
 
     import litellm
     from adacompute.integrations.litellm import register
@@ -12,9 +12,9 @@ In the proxy's YAML:
       custom_provider_map:
         - {provider: adacompute, custom_handler: adacompute.integrations.litellm.provider}
 
-LiteLLM counts the usage of every sample, and prices it as it prices any model. `budget` and `policy` are
-those of `adacompute.Asker`; calls with the same endpoint, model and budget share an average. Streams hold
-one chunk, the winner of the vote.
+LiteLLM counts the usage of every sample and prices it as usual. `budget` and `policy` are those of
+`adacompute.Asker`; calls with the same endpoint, model and budget share an average. A stream has one chunk
+with the winner of the vote.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from adacompute.serve.ask.prompt_engine import Reply
 
 __all__ = ["AdacomputeLLM", "provider", "register"]
 
-_OWN = ("budget", "policy")  # parameters of an Asker; all others go to the endpoint
-_STREAM = ("stream", "stream_options", "n")  # they shape the client's reply, and aren't the endpoint's
-_NO_KEY = "none"  # local endpoints need none
-_ASKERS = 64  # with an average of their own
+_OWN = ("budget", "policy")  # parameters of Asker; all others go to the endpoint
+_STREAM = ("stream", "stream_options", "n")  # these shape the client's reply and aren't sent to the endpoint
+_NO_KEY = "none"  # local endpoints don't need a key
+_ASKERS = 64  # Askers kept, each with its own average
 
 
 class AdacomputeLLM(CustomLLM):
-    """Answers LiteLLM's calls by `Asker`s, one for each endpoint, model, key, budget and policy."""
+    """Answers LiteLLM's calls with `Asker`s, one per endpoint, model, key, budget and policy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class AdacomputeLLM(CustomLLM):
         self._askers: dict[tuple[Any, ...], Asker] = {}
 
     def completion(self, **call: Any) -> ModelResponse:  # noqa: ANN401 - LiteLLM's parameters
-        """A reply."""
+        """A completion."""
         asker, fields = self._open(**call)
         try:
             return _build_response(asker.ask(call["messages"], options=fields), call["model_response"])
@@ -55,7 +55,7 @@ class AdacomputeLLM(CustomLLM):
             raise _convert_error(exc) from exc
 
     async def acompletion(self, **call: Any) -> ModelResponse:  # noqa: ANN401
-        """A reply, for a coroutine."""
+        """A completion, asynchronously."""
         asker, fields = await asyncio.to_thread(lambda: self._open(**call))
         try:
             reply = await asker.ask_async(call["messages"], options=fields)
@@ -64,11 +64,11 @@ class AdacomputeLLM(CustomLLM):
         return _build_response(reply, call["model_response"])
 
     def streaming(self, **call: Any) -> Iterator[GenericStreamingChunk]:  # noqa: ANN401
-        """The reply as a stream: the winner of the vote, whole."""
+        """The winner of the vote as a stream with one chunk."""
         yield from _build_chunks(self.completion(**call))
 
     async def astreaming(self, **call: Any) -> AsyncIterator[GenericStreamingChunk]:  # noqa: ANN401
-        """The same for a coroutine."""
+        """Like `streaming`, asynchronously."""
         for chunk in _build_chunks(await self.acompletion(**call)):
             yield chunk
 
@@ -81,7 +81,7 @@ class AdacomputeLLM(CustomLLM):
         optional_params: dict[str, Any],
         **_: Any,  # noqa: ANN401
     ) -> tuple[Asker, dict[str, Any]]:
-        """The Asker of a call, and the fields that its request has besides the messages."""
+        """The Asker for a call, and the request's fields other than the messages."""
         fields = {**optional_params, **(optional_params.get("extra_body") or {})}
         fields.pop("extra_body", None)
         own = {name: fields.pop(name) for name in _OWN if name in fields}
@@ -105,7 +105,7 @@ provider = AdacomputeLLM()
 
 
 def register(name: str = "adacompute") -> None:
-    """Makes `NAME/MODEL` a model of this process's LiteLLM."""
+    """Registers `NAME/MODEL` as models with LiteLLM in this process."""
     others = [each for each in litellm.custom_provider_map if each["provider"] != name]
     litellm.custom_provider_map = [*others, {"provider": name, "custom_handler": provider}]
     if name not in litellm.provider_list:
@@ -125,7 +125,7 @@ def _build_response(reply: Reply, response: ModelResponse) -> ModelResponse:
 
 
 def _build_chunks(response: ModelResponse) -> Iterator[GenericStreamingChunk]:
-    """The text with the end and the usage, after each call of a tool."""
+    """Chunks for tool calls, then one with the text, the finish reason and the usage."""
     choice = response.choices[0]
     usage = response.usage.model_dump()
     for index, call in enumerate(choice.message.tool_calls or []):

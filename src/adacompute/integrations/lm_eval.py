@@ -1,7 +1,7 @@
-"""A filter for lm-evaluation-harness: the vote over a question's responses, as adacompute compares answers.
+"""A filter for lm-evaluation-harness: votes over a question's responses with adacompute's comparison.
 
-The harness's own `majority_vote` counts equal strings, so "12", "12.0" and "$12" are three answers, and "no
-match" wins if enough responses have none. This one counts answers that mean the same, and lets responses
+The harness's own `majority_vote` compares strings, so "12", "12.0" and "$12" are three answers, and "no
+match" wins if enough responses have no answer. This filter counts equal meanings together, and responses
 without an answer abstain. In a task's YAML, after `repeats: 16`:
 
     filter_list:
@@ -26,11 +26,11 @@ __all__ = ["VoteFilter"]
 
 @register_filter("adacompute_vote")
 class VoteFilter(Filter):
-    """Chooses the answer that most responses mean.
+    """Chooses the most frequent answer by meaning.
 
-    `question` names the field of a document that holds its question; answers are read with it in view.
-    `fallback` is what a document gets if no response states an answer. With `extract=False` the responses are
-    answers already, those of filters before this one, of which `fallback` abstains.
+    `question` names the document field with the question, which helps to extract answers. `fallback` is used
+    if no response states an answer. With `extract=False` the responses are already answers, from earlier
+    filters, and `fallback` counts as an abstention.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class VoteFilter(Filter):
         self._extract = extract
 
     def apply(self, resps: Iterable[Sequence[Any]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
-        """One answer for each document."""
+        """One answer per document."""
         return [[self._vote(each, doc)] for each, doc in zip(resps, docs, strict=True)]
 
     def _vote(self, responses: Sequence[Any], doc: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Who decides how many samples a request gets. Knows nothing of how they are drawn, or of the network."""
+"""Policies decide how many samples a request gets. They know nothing about how samples are drawn."""
 
 from pathlib import Path
 
@@ -56,12 +56,12 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def load_policy(folder: str | Path) -> Policy:
-    """The policy that `save` wrote to a folder; PolicyInvalid, with the reason, for anything else."""
+    """Loads a policy that `save` wrote to a folder; PolicyInvalid, with the reason, for anything else."""
     return read_policy(folder)[0]
 
 
 def read_policy(folder: str | Path) -> tuple[Policy, str]:
-    """The policy in a folder as `load_policy` gives it, with the hash of its artefact."""
+    """A policy as `load_policy` returns it, with the hash of its artefact."""
     artefact = read_artefact(check_folder(folder))
     policy_class = POLICIES.get(artefact.kind)
     if policy_class is None:

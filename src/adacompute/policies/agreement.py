@@ -1,8 +1,8 @@
 """Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
 The first two learn nothing; Bayesian stopping learns from a pool, without labels, how a model's answers are
-spread. All have one dial, the doubt they tolerate: the higher, the sooner they stop. A sample without an
-answer counts as drawn and is otherwise ignored, except that it breaks a window whose answers must all agree.
+distributed. Their one dial is the doubt that they tolerate: a higher doubt stops earlier. A sample without an
+answer counts as drawn but doesn't vote; it also breaks a window in which all answers must agree.
 """
 
 import math
@@ -31,12 +31,12 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
-_PRIOR_PROBLEMS = 250  # problems whose answers are the prior of Bayesian stopping, as in its paper
-_TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes
+_PRIOR_PROBLEMS = 250  # problems that form the prior of Bayesian stopping, as in its paper
+_TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes to compute
 
 
 class AgreementPolicy(Policy):
-    """What the rules share: a tolerated doubt as the dial, and nothing to learn."""
+    """The common part of the rules: tolerated doubt as the dial, and nothing to learn."""
 
     dial: Dial | None = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")
@@ -50,11 +50,11 @@ class AgreementPolicy(Policy):
         return self
 
     def check_doubt(self, dial: float | Floats | None) -> float | Floats:
-        """The tolerated doubt, or that of each request, from 0 (hardly ever stops early) to 1."""
+        """The tolerated doubt, one or per request, from 0 (hardly ever stop early) to 1."""
         return check_dials("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
-        """The probability that the leader isn't the commonest answer, (requests,); None: it has none."""
+        """The probability that the leader isn't the most common answer, (requests,); None if not computed."""
         return None
 
     def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
@@ -67,12 +67,12 @@ class AgreementPolicy(Policy):
 
 
 class AdaptiveConsistency(AgreementPolicy):
-    """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader is likely to stay.
+    """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader probably stays.
 
-    With a and b votes for the first two answers, its doubt is the probability that a share distributed
-    as Beta(a + 1, b + 1) lies below a half; it stops where that is no more than the dial, which is 1
-    less the package's `conf_thresh` (0.95 there by default: a dial of 0.05). Weighted votes count by
-    their weight. `wave` is how many samples are drawn between two decisions: 1 as published.
+    With a and b votes for the first two answers, the doubt is the probability that a share with the
+    distribution Beta(a + 1, b + 1) is below a half. The rule stops when the doubt is at most the dial, which
+    is 1 minus the original package's `conf_thresh` (0.95 by default: a dial of 0.05). Weighted votes count by
+    weight. `wave` is the number of samples between decisions: 1 as published.
 
     >>> from adacompute.answers import Tally
     >>> rule = AdaptiveConsistency()
@@ -96,30 +96,30 @@ class AdaptiveConsistency(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """One sample first, and the doubt above which one more is drawn, again and again; None where samples
-        are drawn several at a time.
+        """The first wave (one sample), and the doubt above which one more sample is drawn each time; None if
+        samples are drawn in larger waves.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """The probability that the leader's share of the votes of the first two is below a half."""
+        """The probability that the leader's share of the top two answers' votes is below a half."""
         if self.weigh is not None:
             return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
-        in_table = votes <= self.longest  # with more votes than that, nothing is drawn anyway
+        in_table = votes <= self.longest  # with more votes, nothing is drawn anyway
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
 
 
 class EarlyStopping(AgreementPolicy):
-    """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until a whole one agrees.
+    """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until one agrees.
 
-    The published rule has no threshold: its window trades cost for accuracy. So the dial sets the
-    window, as one over the dial, rounded: 1 is a window of 1, 0.5 of 2, 0.2 of 5 (0: of all). The first
-    window whose samples all give one answer is the last; a sample without an answer breaks its window.
-    Over all orders of a problem's samples, cost never rises with the dial; on a single path it may.
+    The published rule has no threshold; its window size trades cost for accuracy. So the dial sets the window
+    size, as one over the dial, rounded: 1 is a window of 1, 0.5 of 2, 0.2 of 5 (0: all samples). The first
+    window whose samples all give one answer is the last one; a sample without an answer breaks its window.
+    Averaged over all orders of a problem's samples, cost never rises with the dial; on a single path it may.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -130,21 +130,21 @@ class EarlyStopping(AgreementPolicy):
     kind = "esc"
 
     def window(self, dial: float | Floats | None) -> Ints:
-        """Samples of a window at a dial, or at each, 1 to `longest`."""
+        """Samples per window, 1 to `longest`, at one or several dials."""
         doubt = np.asarray(self.check_doubt(dial))
         windows = np.round(1.0 / np.maximum(doubt, 1.0 / self.longest)).astype(np.int64)
         return np.asarray(np.where(doubt * self.longest <= 1.0, self.longest, windows))
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
-        position = state.drawn % window  # in a window begun under another dial, or cut short
+        position = state.drawn % window  # for a window begun at another dial, or cut short
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
         return np.where(stops, 0, self.limit_draw(state, window - position))
 
 
 def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
-    """The share of Beta(a, b) below a half, for a >= b, by the continued fraction of the incomplete beta
-    function, which needs a number of terms that grows as the root of `a`.
+    """The probability that Beta(a, b) is below a half, for a >= b, by the continued fraction of the
+    incomplete beta function; the number of terms grows as the square root of `a`.
     """
     fraction = np.ones_like(a)
     for m in range(20 + math.isqrt(int(a.max(initial=0.0))), 0, -1):
@@ -160,10 +160,10 @@ _log_gamma = np.vectorize(math.lgamma, otypes=[float])
 
 @lru_cache(maxsize=8)
 def _build_doubt_table(longest: int) -> Floats:
-    """P(at most b heads in n fair throws), (longest + 2, longest + 1): row n, column b.
+    """P(at most b heads in n fair coin tosses), (longest + 2, longest + 1): row n, column b.
 
-    That is the Beta rule's doubt with n - 1 votes, b of them for the second answer. The entries are
-    sums of halves, so they are exact up to 52 votes.
+    This is the Beta rule's doubt with n - 1 votes, b of them for the second answer. Entries are
+    sums of powers of a half, so they are exact up to 52 votes.
     """
     table = np.zeros((longest + 2, longest + 1))
     table[0] = 1.0
@@ -175,14 +175,14 @@ def _build_doubt_table(longest: int) -> Floats:
 
 
 class BayesPolicy(AgreementPolicy):
-    """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is the model's mode.
+    """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is probably the mode.
 
-    The mode is the answer that the model gives most often. What it may be is learned from the problems of
-    a pool: each one's answers, most frequent first, are a distribution that the next problem's may be
-    equal to. Of the votes, only those of the leader, of the second and of the rest are looked at, which
-    the paper shows to be enough ("L = 3"). Its doubt is the posterior probability that the leader isn't
-    the mode; the dial is 1 less the paper's threshold. Weights decide which answer leads; the posterior
-    counts plain votes, and a leader with fewer votes than the second is doubted entirely.
+    The mode is the model's most frequent answer. The prior comes from the problems of a pool: each problem's
+    answer frequencies, in descending order, are one possible distribution for the next problem. Only the
+    votes for the leader, the second answer and all others are used, which the paper shows to be enough ("L =
+    3"). The doubt is the posterior probability that the leader isn't the mode; the dial is 1 minus the
+    paper's threshold. Weights decide which answer leads; the posterior counts unweighted votes, and a leader
+    with fewer votes than the second has a doubt of 1.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -194,13 +194,13 @@ class BayesPolicy(AgreementPolicy):
 
     kind = "bayes"
     learned_names = ("learned",)
-    table_: Floats  # doubts, (votes of the leader, of the second, of the rest); 1 where they can't be
+    table_: Floats  # doubts, (votes of the leader, of the second, of the rest); 1 for impossible votes
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are spread; labels aren't needed."""
+        """Learns how answers are distributed; needs no labels."""
         counts = count_answers(get_ballots(pool), min_answers=1)
         if len(counts) > _PRIOR_PROBLEMS:
             counts = counts[np.linspace(0, len(counts) - 1, _PRIOR_PROBLEMS).round().astype(np.int64)]
@@ -214,14 +214,14 @@ class BayesPolicy(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """One sample first, and the doubt above which one more is drawn, again and again."""
+        """The first wave (one sample), and the doubt above which one more sample is drawn each time."""
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
             return None
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """The posterior probability that the answer that leads isn't the one the model gives most often."""
+        """The posterior probability that the leader isn't the model's most frequent answer."""
         doubts = self._get_table()
         rest = state.answered - state.first - state.second
         in_table = (state.answered <= self.longest) & (state.first >= state.second)
@@ -251,9 +251,9 @@ class BayesPolicy(AgreementPolicy):
 
 
 def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
-    """Samples of each answer of each problem, most frequent first, (problems, answers), 0 where it has fewer.
+    """Samples per answer and problem, most frequent first, (problems, answers), padded with 0.
 
-    Problems with fewer answered samples than `min_answers` are left out.
+    Leaves out problems with fewer than `min_answers` answered samples.
     """
     if not len(ballots):
         raise PolicyError("the pool has no samples to learn from; collect some first")
@@ -269,12 +269,12 @@ def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
 
 
 def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
-    """Gives one more answer 0 to `most` of the votes of the rest.
+    """Gives one more answer between 0 and `most` of the remaining votes.
 
-    `votes` is (…, problems, ties, votes of the rest) and `share`, the answer's, (problems,). Like a
-    generating function it is without multinomial coefficients. An answer with exactly `most` votes counts
-    by `tie`, (ties,): its integral from 0 to 1 makes 1 / (1 + m) of m such answers, the chance that none
-    of them was called the leader, or the second, instead.
+    `votes` is (…, problems, ties, remaining votes) and `share` (problems,) belongs to the answer. Like a
+    generating function, it has no multinomial coefficients. An answer with exactly `most` votes is multiplied
+    by `tie`, (ties,): with m such answers, the integral from 0 to 1 gives 1 / (1 + m), the probability that
+    none of them was ranked first (or second) instead.
     """
     added = votes.copy()
     factor = np.ones(len(share))
@@ -286,17 +286,17 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Points from 0 to 1 and their weights, exact for polynomials of a degree of up to `most_ties` + 1."""
+    """Points in [0, 1] and weights, exact for polynomials of degree up to `most_ties` + 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
 
 def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
-    """The probability that the leader isn't the mode, by the votes of leader, second and rest.
+    """The probability that the leader isn't the mode, by the votes for leader, second and rest.
 
-    `shares` are the distributions that are possible and equally likely, (problems, answers), each falling.
+    `shares` are the possible, equally likely distributions, (problems, answers), each descending.
     """
-    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # those with most answers first
+    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # most answers first
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):
         powers = shares**first
@@ -305,7 +305,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # where leader and second are tied, any two of the tied answers may have been called so
+            # if leader and second are tied, any two of the tied answers may have these ranks
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -316,15 +316,15 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
 
 
 def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
-    """Likelihoods summed over distributions, (leader's votes, ties, votes of the rest): those with the
-    mode as the leader, and those with any answer as the leader.
+    """Likelihoods summed over distributions, (leader's votes, ties, remaining votes): first with the mode as
+    leader, then with any answer as leader.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    nobody, runner = np.zeros(shape), np.zeros(shape)  # neither was chosen yet; the second was
+    nobody, runner = np.zeros(shape), np.zeros(shape)  # second answer not chosen yet; chosen
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # all answers but the mode
+    others, others_runner = nobody.copy(), runner.copy()  # all answers except the mode
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

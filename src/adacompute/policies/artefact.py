@@ -1,8 +1,8 @@
-"""A policy as a folder: policy.json for the settings, an npz file for the arrays.
+"""Stores a policy as a folder: policy.json with the settings, and an npz file with the arrays.
 
-policy.json names the arrays file by its hash and carries its own hash, so a reader gets what was
-written or an error. It is replaced last, so a reader sees either the old policy or the new one. Nothing
-is pickled or compressed: reading an artefact runs no code, and no file grows when it is read.
+policy.json contains the hash of the arrays file and its own hash, so a reader gets what was written or an
+error. It is replaced last, so readers see either the old or the new policy. Nothing is pickled or compressed:
+reading runs no code, and files can't expand.
 """
 
 import hashlib
@@ -29,19 +29,20 @@ _Array = npt.NDArray[Any]
 
 SCHEMA, VERSION = "adacompute.policy", 1
 DOCUMENT = "policy.json"
-CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed with it
+CHART_FILE = "chart.json"  # belongs to the policy in the folder, and is removed with it
 FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
 SAVE_REMEDY = "save the policy again"
 MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
-MAX_ARRAY_BYTES = 256 << 20  # the arrays file, at most
+MAX_ARRAY_BYTES = 256 << 20  # of the arrays file
 MAX_ARRAYS = 1000
 MAX_AXES = 8
 _DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
-# files of the policy before, and what killed writers left of this version's (.NAME.part) or older ones
+# the previous policy's files, and partial files of killed writers of any version
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
-_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}  # and perhaps a model
+# and optionally "model"
+_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
 _READ_ERRORS = (
     zipfile.BadZipFile,
     struct.error,
@@ -51,11 +52,11 @@ _READ_ERRORS = (
     ValueError,
     RuntimeError,
 )
-_ATTEMPTS = 5  # at reading a folder that is being overwritten
+_ATTEMPTS = 5  # tries to read a folder while it is overwritten
 
 
 def check_folder(value: object) -> Path:
-    """A folder's path; PolicyError where the value can't be one."""
+    """A folder's path; PolicyError if it can't be one."""
     try:
         path = Path(value)  # type: ignore[arg-type]
     except TypeError as exc:
@@ -64,18 +65,18 @@ def check_folder(value: object) -> Path:
         if b"\0" not in os.fsencode(path):
             return path
     except UnicodeEncodeError:
-        pass  # a lone surrogate
+        pass  # an unpaired surrogate
     raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
 
 
 def publish(
     folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes], is_policy: Callable[[Path], bool]
 ) -> None:
-    """Writes files into a folder, `last` once the others are on disk, and removes the files it replaces.
+    """Writes files to a folder, `last` after the others are on disk, and removes the files that they replace.
 
-    A new folder appears with all its files at once. One that holds anything else (`is_policy` tells) is
-    left alone. Of several writers the last one's files stay, complete. The files that are replaced are
-    `arrays-*.npz` and what `publish_beside` added. A link to a folder stays a link.
+    A new folder appears with all files at once. An existing folder is refused unless `is_policy`. If several
+    processes write, the last one's files stay, complete. Replaced files are `arrays-*.npz` and those from
+    `publish_beside`. A link to a folder stays a link.
     """
     name = check_folder(folder)
     try:
@@ -91,7 +92,7 @@ def publish(
 
 
 def resolve_folder(name: Path) -> Path:
-    """The folder that is meant, with links followed; PolicyError where there can be none."""
+    """The folder with links resolved; PolicyError if that is impossible."""
     folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow a link that leads nowhere
     folder = folder.resolve() if folder.is_symlink() and folder.is_dir() else folder
     if folder.is_symlink():
@@ -104,7 +105,7 @@ def resolve_folder(name: Path) -> Path:
 
 
 def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
-    """Creates a folder with all its files by one rename; False where one with files exists by now."""
+    """Creates a folder with all files by one rename; False if a non-empty one exists by then."""
     try:
         with publish_folder(folder) as temporary:
             for name, content in files.items():
@@ -117,7 +118,7 @@ def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
 def _replace_files(
     folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes], is_policy: Callable[[Path], bool]
 ) -> None:
-    """Writes new files beside the old ones, then `last`, which decides which count; then removes the old."""
+    """Writes new files next to the old ones, then `last`, which makes them current, then removes the old."""
     with lock_folder(folder):
         if not is_policy(folder):
             raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
@@ -129,7 +130,7 @@ def _replace_files(
 
 
 def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Callable[[Path], bool]) -> bool:
-    """Adds one file beside published ones, completely or not at all; False where it no longer fits them."""
+    """Adds one file to published ones, completely or not at all; False if it no longer belongs to them."""
     try:
         with lock_folder(folder):
             if not is_current(folder):
@@ -149,7 +150,7 @@ def compute_digest(document: Mapping[str, Any]) -> str:
 
 
 def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> bytes:
-    """A regular file's content, if it isn't larger than anything this package writes."""
+    """The content of a regular file, unless it is larger than anything that this package writes."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -166,7 +167,7 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
 
 
 def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
-    """JSON without NaN, infinities and duplicate keys; PolicyInvalid for anything else."""
+    """Parses JSON without NaN, infinities and duplicate keys; PolicyInvalid for anything else."""
 
     def reject_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not a number")
@@ -192,13 +193,13 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Artefact:
-    """What a folder holds, checked to be what was written; its policy checks whether it makes sense."""
+    """The verified content of a folder; the policy then checks whether it makes sense."""
 
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
     arrays: Mapping[str, _Array] = field(repr=False)  # read-only
-    sha256: str = field(default="", repr=False)  # over all of it
-    model: str | None = None  # whose samples it was fitted on; None: older versions didn't say
+    sha256: str = field(default="", repr=False)  # hash of everything
+    model: str | None = None  # whose samples it was fitted on; None in older versions
 
 
 def write_artefact(
@@ -209,8 +210,8 @@ def write_artefact(
     arrays: Mapping[str, npt.NDArray[Any]],
     model: str | None = None,
 ) -> None:
-    """Writes a policy as a folder, completely or not at all; replaces an older policy and nothing else."""
-    from importlib.metadata import version  # only saving needs it, and it takes long to import
+    """Writes a policy to a folder, all or nothing; replaces only an older policy."""
+    from importlib.metadata import version  # lazy: only saving needs it, and the import is slow
 
     prepared = {name: _prepare_array(name, array) for name, array in arrays.items()}
     npz = _pack_arrays(prepared)
@@ -242,7 +243,7 @@ def write_artefact(
 
 
 def read_artefact(folder: Path) -> Artefact:
-    """What `write_artefact` wrote; PolicyInvalid, naming the file and the fault, for anything else."""
+    """Reads what `write_artefact` wrote; PolicyInvalid, naming file and error, for anything else."""
     path = folder / DOCUMENT
     for attempts_left in reversed(range(_ATTEMPTS)):
         text = read_content(path, MAX_DOCUMENT_BYTES)
@@ -261,7 +262,7 @@ def read_artefact(folder: Path) -> Artefact:
                 not attempts_left or read_content(path, MAX_DOCUMENT_BYTES) == text
             ):  # else it was replaced between the two reads
                 raise
-    else:  # pragma: no cover - the last try breaks or raises
+    else:  # the last try breaks or raises
         raise PolicyInvalid(f"{path}: keeps being overwritten; try again")
     return Artefact(
         kind=document["kind"],
@@ -273,7 +274,7 @@ def read_artefact(folder: Path) -> Artefact:
 
 
 def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
-    """The array as it is stored: little-endian, in row order."""
+    """The array as stored: little-endian, in C order."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PolicyError(f"an array can't be named {name!r}; use letters, digits, '_', '-' and '.'")
     prepared = np.asarray(array)
@@ -287,7 +288,7 @@ def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
 
 
 def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
-    """The npz file. The same arrays give the same bytes: no dates, no compression."""
+    """The npz file. Equal arrays give equal bytes: no dates, no compression."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -298,7 +299,7 @@ def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
 
 
 def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # it is JSON
-    """The value, if JSON returns it unchanged (tuples become lists); PolicyError otherwise."""
+    """The value, if it survives JSON (tuples become lists); PolicyError otherwise."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -317,7 +318,7 @@ def _arrays_file_name(document: Mapping[str, Any]) -> str:
 
 
 def _is_policy_folder(folder: Path) -> bool:
-    """Whether a folder holds a policy, even one of another version or with damaged arrays."""
+    """Whether a folder contains a policy, even of another version or with damaged arrays."""
     try:
         document = parse_json(read_content(folder / DOCUMENT, MAX_DOCUMENT_BYTES), folder / DOCUMENT)
     except PolicyInvalid:
@@ -326,7 +327,7 @@ def _is_policy_folder(folder: Path) -> bool:
 
 
 def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
-    """policy.json, checked field by field."""
+    """Parses policy.json, and checks each field."""
     document = parse_json(text, path)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise PolicyInvalid(f"{path}: is not an adacompute policy; {FOLDER_REMEDY}")
@@ -347,7 +348,7 @@ def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_listing(listing: object, path: Path) -> None:
-    """Checks the list of arrays before any of them is read."""
+    """Checks the list of arrays before reading any."""
     valid = (
         isinstance(listing, dict)
         and set(listing) == {"sha256", "content"}
@@ -384,7 +385,7 @@ def _byte_size(entry: Mapping[str, Any]) -> int:
 
 
 def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[str, _Array]:
-    """The arrays, if they are those in the listing."""
+    """The arrays, which must match the listing."""
     if hashlib.sha256(npz).hexdigest() != listing["sha256"]:
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
     try:
@@ -405,7 +406,7 @@ def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[s
 def _read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: Mapping[str, Any], path: Path
 ) -> _Array:
-    """One array. Its header must be the one that numpy writes for the listed entry, so nothing is parsed."""
+    """One array. Its header must be exactly what numpy writes for the listed entry, so nothing is parsed."""
     if member.compress_type != zipfile.ZIP_STORED or member.file_size > _byte_size(entry) + 4096:
         raise PolicyInvalid(f"{path}: array {entry['name']!r} is larger than listed, or compressed")
     content = archive.read(member)

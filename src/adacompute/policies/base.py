@@ -1,15 +1,15 @@
-"""The policy interface: how many more samples to draw for a request, from its prompt and its votes.
+"""The policy interface: how many more samples to draw for a request, given its prompt and votes.
 
-`VoteState` holds what a policy may look at, as arrays: the same numbers, to the last bit, from live
-tallies and from replayed paths. Replay and the gateway call the same `Policy` and get the same answers,
-because `more` is `decide` for one request. `read` is separate from `decide`, so that replay reads a
-prompt once. The checks of settings are the same when a caller gives them (PolicyError) and when they
-are read from an artefact (PolicyInvalid with the same message).
+`VoteState` holds what a policy may use, as arrays that are equal to the last bit for live tallies and
+replayed paths. Replay and the gateway call the same `Policy` with the same results, because `more` is
+`decide` for a single request. `read` is separate from `decide`, so that replay reads each prompt once.
+Settings are checked in the same way whether given by a caller (PolicyError) or read from an artefact
+(PolicyInvalid with the same message).
 
-Plain votes have few states, so what a policy costs jumps with its price. So each request has a place, from 0
-to below 1, by which its price is spread within 1%: a budget between both sides of a jump is met by a mix of
-them. A prompt's place is its hash; in replay the orders of a problem's samples are spread evenly from there.
-The gateway draws the place of each request at random.
+Unweighted votes have few states, so a policy's cost jumps as its price changes. Therefore each request has a
+place in [0, 1), which shifts its price by up to 1%: a budget between the two sides of a jump is met by a mix
+of both. The place is a hash of the prompt; in replay, the orders of a problem's samples are spread evenly
+from there. The gateway draws each request's place at random.
 """
 
 import copy
@@ -41,17 +41,17 @@ Dial = Literal["price", "threshold"]
 PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
-DEFAULT_LONGEST = 16  # samples a request, at most, by default
-_WIDTH = 0.02  # in which prices are spread: of their logarithm, or of the log-odds of thresholds
+DEFAULT_LONGEST = 16  # default for the most samples per request
+_WIDTH = 0.02  # width of the spread, in the logarithm of prices or the log-odds of thresholds
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
 class OwnPrice(float):
-    """A price that is a request's own already, and isn't spread by its prompt's place."""
+    """A request's individual price, which isn't shifted by its place again."""
 
 
-def spread_price(price: float, places: Floats, *, dial: str = "price") -> Floats:
-    """The price, or threshold, of each request by its place, (requests,); those of higher places are higher.
+def spread_price(price: float, places: float | Floats, *, dial: str = "price") -> Floats:
+    """The price or threshold of each request by its place, (requests,); higher places get higher ones.
 
     >>> spread_price(0.05, np.array([0.0, 0.5, 1.0])).round(4).tolist()
     [0.0495, 0.05, 0.0505]
@@ -67,7 +67,7 @@ def place_orders(prompts: Sequence[str], orders: int = 1) -> Floats:
 
 
 def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
-    """A number from 0 to below 1 for each prompt, (prompts,): a hash of the seed and the prompt.
+    """A number in [0, 1) for each prompt, (prompts,): a hash of seed and prompt.
 
     >>> first, second = hash_to_unit(["What is 2 + 2?", "What is 2 + 3?"], seed=0).tolist()
     >>> first == hash_to_unit(["What is 2 + 2?"], seed=0).item(), first == second
@@ -80,15 +80,16 @@ def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
 
 def hash_prompt(prompt: str, *, seed: int = 0) -> int:
     """A 64-bit hash of the seed and the prompt."""
-    text = prompt.encode("utf-8", "surrogatepass")  # a cut conversation may end in half a surrogate pair
+    # a truncated conversation may end in an unpaired surrogate
+    text = prompt.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, salt=seed.to_bytes(8, "big")).digest(), "big")
 
 
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
-    """The accuracy at each budget as `score` gives it, with plain votes or weighted ones.
+    """The accuracy at each budget from `score`, with unweighted or weighted votes.
 
-    Weighted votes take a second to score and one pool serves many fits, so the last table of a pool is
-    kept for as long as the pool is.
+    Scoring weighted votes takes a second and one pool serves many fits, so a pool's last table is cached as
+    long as the pool exists.
     """
     key = (tuple(budgets), weigh)
     cached = _LAST_TABLES.get(ballots)
@@ -104,81 +105,79 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """So many samples to draw now, of one mode; `mode` is None if that has no name."""
+    """A number of samples to draw now from one mode; `mode` is None if it has no name."""
 
     mode: str | None = None
     count: int = 1
 
 
 class Criterion(NamedTuple):
-    """What decides between stopping and another sample, for people who watch.
+    """The criterion for drawing another sample, for display.
 
-    `worth`: accuracy that another sample is worth, which is drawn while that is above `limit`, its price in
-    accuracy. `doubt`: probability that the leader isn't the commonest answer; drawn while above `limit`.
-    `agreement`: equal answers of one mode; drawn until there are `limit`.
+    `worth`: the accuracy that another sample gains; draw while above `limit`, its price in accuracy. `doubt`:
+    the probability that the leader isn't the most common answer; draw while above `limit`. `agreement`: the
+    number of equal answers from one mode; draw until it reaches `limit`.
     """
 
     kind: Literal["worth", "doubt", "agreement"]
     value: float
     limit: float
-    mode: str = ""  # that an agreement is of
+    mode: str = ""  # for agreement
 
 
 class Draws(NamedTuple):
-    """What many requests draw now, (requests,) each."""
+    """What several requests draw now, each (requests,)."""
 
-    modes: Ints  # places of their modes
+    modes: Ints  # indexes of their modes
     counts: Ints  # samples; 0 stops
 
 
 class Policy(ABC):
-    """Decides from the prompt and the tally how many more samples to draw.
+    """Decides, from the prompt and the tally, how many more samples to draw.
 
-    A subclass sets `kind` and `dial`, and writes `read` (where it looks at prompts), `count_draws` and `fit`.
-    To be saved it sets `setting_names` and, for what it learns, `learned_names` with `dump_learned`, `arrays`
-    and `load_learned`. Cost never rises with the dial.
+    A subclass sets `kind` and `dial`, and implements `read` (if it uses prompts), `count_draws` and `fit`. To
+    be saved it sets `setting_names` and, for learned state, `learned_names` with `dump_learned`, `arrays` and
+    `load_learned`. Cost must never rise with the dial.
     """
 
-    kind: ClassVar[str]  # its name in commands, tables and artefacts
+    kind: ClassVar[str]  # name in commands, tables and artefacts
     dial: Dial | None = None  # None: made or fitted for one budget
-    longest: int = DEFAULT_LONGEST  # samples a request, at most
-    weigh: VoteWeights | None = None  # how it weighs votes; None: plain
-    only_compared: ClassVar[bool] = False  # True: a yardstick that is never saved or served
-    needs_plain_votes: ClassVar[bool] = False  # True: no verifier's scores may weigh them
-    draw_cost: float | None = 1.0  # one sample's, in the unit of its price; None: not known yet
-    max_waves: int | None = None  # None: as many as there are samples
-    spreads_price: bool = True  # False: all requests are decided at the very dial that is given
-    one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally
-    reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
-    source_model: str | None = None  # whose samples it was fitted on; None: not known, or none
-    reads_first: ClassVar[bool] = True  # False: what it draws on an empty tally is the same for every prompt
-    setting_names: ClassVar[
-        tuple[str, ...]
-    ] = ()  # attributes that its constructor takes, as an artefact has them
-    learned_names: ClassVar[tuple[str, ...]] = ()  # settings of an artefact that say what was learned
-    optional: ClassVar[Mapping[str, Any]] = {}  # what settings are that an artefact lacks
+    longest: int = DEFAULT_LONGEST  # most samples per request
+    weigh: VoteWeights | None = None  # weights of votes; None: unweighted
+    only_compared: ClassVar[bool] = False  # True: only for comparison, never saved or served
+    needs_plain_votes: ClassVar[bool] = False  # True: a verifier's scores can't weigh its votes
+    draw_cost: float | None = 1.0  # cost per sample in the unit of its price; None: not known yet
+    max_waves: int | None = None  # None: no limit besides the number of samples
+    spreads_price: bool = True  # False: all requests use exactly the given dial
+    one_shot: bool = False  # True: decides from the prompt alone, without the tally
+    reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
+    source_model: str | None = None  # whose samples it was fitted on; None if unknown or unfitted
+    reads_first: ClassVar[bool] = True  # False: the first draw is the same for every prompt
+    setting_names: ClassVar[tuple[str, ...]] = ()  # constructor arguments, stored in the artefact
+    learned_names: ClassVar[tuple[str, ...]] = ()  # learned state in the artefact's settings
+    optional: ClassVar[Mapping[str, Any]] = {}  # defaults for settings missing from an artefact
 
     @property
     def menu(self) -> Menu | None:
-        """The modes it chooses among, and the unit of its cost; None: it draws samples of one mode."""
+        """The modes to choose from and the unit of cost; None if it draws from a single mode."""
         return None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the modes that may be drawn, cheapest first."""
+        """Names of the modes that it may draw from, cheapest first."""
         return ("",)
 
     @property
     def longest_by_mode(self) -> tuple[int, ...]:
-        """Samples of each of them, at most."""
+        """Most samples per request from each of these modes."""
         return (self.longest,)
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """How many more samples to draw now for one request; 0 stops. At least 1 on an empty tally.
+        """How many more samples to draw now for one request; 0 stops. At least 1 for an empty tally.
 
-        `reading` is what `read([prompt])` gave, where the caller has it already.
+        `reading` is the result of `read([prompt])`, if the caller has it.
         """
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
@@ -194,10 +193,10 @@ class Policy(ABC):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What to draw now, or None: stop. A policy over modes names the mode.
+        """What to draw now; None to stop. A policy over several modes names the mode.
 
-        `reading` is what `read` gave for the prompt, if that was called already. `modes` are those that may
-        be drawn from; None: all.
+        `reading` is the result of `read` for the prompt, if the caller has it. `modes` restricts the modes;
+        None: all.
         """
         name = self.names[0]
         if name and modes is not None and name not in modes:
@@ -212,43 +211,43 @@ class Policy(ABC):
         *,
         reading: Floats,  # noqa: ARG002
     ) -> Criterion | None:
-        """What it decides by after a sample or more, at a request's own dial; None: it can't be told."""
+        """The criterion of its next decision at a request's dial, after one or more samples; may be None."""
         return None
 
     def place_price(self, dial: float | None, prompt: str) -> float | None:
-        """The dial that a prompt is decided at, by its place; an `OwnPrice` as it is."""
+        """The dial for a prompt, by its place; an `OwnPrice` stays unchanged."""
         if dial is None or isinstance(dial, OwnPrice) or not self.spreads_price:
             return dial
         return self.spread_price(dial, float(place_orders([prompt])[0]))
 
     def spread_price(self, dial: float | None, place: float) -> float | None:
-        """As `spread_dial`, of one request."""
-        own = self.spread_dial(dial, np.array([place]))
-        return float(own[0]) if isinstance(own, np.ndarray) else own
+        """Like `spread_dial`, for one request."""
+        own = self.spread_dial(dial, place)
+        return None if own is None else float(own)
 
-    def spread_dial(self, dial: float | None, places: Floats) -> float | Floats | None:
-        """The dial of each request, (requests,), by its place; for all the same, if none or not spread."""
+    def spread_dial(self, dial: float | None, places: float | Floats) -> float | Floats | None:
+        """The dial of each request, (requests,), by place; unchanged if there is none or it isn't spread."""
         if self.dial is None or dial is None or not self.spreads_price:
             return dial
         value = check_dial(self.dial, dial, high=1.0 if self.dial == "threshold" else math.inf)
         return spread_price(value, places, dial=self.dial)
 
     def repeat_reading(self, reading: Floats, orders: int) -> Floats:
-        """What was read of each prompt, for each order of its samples, (prompts * orders, numbers)."""
+        """Repeats each prompt's reading for each order of its samples, (prompts * orders, numbers)."""
         return np.repeat(reading, orders, axis=0)
 
     def convert_price(self, price: float) -> float:
-        """A price of one sample in the unit of the policy's own prices, such as tokens."""
+        """Converts a price per sample to the unit of the policy's own prices, such as tokens."""
         return price if self.draw_cost is None else price / self.draw_cost
 
     def skips_prompt(self, tally: Tally) -> bool:
-        """Whether it decides on this tally without looking at the prompt."""
+        """Whether its decision for this tally doesn't depend on the prompt."""
         return not self.reads_first and not tally.drawn
 
     def more_batch(
         self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
     ) -> list[int]:
-        """As `more`, for many requests at once."""
+        """Like `more`, for several requests."""
         if len(prompts) != len(tallies):
             raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
         counts: list[int] = self.decide(
@@ -259,23 +258,23 @@ class Policy(ABC):
         return counts
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """What the policy sees of prompts, (prompts, numbers)."""
+        """What the policy extracts from prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
     def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
-        """What each request draws now. A price or threshold may be given for each, (requests,).
+        """What each request draws now. The dial may be given per request, (requests,).
 
-        Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.
+        Row i of `reading` belongs to request i. With several modes, `state` holds votes by mode.
         """
         counts = self.count_draws(reading, cast("VoteState", state), dial)
         return Draws(np.zeros(len(state), dtype=np.int64), counts)
 
     @abstractmethod
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        """How many more samples each request gets now, (requests,), of a policy of one mode."""
+        """How many more samples each request gets now, (requests,), for policies of one mode."""
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool | None:  # noqa: ARG002
-        """Whether the leader is certified to be the model's commonest answer; None: it certifies nothing."""
+        """Whether the leader is certified as the model's most common answer; None if it never certifies."""
         return None
 
     def mask_certified(
@@ -283,31 +282,31 @@ class Policy(ABC):
         state: VoteState,  # noqa: ARG002
         dial: float | Floats | None = None,  # noqa: ARG002
     ) -> npt.NDArray[np.bool_] | None:
-        """As `certifies`, for many requests at once, (requests,)."""
+        """Like `certifies`, for several requests, (requests,)."""
         return None
 
     @abstractmethod
     def fit(self, pool: "Pool | Ballots") -> Self:
-        """Learns from recorded samples and returns itself; what learns nothing only checks the source."""
+        """Learns from recorded samples and returns itself; without learning, only checks the source."""
 
     def settle(self, ballots: Ballots) -> Self:  # noqa: ARG002
-        """Adapts in place to these samples, such as to their scale of confidence, without labels."""
+        """Adapts in place to these samples, e.g. to their scale of confidence, without labels."""
         return self
 
     def copy_for(self, ballots: Ballots) -> Self:
-        """A copy, settled on these samples."""
+        """A copy, adapted to these samples by `settle`."""
         return copy.copy(self).settle(ballots)
 
     def count_in_sample(self, ballots: Ballots) -> int:  # noqa: ARG002
-        """How many of these problems it was fitted on, as far as it knows: on them a result is in-sample."""
+        """How many of these problems it was fitted on, as far as it knows; results on those are in-sample."""
         return 0
 
     def get_ballots(self, source: PoolSource) -> Ballots:
-        """The samples of a source that it decides about: of its modes, at their costs."""
+        """The samples from a source that it can use: those of its modes, at their costs."""
         return get_ballots(source)
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments and what was learned, except arrays: plain data, for JSON."""
+        """Constructor arguments and learned state except arrays, as plain data for JSON."""
         settings = {
             name: _dump_setting(getattr(self, name)) for name in self.setting_names
         } | self.dump_learned()
@@ -318,16 +317,16 @@ class Policy(ABC):
         }
 
     def dump_learned(self) -> dict[str, Any]:
-        """What was learned, except arrays, by `learned_names`: plain data, for JSON."""
+        """Learned state except arrays, by `learned_names`, as plain data for JSON."""
         return {}
 
     def arrays(self) -> Arrays:
-        """What was learned, as arrays of numbers."""
+        """Learned state as arrays of numbers."""
         return {}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        """The policy that gave these; PolicyInvalid, naming the fault, where no policy could have."""
+        """Restores a policy from settings and arrays; PolicyInvalid, naming the error, if impossible."""
         with wrap_restore_errors(cls.kind):
             names = (*cls.setting_names, *cls.learned_names)
             arguments = load_settings({**cls.optional, **settings}, names)
@@ -337,10 +336,10 @@ class Policy(ABC):
         return policy
 
     def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:  # noqa: B027
-        """Takes up what `learned` and `arrays` gave."""
+        """Sets the learned state from `learned` and `arrays`."""
 
     def save(self, folder: str | Path) -> None:
-        """Writes the policy as JSON and npz, completely or not at all; `load_policy` reads it."""
+        """Writes the policy as JSON and npz, all or nothing; `load_policy` reads it."""
         write_artefact(
             check_folder(folder),
             kind=self.kind,
@@ -351,7 +350,7 @@ class Policy(ABC):
 
 
 def _dump_setting(value: object) -> object:
-    """A constructor's argument as plain data."""
+    """A constructor argument as plain data."""
     if isinstance(value, VoteWeights):
         return dump_weights(value)
     if isinstance(value, Menu):
@@ -360,10 +359,10 @@ def _dump_setting(value: object) -> object:
 
 
 def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
-    """The policy; PolicyError where it doesn't fit the modes that samples are drawn from, of a menu.
+    """Returns the policy; PolicyError if it doesn't match the modes of a menu that samples come from.
 
-    A policy over a menu needs all its modes there; others may be there too, and are never drawn. A policy of
-    one mode needs a menu of one, or none.
+    A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
+    menu with one mode, or none.
     """
     names = () if policy.menu is None else policy.menu.names
     if len(modes) < 2 and len(names) < 2:
@@ -388,7 +387,7 @@ def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
 
 
 def get_ballots(source: PoolSource) -> Ballots:
-    """The votes of one mode: of a pool with one source, or ballots as they are."""
+    """The votes of one mode, from a pool with one source or from ballots."""
     checked = source.ballots() if isinstance(source, JoinedPool) else check_source(source)
     ballots = checked if isinstance(checked, Ballots) else checked.ballots()
     if len(ballots.modes) > 1:
@@ -400,7 +399,7 @@ def get_ballots(source: PoolSource) -> Ballots:
 
 
 def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
-    """Returns a pool or ballots without reading them; PolicyError for anything else."""
+    """Returns a pool or ballots unread; PolicyError for anything else."""
     if not isinstance(source, Pool | Ballots):
         raise PolicyError(
             f"{format_value(source)} is not a pool; open it with open_pool(...), or give its ballots"
@@ -411,7 +410,7 @@ def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
 def read_array(
     arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
-    """An array of an artefact of this type and shape (None: any size), all finite; else PolicyInvalid."""
+    """An array of an artefact with this type and shape (None: any size), all finite; else PolicyInvalid."""
     if name not in arrays:
         raise PolicyInvalid(f"array {name!r} is not there; save the policy again")
     array = np.asarray(arrays[name])
@@ -428,12 +427,12 @@ def read_array(
     return array
 
 
-MAX_SAMPLES = 1024  # samples a request: more is taken for a mistake
+MAX_SAMPLES = 1024  # per request: more is probably a mistake
 
 
 def parse_finite(value: object) -> float | None:
-    """A finite number as a float; None for anything else, such as True, NaN, or an integer beyond floats."""
-    if type(value) is float:  # nearly always, and ten times as fast
+    """A finite number as a float; None for anything else, such as True, NaN, or too large an integer."""
+    if type(value) is float:  # the usual case, ten times as fast
         return value if math.isfinite(value) else None
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return None
@@ -445,7 +444,7 @@ def parse_finite(value: object) -> float | None:
 
 
 def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAMPLES) -> int:
-    """Returns an integer within bounds; PolicyError for anything else."""
+    """Returns an integer within limits; PolicyError for anything else."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         raise PolicyError(
             f"{name} {format_value(value)} can't be used; give a whole number from {low} to {high}"
@@ -454,7 +453,7 @@ def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAM
 
 
 def check_number(name: str, value: object, *, low: float, high: float = math.inf, example: str = "") -> float:
-    """Returns a finite number within bounds; PolicyError for anything else."""
+    """Returns a finite number within limits; PolicyError for anything else."""
     parsed = parse_finite(value)
     if parsed is None or not low <= parsed <= high:
         upper = "up" if high == math.inf else f"to {high:g}"
@@ -465,12 +464,12 @@ def check_number(name: str, value: object, *, low: float, high: float = math.inf
 
 
 def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
-    """The value of a policy's dial, e.g. its "price"; the same values are accepted live and in replay."""
+    """The value of a policy's dial, e.g. its "price"; live and replay accept the same values."""
     return check_number(name, dial, low=0, high=high, example=", e.g. what calibrate finds")
 
 
 def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | Floats:
-    """A dial as `check_dial` takes it, or one for each request, (requests,)."""
+    """One dial as in `check_dial`, or one per request, (requests,)."""
     if not isinstance(dials, np.ndarray) or dials.ndim != 1:
         return check_dial(name, dials, high=high)
     for value in (dials.min(initial=0.0), dials.max(initial=0.0)):
@@ -479,9 +478,9 @@ def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | 
 
 
 def log_price(price: float | Floats) -> float | Floats:
-    """The natural logarithm of a price, or of each; of 0 minus infinity.
+    """The natural logarithm of one or several prices; minus infinity for 0.
 
-    It is numpy's either way, so that a request is decided alike alone and among others.
+    Always computed by numpy, so that a request gets the same decision alone and in a batch.
     """
     if isinstance(price, np.ndarray):
         with np.errstate(divide="ignore"):
@@ -497,7 +496,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """PolicyError unless the value is one of a few words."""
+    """Raises PolicyError unless the value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise PolicyError(
             f"{name} {format_value(value)} is not known; give one of {', '.join(map(repr, choices))}"
@@ -505,7 +504,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tuple[int, ...]:
-    """Budgets as a tuple: integers from 1, ascending, each once."""
+    """Budgets as a tuple: ascending integers from 1, without duplicates."""
     items: list[Any] = []
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
         items = list(values)
@@ -519,7 +518,7 @@ def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tu
 
 
 def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Stored settings, none missing and none unknown, with the vote weights and the menu parsed."""
+    """Validated stored settings, none missing or unknown, with vote weights and menu parsed."""
     if missing := sorted(set(names) - set(settings)):
         raise PolicyError(f"setting {missing[0]!r} is missing")
     if unknown := sorted(set(map(str, settings)) - set(names)):
@@ -534,7 +533,7 @@ def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[s
 
 @contextmanager
 def wrap_restore_errors(kind: str) -> Iterator[None]:
-    """Turns any fault of stored settings into a PolicyInvalid that names the policy's kind."""
+    """Turns any error in stored settings into a PolicyInvalid that names the policy's kind."""
     try:
         yield
     except (AdacomputeError, ArithmeticError, TypeError, ValueError) as exc:

@@ -1,7 +1,6 @@
-"""One-shot baselines: the same budget for all (`fixed`), or each problem's best by its answers (`oracle`).
+"""One-shot baselines: the same budget for all (`fixed`), or each problem's best in hindsight (`oracle`).
 
-Random choices hash the seed and the prompt, so the same request gets the same budget live, in a batch and
-in replay.
+Random choices hash the seed and the prompt, so a request gets the same budget live, in a batch and in replay.
 """
 
 from abc import abstractmethod
@@ -33,14 +32,14 @@ from adacompute.pool import Ballots, Pool
 from adacompute.score import score
 from adacompute.solve.hull import compute_slopes, round_slopes
 
-BUDGETS = (1, 2, 4, 8, 16)  # the paper's
+BUDGETS = (1, 2, 4, 8, 16)  # the paper's budgets
 MAX_SEED = 2**63 - 1
 
 
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
-    """The share of requests that gets each budget, (budgets,): of the two next to `average`, which they meet.
+    """The share of requests per budget, (budgets,), using the two nearest `average`, so that they average it.
 
-    An average above the largest budget gives the largest one to all.
+    An average above the largest budget gives everyone the largest.
 
     >>> mix_adjacent((1, 2, 4), 3.0).tolist()
     [0.0, 0.5, 0.5]
@@ -61,7 +60,7 @@ def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
 
 
 class BudgetPolicy(Policy):
-    """A policy that chooses among budgets. A base class."""
+    """Base class of policies that choose among budgets."""
 
     def __init__(self, *, budgets: Sequence[int], longest: int, weigh: VoteWeights | None) -> None:
         self.longest = check_integer("longest", longest)
@@ -74,12 +73,12 @@ class BudgetPolicy(Policy):
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The budgets that are within `longest`."""
+        """The budgets up to `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
 
 
 class OneShotPolicy(BudgetPolicy):
-    """A policy that reads its budget off the prompt, (prompts, 1). A base class."""
+    """Base class of policies whose budget depends only on the prompt, (prompts, 1)."""
 
     one_shot = True
     max_waves = 1
@@ -91,7 +90,7 @@ class OneShotPolicy(BudgetPolicy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """As `decide`, without arrays: for one request they would take ten times as long."""
+        """Like `decide`, without arrays, which would take ten times as long for one request."""
         if type(self).count_draws is not OneShotPolicy.count_draws:
             return super().more(prompt, tally, dial, reading=reading)
         budget = (self.read([prompt]) if reading is None else reading)[0, 0]
@@ -106,16 +105,16 @@ class OneShotPolicy(BudgetPolicy):
 
 
 def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
-    """The budget of each prompt, (prompts, 1): mode k with the share `shares[k]`, by the prompt's hash."""
+    """The budget of each prompt, (prompts, 1): mode k for a share `shares[k]` of prompts, by hash."""
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
     return np.asarray(modes, dtype=np.float64)[index][:, None]
 
 
 class FixedPolicy(OneShotPolicy):
-    """The same budget for every request: the largest of `budgets` that is not above `budget`.
+    """The same budget for every request: the largest of `budgets` that is at most `budget`.
 
-    That spends less than `budget` where it lies between two (the paper's staircase). With `mix`,
-    requests get one of those two at random, so that they average `budget`.
+    This spends less than `budget` if it lies between two (the paper's staircase). With `mix`, requests get
+    one of these two at random, averaging `budget`.
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> FixedPolicy(3).read(prompts).mean(), FixedPolicy(3, mix=True).read(prompts).mean().round(1)
@@ -145,19 +144,19 @@ class FixedPolicy(OneShotPolicy):
         self._shares = budget_shares
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        if not self.mix:  # nothing to draw
+        if not self.mix:  # no random choice needed
             return np.full((len(prompts), 1), float(self.modes[int(self._shares.argmax())]))
         return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
 
 
 class OraclePolicy(OneShotPolicy):
-    """Each problem's best budget at a price, by its own accuracy: it has seen the answers.
+    """Each problem's best budget at a price, from its recorded accuracy: it has seen the answers.
 
-    The price is accuracy per sample. It keeps the slopes of each problem's concave hull under a hash of
-    its prompt: a budget is bought while they lie above the price. Problems of the same prompt share
-    their mean curve; a prompt never seen gets the mean of all. Judged on the samples it was fitted on,
-    it is the upper bound of what deciding once can reach; fitted on one half of each problem's samples
-    and judged on the other (`adacompute.score.halves`), the lower bound.
+    The price is accuracy per sample. It stores the slopes of each problem's concave hull by the hash of its
+    prompt, and buys budgets while slopes are above the price. Problems with the same prompt share their mean
+    curve; an unknown prompt gets the mean of all. Evaluated on its training samples, it is an upper bound for
+    one-shot decisions; fitted on one half of each problem's samples and evaluated on the other
+    (`adacompute.score.halves`), a lower bound.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -173,8 +172,8 @@ class OraclePolicy(OneShotPolicy):
     learned_names = ("learned",)
 
     keys_: npt.NDArray[np.uint64]  # (prompts,) hashes, ascending
-    slopes_: Floats  # (prompts, modes - 1) of the hull over each step to the next mode, never rising
-    mean_: Floats  # (modes - 1,) of the mean curve
+    slopes_: Floats  # (prompts, modes - 1) hull slopes over each step to the next mode, descending
+    mean_: Floats  # (modes - 1,) slopes of the mean curve
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""What calibration measured of a policy at each budget, kept as chart.json beside the policy.
+"""Measurements of a policy at each budget, stored as chart.json next to the policy.
 
-The gateway starts at its prices, expects its agreement and computes savings from it. chart.json names
-its policy by hash and carries its own hash: a damaged chart, or one of another policy, is refused.
+The gateway takes its first prices, the expected agreement and the savings from it. chart.json contains its
+policy's hash and its own hash; a damaged chart, or that of another policy, is refused.
 """
 
 import json
@@ -37,51 +37,51 @@ SCHEMA, VERSION = "adacompute.chart", 3
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 
 _MAX_ROWS = 64
-_MAX_SAMPLES = 1_000_000  # a request: more is taken for a mistake
-_MAX_TOKENS = 1e12  # the same
+_MAX_SAMPLES = 1_000_000  # per request: more is probably a mistake
+_MAX_TOKENS = 1e12  # likewise
 _MAX_PROTOCOL = 1000  # characters of the protocol
 _TOLERANCE = 1e-9
 Samples = Annotated[float, Meta(ge=1 - _TOLERANCE, le=_MAX_SAMPLES)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[float, Meta(ge=0, le=_MAX_TOKENS)]
 Price = Annotated[float, Meta(ge=0, le=1e12)]
-_MIN_PRICE = 1e-12  # lower prices count as this one where a logarithm is taken
+_MIN_PRICE = 1e-12  # lower prices are replaced by this in logarithms
 _DAY = r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z"
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
-_LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
+_LENGTHS = {"prompt_tokens", "choices"}  # since format 2, like the tokens of a row
 _QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # since format 3
-_TAILS = {"rounds_p95", "above"}  # fields that rows have since format 3
+_TAILS = {"rounds_p95", "above"}  # row fields since format 3
 _MAX_CURVES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartRow:
-    """What one average number of samples took, and gave.
+    """Measurements at one average number of samples.
 
-    Cost, waves and `stays` are measured at that price; the other numbers are for the budget met exactly, by
-    mixing two prices.
+    Cost, waves and `stays` are measured at that price; the other numbers are for meeting the budget exactly
+    by mixing two prices.
     """
 
-    budget: Samples  # samples a request on average that were asked for
-    price: Price | None  # the dial, the lowest that costs no more; None: the policy has none
-    cost: Samples  # samples a request
-    waves: Samples  # rounds a request
-    stays: Share  # share of requests whose answer is that of the vote over all recorded samples
-    agreement: Share  # the winner's share of a vote's weight, mean over requests
+    budget: Samples  # requested average samples per request
+    price: Price | None  # the lowest dial that doesn't cost more; None: the policy has none
+    cost: Samples  # samples per request
+    waves: Samples  # rounds per request
+    stays: Share  # share of requests with the same answer as the vote over all recorded samples
+    agreement: Share  # mean over requests of the winner's share of a vote's weight
     deviation: Share  # its standard deviation over requests
-    accuracy: Share | None = None  # None: correctness is not known
+    accuracy: Share | None = None  # None if correctness is unknown
     uniform: Samples | None = (
-        None  # equal samples for every request that are as accurate; the most recorded where none is
+        None  # uniform samples per request with the same accuracy; at most the number recorded
     )
-    tokens: Tokens | None = None  # a request's responses; None: not recorded
-    rounds_p95: Samples | None = None  # 95% of requests take no more; None: not measured
-    # share of requests that take more than 1, 2, … samples, up to the most; empty: not measured
+    tokens: Tokens | None = None  # response tokens per request; None if not recorded
+    rounds_p95: Samples | None = None  # 95th percentile of rounds per request; None if not measured
+    # share of requests with more than 1, 2, … samples, up to the maximum; empty if not measured
     above: tuple[Share, ...] = ()
 
     def find_most(self, share: float) -> int | None:
-        """Samples that such a share of requests don't exceed; None: not measured.
+        """The number of samples that this share of requests doesn't exceed; None if not measured.
 
         >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
         ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
@@ -93,7 +93,7 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Rows by rising budget.
+    """Rows by ascending budget.
 
     >>> row = dict(waves=1.5, agreement=0.9, deviation=0.2, stays=0.9)
     >>> low = ChartRow(budget=2, price=0.04, cost=2, **row)
@@ -104,30 +104,31 @@ class Chart:
     """
 
     dial: Dial | None
-    unit: Literal["samples", "tokens", "money"]  # the price is accuracy per sample, token or money
+    # unit of cost: the price is accuracy per sample, token or money
+    unit: Literal["samples", "tokens", "money"]
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
-    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # how it was made, in words
+    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # description of the measurement
     rows: tuple[ChartRow, ...]
-    prompt_tokens: Tokens | None = None  # an average prompt; None: not known
-    # samples that one call gave at most, and paid one prompt for; None: not known
+    prompt_tokens: Tokens | None = None  # mean prompt; None if unknown
+    # most samples per call, each of which pays for one prompt; None if unknown
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
-    qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
-    basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
-    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # what costs of qualities are in
-    currency: str = ""  # where that is money only
-    measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": not known
+    qualities: tuple[QualityCurve, ...] = ()  # comparisons with uniform numbers of samples; held out
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # basis of the qualities
+    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # unit of the qualities' costs
+    currency: str = ""  # only if that is money
+    measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": unknown
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
             raise PolicyError(f"invalid chart: {fault}")
 
     def price_at(self, budget: float) -> float | None:
-        """The dial for an average number of samples; None outside of the rows, or without a dial."""
+        """The dial for an average number of samples; None outside the rows, or without a dial."""
         row = self.row_at(budget)
         return None if row is None else row.price
 
     def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
-        """The average cost that a quality stands for; BudgetInvalid if it wasn't shown."""
+        """The average cost for a quality; BudgetInvalid if it wasn't reached."""
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
         return replace(
@@ -139,9 +140,9 @@ class Chart:
         )
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
-        """What a sample costs where a request costs about `target`, by the lengths that were recorded.
+        """The cost per sample when a request costs about `target`, from the recorded lengths.
 
-        `price` is what so many tokens of prompts and of responses cost. None: no lengths are known.
+        `price` gives the cost of some prompt and response tokens. None if lengths are unknown.
         """
         if self.prompt_tokens is None:
             return None
@@ -155,9 +156,9 @@ class Chart:
         return None if nearest is None else nearest[0] / nearest[1]
 
     def row_at(self, budget: float) -> ChartRow | None:
-        """What to expect at a budget, interpolated between its neighbours; prices by their logarithm.
+        """The expected row at a budget, interpolated between its neighbours; prices logarithmically.
 
-        None outside of the rows. A policy without a dial has one row, whatever the budget.
+        None outside the rows. A policy without a dial has one row for any budget.
         """
         if self.dial is None:
             return self.rows[0] if self.rows else None
@@ -171,7 +172,7 @@ class Chart:
 
 
 def write_chart(folder: str | Path, chart: Chart) -> None:
-    """Writes the chart beside the policy in a folder, which must be the one it was made for."""
+    """Writes the chart to its policy's folder; refuses other policies."""
     path = check_folder(folder)
     policy = _read_policy_hash(path)
     document: dict[str, Any] = {"schema": SCHEMA, "version": VERSION, "policy": policy, **asdict(chart)}
@@ -185,7 +186,7 @@ def write_chart(folder: str | Path, chart: Chart) -> None:
 
 
 def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
-    """The chart of the policy with this hash, or None. PolicyInvalid: of another policy, or damaged."""
+    """The chart of the policy with this hash, or None. PolicyInvalid if it is damaged or another policy's."""
     path = check_folder(folder) / CHART_FILE
     try:
         path.lstat()
@@ -205,7 +206,7 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 
 
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
-    """What a quality costs by the policy in a folder; BudgetInvalid if that wasn't shown."""
+    """The cost of a quality for the policy in a folder; BudgetInvalid if it wasn't reached."""
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
     if chart is None:
@@ -217,7 +218,7 @@ def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> Q
 
 
 def _check_document(document: object, path: Path) -> Mapping[str, Any]:
-    """chart.json, with its fields and its hash checked."""
+    """Checks the fields and the hash of chart.json."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise PolicyInvalid(f"{path}: is not an adacompute chart; {_REMEDY}")
     written = document.get("version")
@@ -249,7 +250,7 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
 
 
 def _read_policy_hash(folder: Path) -> str:
-    """The hash of the policy in a folder, as its document states it."""
+    """The hash of the policy in a folder, from its document."""
     path = folder / DOCUMENT
     document = parse_json(read_content(path, MAX_DOCUMENT_BYTES), path)
     policy_hash = document.get("sha256") if isinstance(document, dict) else None
@@ -259,7 +260,7 @@ def _read_policy_hash(folder: Path) -> str:
 
 
 def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
-    """The row at `share` of the way from `lower` to `upper`."""
+    """Interpolates between two rows; `share` 0 is `lower`, 1 is `upper`."""
 
     def mean(a: Any, b: Any) -> Any:  # noqa: ANN401 - a number, several or none
         if isinstance(a, tuple):
@@ -276,7 +277,7 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 
 
 def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything yet
-    """What is invalid about a chart; "" where nothing is."""
+    """What is invalid about a chart; "" if nothing."""
     kinds = get_type_hints(Chart, include_extras=True)
     for name in kinds.keys() - {"rows", "qualities"}:
         try:
@@ -284,7 +285,7 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
         except msgspec.ValidationError as exc:
             return f"{name}: {exc}"
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    fewest = 1 if chart.cost_unit == "samples" else 0  # over several modes there are qualities alone
+    fewest = 1 if chart.cost_unit == "samples" else 0  # charts over several modes have only qualities
     if not isinstance(chart.rows, tuple) or not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:

@@ -1,11 +1,11 @@
-"""Predicts accuracy at every budget and buys by price, so one fit serves every average budget.
+"""Predicts accuracy at every budget and buys by price, so that one fit serves all average budgets.
 
-The curves come from boosted trees. On few problems trees find patterns that aren't there, so each group
-of columns is tested on held-out prompts and trusted only as far as it helped there. Where entropies are
-recorded, one sample is drawn first, and the curve is that of votes that begin with such a sample.
+The curves come from boosted trees. With few problems trees find spurious patterns, so each group of features
+is tested on held-out prompts and weighted by how much it helped there. If entropies are recorded, one sample
+is drawn first, and the curve is for votes that include it.
 
 With a menu it is a router: it predicts a curve for each mode from the prompt's text alone, and chooses the
-mode and the number of samples whose predicted accuracy, less its price, is best.
+mode and number of samples with the best predicted accuracy minus price.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
     "max_depth": 3,
     "learning_rate": 0.1,
-    "min_child_weight": 5.0,  # problems, not rows: a problem's rows weigh 1 together
+    "min_child_weight": 5.0,  # problems, not rows: all rows of a problem together weigh 1
     "subsample": 0.7,
     "colsample_bytree": 0.5,
     "base_score": 0.0,
@@ -54,11 +54,11 @@ _TREE_SETTINGS: dict[str, Any] = {
     "verbosity": 0,
 }
 _FOLDS = 5
-_STANDARD_ERRORS = 2.0  # by which a group of columns must do better than the mean curve
-_MIN_PROMPTS = 20  # prompts that can be split into folds
-_TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
-_MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
-_ORDERS = (8, 32)  # orders of a problem's samples, at least and at most
+_STANDARD_ERRORS = 2.0  # margin by which a group of features must beat the mean curve
+_MIN_PROMPTS = 20  # fewest prompts that can be split into folds
+_TARGET_ROWS = 5_000  # approximate number of training rows, reached by several orders per problem
+_MAX_FALL = 0.05  # a curve counts as rising if at most this share of gains is lost on other problems
+_ORDERS = (8, 32)  # fewest and most orders of a problem's samples
 
 
 def draw_first_samples(
@@ -69,10 +69,10 @@ def draw_first_samples(
     rng: np.random.Generator,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """Random orders of each problem's samples, so that every sample comes first about equally often.
+    """Random orders of each problem's samples, with every sample first about equally often.
 
-    A policy that looks at the first sample keeps it, so the votes to compare are those that begin with
-    it. Problems must have grades, and as many samples as `longest`.
+    A policy that looks at the first sample keeps it, so the relevant votes begin with it. Problems need
+    grades and at least `longest` samples.
     """
     chunk = max(1, _CELLS // (orders * longest**2))
     parts = [
@@ -85,7 +85,7 @@ def draw_first_samples(
 def _draw_orders(
     sample_counts: Ints, orders: int, samples: int, longest: int, rng: np.random.Generator
 ) -> Ints:
-    """Which samples are drawn, in turn, (problems, orders, longest); the first ones evenly spread."""
+    """The sample drawn at each step, (problems, orders, longest); first samples are evenly spread."""
     sort_keys = rng.random((len(sample_counts), orders, samples))
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
@@ -106,12 +106,12 @@ def fit_curves(
     prompt_ids: Ints | None = None,
     curves: Sequence[slice] = (slice(None),),
 ) -> Trees:
-    """Trees whose outputs are a curve's first value and what each later one adds to it.
+    """Trees whose outputs are a curve's first value and each later increase.
 
-    `rows` are (rows, features), `targets` (rows, budgets), `owner` each row's problem, `groups` the
-    columns that are tried together. `prompt_ids` numbers problems from 0, equal for those of one prompt
-    (None: all differ): trees are never tested on a prompt they were trained on. `curves` are the columns
-    of each curve in `targets`, where there are several.
+    `rows` are (rows, features), `targets` (rows, budgets), `owner` each row's problem, `groups` the features
+    tested together. `prompt_ids` numbers problems from 0, equal for equal prompts (None: all different):
+    trees are never tested on their training prompts. `curves` are the columns of each curve in `targets`, if
+    there are several.
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
@@ -134,7 +134,7 @@ def fit_curves(
 
 
 def _split_curve(targets: Floats) -> Floats:
-    """A curve's first value, and what each later one adds to it, (rows, budgets)."""
+    """A curve's first value and each later increase, (rows, budgets)."""
     return np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])
 
 
@@ -153,14 +153,14 @@ def _estimate_trust(
     seed: int,
     curves: Sequence[slice],
 ) -> Floats:
-    """How far each group's trees are trusted, for the first value and for the gains, (groups, budgets).
+    """How much each group's trees count, for the first value and the increases, (groups, budgets).
 
-    The weights, from 0 up and at most 1 in all, that fit best on held-out prompts. Rows of one prompt
-    always stay together: what is learned from some of them would be recalled for the others.
+    These are the weights, at least 0 and at most 1 in sum, that fit best on held-out prompts. Rows of one
+    prompt stay together; otherwise trees could memorise it.
     """
     fold = np.random.default_rng(seed).permutation(int(row_prompts.max()) + 1)[row_prompts] % _FOLDS
     means = np.empty(parts.shape)
-    predicted = np.empty((len(groups), *parts.shape))  # by trees that were not trained on the problem
+    predicted = np.empty((len(groups), *parts.shape))  # by trees that weren't trained on the problem
     for fold_number in range(_FOLDS):
         held_out, training = fold == fold_number, fold != fold_number
         means[held_out] = np.average(parts[training], axis=0, weights=weights[training])
@@ -180,7 +180,7 @@ def _estimate_trust(
 
 
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
-    """The weights of the groups that fit best, (groups,); 0 where they don't beat the mean curve."""
+    """The best-fitting weights of the groups, (groups,); 0 if they don't beat the mean curve."""
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     if not truth.size:
@@ -196,7 +196,7 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
 
 
 def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, seed: int) -> Trees:
-    """Trains trees of one output, with columns numbered as in `rows`."""
+    """Trains trees with one output; columns are numbered as in `rows`."""
     xgboost = import_xgboost()
 
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
@@ -205,14 +205,14 @@ def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, s
 
 
 class CurvePolicy(FeaturePolicy):
-    """Draws up to the budget whose predicted accuracy, less its price, is best; ties to the cheaper.
+    """Draws up to the budget with the best predicted accuracy minus price; ties go to the cheaper one.
 
-    The price is accuracy per sample. `features` is "text+entropy", "text" or "entropy"; the entropy is
-    left out where it isn't recorded.
+    The price is accuracy per sample. `features` is "text+entropy", "text" or "entropy"; entropy is dropped if
+    it isn't recorded.
 
-    With a `menu` it routes prompts: `columns` are the votes of each mode, `budgets` the numbers of samples of
-    every mode or, by name, of each, and `choose` says which column each prompt gets at a price in the menu's
-    unit. It then looks at the text alone and counts plain votes.
+    With a `menu` it routes prompts: `columns` are the votes of each mode, `budgets` the numbers of samples,
+    common or by mode name, and `choose` returns the column for each prompt at a price in the menu's unit. It
+    then uses only the text, and unweighted votes.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -226,8 +226,8 @@ class CurvePolicy(FeaturePolicy):
     setting_names = ("menu", "budgets", "features", "seed", "longest", "weigh")
     optional: ClassVar[Mapping[str, Any]] = {"menu": None}
 
-    trees_: Trees  # outputs: accuracy of the cheapest budget, and what each larger one adds to it
-    rises_: Ints  # (budgets - 1,) of each curve: 1 where hardly any falls, and no predicted one may
+    trees_: Trees  # outputs: accuracy of the cheapest budget, then each increase
+    rises_: Ints  # (budgets - 1,) per curve: 1 if hardly any curve falls there, so predictions may not either
 
     def __init__(
         self,
@@ -264,31 +264,31 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """What it chooses among with a menu, cheapest first: a mode and a number of samples each."""
+        """With a menu, the choices by ascending cost, each a mode and a number of samples."""
         return self.route.columns if self.route else ()
 
     @property
     def costs(self) -> Floats:
-        """What each column costs on average, in the menu's unit, (columns,), rising."""
+        """Average cost of each column in the menu's unit, (columns,), ascending."""
         return self.route.costs if self.route else np.zeros(0)
 
     @property
     def uses_features(self) -> bool:
-        """Whether requests get different curves: the features helped on held-out problems."""
+        """Whether curves differ between requests: features helped on held-out problems."""
         self.get_feature_set()
         return bool((self.trees_.output > 0).any())
 
     def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
-        """Learns curves from graded samples, as many of each problem as the largest budget.
+        """Learns curves from graded samples, using as many per problem as the largest budget.
 
-        With a menu, from joined pools or a pool with several sources.
+        With a menu, learns from joined pools or a pool with several sources.
         """
         if self.route:
             return self._fit_route(self.route, pool)
         if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
-        table = score(ballots, self.modes)  # refuses what can't be scored, saying why
+        table = score(ballots, self.modes)  # raises if something can't be scored
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         reading = feature_set.read(ballots.prompts)
         if not feature_set.entropy and self.weigh is None:
@@ -312,7 +312,7 @@ class CurvePolicy(FeaturePolicy):
         return self
 
     def _fit_route(self, route: "ModeRoute", pool: Pool | JoinedPool | Ballots) -> Self:
-        """Learns one curve for each mode, from the prompts' texts."""
+        """Learns one curve per mode from the prompts' texts."""
         ballots = read_modes(pool)
         table = score(ballots, route.budgets, menu=route.menu, mixed=False)
         feature_set = FeatureSet(text=True, entropy=False)
@@ -330,10 +330,10 @@ class CurvePolicy(FeaturePolicy):
         return self
 
     def choose(self, prompts: Sequence[str], price: float) -> Ints:
-        """The column that each prompt gets at a price in the menu's unit, (prompts,), numbered as `columns`.
+        """The column for each prompt at a price in the menu's unit, (prompts,), as numbered in `columns`.
 
-        It is the one of highest predicted accuracy, less the price times its cost; ties go to the cheaper, so
-        that cost never rises with the price.
+        It maximises predicted accuracy minus price times cost; ties go to the cheaper column, so cost never
+        rises with the price.
         """
         self.get_feature_set()
         if not self.route:
@@ -351,9 +351,9 @@ class CurvePolicy(FeaturePolicy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What is left to draw of the prompt's column, or None: stop; as of every policy without a menu.
+        """What remains to be drawn of the prompt's column, or None; without a menu, as usual.
 
-        Where a mode is none of `modes`, the dearest of these takes its place.
+        If its mode isn't in `modes`, the most expensive of these replaces it.
         """
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -368,9 +368,9 @@ class CurvePolicy(FeaturePolicy):
         return None
 
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
-        """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples, in nats.
+        """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples in nats.
 
-        With a menu, of each of its columns, (prompts, columns).
+        With a menu, at each of its columns, (prompts, columns).
         """
         if self.route:
             return self._predict_curves(self.read(prompts))[:, self.route.order]
@@ -392,7 +392,7 @@ class CurvePolicy(FeaturePolicy):
         return np.array(self.modes, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
-        """(rows, budgets)"""
+        """Predicted accuracies for rows of features, (rows, budgets)."""
         outputs = self.trees_.scores(rows)
         for curve, min_steps in self._curves:
             _build_curve(outputs[:, curve], min_steps)
@@ -402,7 +402,7 @@ class CurvePolicy(FeaturePolicy):
         self.trees_, self.rises_ = trees, np.asarray(rises, dtype=np.int64)
         self.set_feature_set(feature_set)
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
-        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound of each step of a curve
+        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound for each increase of a curve
         ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
         self._curves = list(zip(curves, np.split(min_steps, ends), strict=True))
         modes = np.array(self.modes, dtype=np.float64)
@@ -437,14 +437,14 @@ class CurvePolicy(FeaturePolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeRoute:
-    """The columns of a router: each mode's votes, and what they cost."""
+    """The columns of a router, each mode's votes, and their costs."""
 
     menu: Menu
-    budgets: Mapping[str, tuple[int, ...]]  # numbers of samples of each mode that has a cost
+    budgets: Mapping[str, tuple[int, ...]]  # numbers of samples per mode with a finite cost
 
     @classmethod
     def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
-        """Checks the menu and the budgets; those above `longest` are left out."""
+        """Checks menu and budgets; drops budgets above `longest`."""
         if not isinstance(menu, Menu):
             raise PolicyError(f"menu {format_value(menu)} is no menu; give Menu.of(pool, costs={{…}})")
         named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
@@ -467,34 +467,34 @@ class ModeRoute:
 
     @property
     def unit(self) -> str:
-        """Of costs."""
+        """The unit of costs."""
         return self.menu.currency or self.menu.unit
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of samples of any mode, rising."""
+        """The numbers of samples used by any mode, ascending."""
         return tuple(sorted({count for counts in self.budgets.values() for count in counts}))
 
     @property
     def curves(self) -> list[slice]:
-        """Where each mode's columns are in the menu's table."""
+        """The position of each mode's columns in the menu's table."""
         ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def order(self) -> Ints:
-        """The columns of the menu's table by cost, cheapest first."""
+        """The columns of the menu's table, cheapest first."""
         return np.argsort(self._table_costs, kind="stable")
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """In the order of their costs."""
+        """The columns by ascending cost."""
         columns = list_columns(self.menu, self.budgets, mixed=False)
         return tuple(columns[place] for place in self.order)
 
     @property
     def costs(self) -> Floats:
-        """Of each column, (columns,), rising."""
+        """The cost of each column, (columns,), ascending."""
         return np.sort(self._table_costs)
 
     @property
@@ -503,13 +503,13 @@ class ModeRoute:
         return np.array([costs[name] * count for name, counts in self.budgets.items() for count in counts])
 
     def dump_budgets(self) -> dict[str, list[int]]:
-        """The budgets as plain data; a mode of infinite cost has those of the first."""
+        """The budgets as plain data; a mode with infinite cost gets those of the first mode."""
         first = next(iter(self.budgets.values()))
         return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
 
 
 def _build_curve(outputs: Floats, min_steps: Floats) -> None:
-    """Turns a first value and what later ones add to it into a curve, in place, (rows, budgets)."""
+    """Converts a first value and increases to a curve, in place, (rows, budgets)."""
     steps = outputs[:, 1:].copy()
     steps[:, 1:] -= outputs[:, 1:-1]
     np.maximum(steps, min_steps, out=steps)
@@ -524,18 +524,18 @@ def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
 
 
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
-    """The price below which each budget but the cheapest, or a larger one, is bought, (rows, budgets - 1).
+    """The price below which each budget except the cheapest, or a larger one, is bought, (rows, budgets - 1).
 
-    It falls along a row, so only the upper concave hull is bought from, and cost never rises with the
+    It falls along a row, so only budgets on the upper concave hull are bought, and cost never rises with the
     price.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()
     [[0.1, 0.1]]
     """
     distance = budgets[None, :] - budgets[:, None]
-    distance[distance <= 0] = 1.0  # such pairs aren't used
+    distance[distance <= 0] = 1.0  # these pairs aren't used
     slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # (rows, from, to)
-    # a step is taken where some budget after it has a higher slope from every budget before it
+    # take a step if some later budget has a higher slope from every earlier budget
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

@@ -1,10 +1,10 @@
-"""The paper's 16 features of a prompt, the same when training and serving, and the policies that see them.
+"""The paper's 16 features of a prompt, equal in training and serving, and the policies that use them.
 
-Each text is read once, up to PROMPT_LIMIT characters, in linear time: no pattern goes back over what it
-has passed. studies/features.md says what each number is and lists the words; a test compares.
+Each text is read once, up to PROMPT_LIMIT characters, in linear time, without backtracking.
+studies/features.md defines the features and lists the words; a test compares.
 
-A `FeatureSet` names what a learned policy sees: the prompt's text and the first sample's entropy. `RowCache`
-answers repeated rows once: replay asks about every order of a problem at every price.
+A `FeatureSet` says what a learned policy uses: the prompt's text, the first sample's entropy or both.
+`RowCache` evaluates repeated rows once, because replay asks about every order of a problem at every price.
 """
 
 import re
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p, nan
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -75,9 +75,9 @@ MULTI_STEP = frozenset(
 
 FeatureKind = Literal["count", "log", "flag", "mean", "share"]
 
-PROMPT_LIMIT = 20_000  # characters that are looked at
-LARGEST_NUMBER = 1e15  # larger and infinite values count as this
-_DIGIT_LIMIT = 40  # digits that are converted: a number with more is at least LARGEST_NUMBER
+PROMPT_LIMIT = 20_000  # characters read
+LARGEST_NUMBER = 1e15  # larger and infinite values are replaced by this
+_DIGIT_LIMIT = 40  # digits converted: a number with more is at least LARGEST_NUMBER
 
 _FEATURES: tuple[tuple[str, FeatureKind], ...] = (
     ("prompt_length_chars", "count"),
@@ -101,18 +101,18 @@ FEATURE_NAMES = tuple(name for name, _ in _FEATURES)
 FEATURE_KINDS = tuple(kind for _, kind in _FEATURES)
 ENTROPY_COLUMN = FEATURE_NAMES.index("entropy_estimate")
 
-# scripts without spaces, ideographs and kana, count one word a character
+# in scripts without spaces, each ideograph or kana counts as one word
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]|[^\W_{_UNSPACED_SCRIPTS}]++(?:['’][^\W_{_UNSPACED_SCRIPTS}]++)*+")
-_ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # the same for lower-case ASCII text
-_ASCII_TABLE = str.maketrans(  # for ASCII text: words in small letters, a blank for everything between them
+_ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # words in lower-case ASCII text
+_ASCII_TABLE = str.maketrans(  # for ASCII text: letters to lower case, everything between words to spaces
     {chr(code): chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
 )
-# begins with a character class, not a repetition, so that `re` skips to where a match can begin
+# begins with a character class rather than a repetition, so that `re` can skip to possible matches
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_SENTENCE_END = re.compile(r"""[.!?](?=[\s"'”’)\]*]|\Z)|[。！？]""")  # a run of dots ends once
+_SENTENCE_END = re.compile(r"""[.!?](?=[\s"'”’)\]*]|\Z)|[。！？]""")  # consecutive dots are one end
 _ASCII_SENTENCE_END = re.compile(r"""[.!?](?=[\s"')\]*]|\Z)""")
-_ASCII_WORD_START = re.compile("[A-Za-z0-9]")  # in a word
+_ASCII_WORD_START = re.compile("[A-Za-z0-9]")  # inside a word
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
 _AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # not $5$, which is a formula
 _ASCII_FRACTION = re.compile(r"\d ?/ ?\d")
@@ -120,11 +120,11 @@ _FRACTION_COMMAND = re.compile(r"\\[dtc]?frac")
 _ASCII_AMOUNT = re.compile(r"\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")
 _QUESTIONS = "?？؟"
 _LISTED_WORDS = PERCENT | TIME | MONEY | RATE | MULTI_STEP
-_SHORT_NUMBER = 15  # digits of a number that is surely below LARGEST_NUMBER
+_SHORT_NUMBER = 15  # digits of a number certainly below LARGEST_NUMBER
 
 
 def compute_prompt_features(prompts: Sequence[str]) -> Floats:
-    """The 16 features of each prompt, (prompts, 16), in the order of FEATURE_NAMES; the entropy is NaN.
+    """The 16 features of each prompt, (prompts, 16), ordered as FEATURE_NAMES; the entropy is NaN.
 
     >>> row = compute_prompt_features(["What is 15% of $80?"])[0]
     >>> dict(zip(FEATURE_NAMES, row.round(2).tolist()))["has_money_word"]
@@ -135,20 +135,20 @@ def compute_prompt_features(prompts: Sequence[str]) -> Floats:
 
 
 def normalise_entropy(entropy: npt.ArrayLike) -> Floats:
-    """Entropies in nats, from 0 up, as e / (1 + e), 0 to 1; NaN where it isn't known.
+    """Maps entropies e in nats to e / (1 + e), from 0 to 1; NaN if unknown.
 
     >>> normalise_entropy([0.0, 1.0, float("nan")]).tolist()
     [0.0, 0.5, nan]
     """
     values = np.asarray(entropy, dtype=np.float64)
-    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # 1 where it is infinite
+    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # 1 for infinity
 
 
 def _compute_row(text: str) -> tuple[float, ...]:
     is_ascii = text.isascii()
     words, letters = _split_ascii_words(text) if is_ascii else _split_words(text)
     kinds = set(words)
-    listed = kinds & _LISTED_WORDS  # few are, so only these are looked up in the five lists
+    listed = kinds & _LISTED_WORDS  # few words are in any list, so only these are looked up in all five
     count = len(words)
     values = [
         float(number) if len(number) <= _SHORT_NUMBER and number.isdecimal() else _read_number(number)
@@ -175,13 +175,13 @@ def _compute_row(text: str) -> tuple[float, ...]:
 
 
 def _split_words(text: str) -> tuple[list[str], int]:
-    """The words, and how many characters they have together."""
+    """The words, and their total number of characters."""
     words = _WORD.findall(text.lower())
     return words, sum(map(len, words))
 
 
 def _split_ascii_words(text: str) -> tuple[list[str], int]:
-    """As `_split_words`, for ASCII text, where splitting is three times as fast as matching."""
+    """Like `_split_words` for ASCII text, for which splitting is three times as fast as matching."""
     spaced = text.translate(_ASCII_TABLE)
     if "'" not in spaced:
         return spaced.split(), len(spaced) - spaced.count(" ")
@@ -208,7 +208,7 @@ def _has_amount(text: str, is_ascii: bool) -> bool:
 
 
 def _count_sentences(text: str) -> int:
-    """Ends of sentences, and one for words after the last."""
+    """The number of sentence ends, plus one if words follow the last."""
     ends, last = 0, 0
     for end in _SENTENCE_END.finditer(text):
         ends, last = ends + 1, end.end()
@@ -223,7 +223,7 @@ def _count_ascii_sentences(text: str) -> int:
 
 
 def _read_number(number: str) -> float:
-    """A number's size: 0 to LARGEST_NUMBER."""
+    """The value of a number, 0 to LARGEST_NUMBER."""
     digits = number.replace(",", "")
     if len(digits) > _DIGIT_LIMIT:
         whole = re.match(r"\d++", digits)
@@ -239,20 +239,20 @@ RowValues = npt.NDArray[Any]
 
 _PARTS = ("text", "entropy")
 
-_MIN_ROWS = 256  # rows: fewer are not worth a search for equal ones
+_MIN_ROWS = 256  # with fewer rows, looking for equal ones doesn't pay
 _SEED = 20260415
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSet:
-    """Which features: the text's 15 and the first sample's entropy, in this order."""
+    """Which features are used: the text's 15, the first sample's entropy, or both in this order."""
 
     text: bool
     entropy: bool
 
     @classmethod
     def parse(cls, spec: object) -> "FeatureSet":
-        """From a setting such as "text+entropy".
+        """Parses a setting such as "text+entropy".
 
         >>> FeatureSet.parse("text+entropy").width
         16
@@ -268,7 +268,7 @@ class FeatureSet:
 
     @property
     def width(self) -> int:
-        """How many numbers a row has."""
+        """The number of values in a row."""
         return ENTROPY_COLUMN * self.text + self.entropy
 
     def read(self, prompts: Sequence[str]) -> Floats:
@@ -278,11 +278,11 @@ class FeatureSet:
         )
 
     def build_rows(self, reading: Floats, entropy: Floats) -> Floats:
-        """Rows to learn from and decide by, (requests, width); `entropy` in nats, NaN where unknown."""
+        """Complete rows, (requests, width); `entropy` in nats, NaN if unknown."""
         return np.hstack([reading, normalise_entropy(entropy)[:, None]]) if self.entropy else reading
 
     def drop_missing_entropy(self, ballots: Ballots) -> "FeatureSet":
-        """Without the entropy, where most first samples were recorded without one."""
+        """Drops the entropy if most first samples were recorded without it."""
         if not self.entropy or np.isfinite(ballots.entropy[:, :1]).mean() > 0.5:
             return self
         if not self.text:
@@ -290,21 +290,21 @@ class FeatureSet:
         return FeatureSet(self.text, entropy=False)
 
     def with_entropy(self, learned: bool) -> "FeatureSet":
-        """As a stored policy had it: with the entropy, which must be among the features, or without."""
+        """The set of a stored policy: with or without the entropy, which it must include if `learned`."""
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
         return FeatureSet(self.text, learned)
 
 
 class RowCache:
-    """Remembers what a function gave for the last large set of rows; one value a row, or several."""
+    """Caches a function's values for the last large set of rows; one or several values per row."""
 
     def __init__(self, compute: Callable[[Floats], RowValues]) -> None:
         self._compute = compute
         self._last: tuple[npt.NDArray[np.uint64], Floats, RowValues] | None = None
 
     def __call__(self, rows: Floats) -> RowValues:
-        """What the function gives for each row."""
+        """The function's values for each row."""
         if len(rows) < _MIN_ROWS or not rows.shape[1]:
             return self._compute(rows)
         hashes = _hash_rows(rows)
@@ -312,7 +312,7 @@ class RowCache:
         return self._compute_unique(rows, hashes) if cached is None else cached
 
     def _look_up(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues | None:
-        """The values from memory, where all of the rows are there."""
+        """The cached values, if all rows are cached."""
         if self._last is None:
             return None
         keys, kept, values = self._last
@@ -322,7 +322,8 @@ class RowCache:
     def _compute_unique(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues:
         keys, first, row = np.unique(hashes, return_index=True, return_inverse=True)
         kept = rows[first]
-        if not _equal_bits(kept[row], rows):  # two different rows with one hash: never observed, but possible
+        # two different rows with equal hashes: never observed, but possible
+        if not _equal_bits(kept[row], rows):
             return self._compute(rows)
         values = self._compute(kept)
         self._last = keys, kept, values
@@ -333,20 +334,20 @@ def _hash_rows(rows: Floats) -> npt.NDArray[np.uint64]:
     """A hash of each row, (rows,)."""
     bits = np.ascontiguousarray(rows).view(np.uint64)
     factors = np.random.default_rng(_SEED).integers(1, 2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    mixed = bits ^ (bits >> np.uint64(29))  # the high bits of a float hold most of it
+    mixed = bits ^ (bits >> np.uint64(29))  # most information is in a float's high bits
     return np.asarray((mixed * factors).sum(axis=1, dtype=np.uint64))
 
 
 def _equal_bits(left: Floats, right: Floats) -> bool:
-    """Whether rows are equal bit by bit: NaN equals itself."""
+    """Whether rows are equal bit by bit: NaN equals NaN."""
     return bool((left.view(np.uint64) == np.ascontiguousarray(right).view(np.uint64)).all())
 
 
 class FeaturePolicy(BudgetPolicy):
-    """Looks at a prompt, and perhaps at the first sample, to choose among budgets. A base class."""
+    """Base class of policies that choose a budget from the prompt, and perhaps the first sample."""
 
-    learned_names = ("learned",)
-    feature_set_: FeatureSet  # what it was fitted to see
+    learned_names: ClassVar[tuple[str, ...]] = ("learned",)
+    feature_set_: FeatureSet  # the features that it was fitted on
 
     def __init__(
         self, *, budgets: Sequence[int], features: str, seed: int, longest: int, weigh: VoteWeights | None
@@ -358,7 +359,7 @@ class FeaturePolicy(BudgetPolicy):
 
     @abstractmethod
     def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
-        """The budget of each row of features, (rows,), at a dial or at one for each."""
+        """The budget of each row of features, (rows,), at one dial or one per row."""
 
     def read(self, prompts: Sequence[str]) -> Floats:
         return self.get_feature_set().read(prompts)
@@ -366,7 +367,7 @@ class FeaturePolicy(BudgetPolicy):
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         feature_set = self.get_feature_set()
         more, started = np.ones(len(state), dtype=np.int64), np.arange(len(state))
-        if feature_set.entropy:  # the first sample's entropy comes first
+        if feature_set.entropy:  # the entropy needs a first sample
             started = np.flatnonzero(state.drawn)
         if len(started):
             own_dial = dial[started] if isinstance(dial, np.ndarray) and dial.ndim == 1 else dial
@@ -375,13 +376,13 @@ class FeaturePolicy(BudgetPolicy):
         return more
 
     def get_feature_set(self) -> FeatureSet:
-        """What it was fitted to see."""
+        """The features that it was fitted on."""
         if not hasattr(self, "feature_set_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; fit it first")
         return self.feature_set_
 
     def set_feature_set(self, feature_set: FeatureSet) -> None:
-        """Looks at these features from now on."""
+        """Changes the features that it uses."""
         self.feature_set_ = feature_set
         self.one_shot, self.reads_entropy = not feature_set.entropy, feature_set.entropy
         self.max_waves = 1 if self.one_shot else 2

@@ -1,18 +1,18 @@
-"""Stops only where the leader is certified to be the model's commonest answer, with probability 1 - delta.
+"""Stops once the leader is certified as the model's most common answer with probability 1 - delta.
 
-The leader is certified where its votes reach a boundary that rises with the runner-up's votes. The boundary
-is the lowest of a family for which the probability of ever certifying an answer that is not the commonest
-is at most delta, whatever the answers, however many there are, and whenever one looks or stops within
-`longest` samples. The bound on that probability, with its proof, is in docs/design/policies.md:
+The leader is certified when its votes reach a boundary that rises with the runner-up's votes. The boundary is
+the lowest in a family for which the probability of ever certifying a wrong answer (one that isn't the most
+common) is at most delta, for any number and distribution of answers and any stopping rule within `longest`
+samples. docs/design/policies.md proves the bound on that probability:
 
-- Order the other answers by their probability. The l-th can only be certified when it leads the commonest
-  answer and the l - 1 before it, l answers that are each at least as likely as it is.
-- So the probability is at most the sum over l of Q(l), that one of l + 1 equally likely answers reaches the
-  boundary against all the others. Q(1) is computed exactly, as a walk of the votes of two answers; the
-  sum of all the others is bounded by an integral for each point of the boundary.
+- Order the other answers by probability. The l-th can only be certified if it leads the most common answer
+  and the l - 1 before it, l answers that are each at least as likely.
+- So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
+  answers reaches the boundary against all others. Q(1) is computed exactly as a walk of the votes of two
+  answers; the rest of the sum is bounded by an integral for each point of the boundary.
 
-A sample without an answer counts as drawn and is otherwise ignored, so the certificate is about the answers
-that the model gives. It says nothing of whether the commonest answer is right.
+A sample without an answer counts as drawn but doesn't vote, so the certificate is about the model's answers.
+It doesn't say whether the most common answer is right.
 """
 
 import math
@@ -28,19 +28,19 @@ from adacompute.policies.base import Dial, Policy, check_dials, check_integer, c
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 
-_LONGEST = 64  # samples a request: with fewer, the certificate of a narrow lead can't be had
-_MAX_LONGEST = 256  # samples a request: the boundary of more would take long to compute
-_NODES = 256  # where the integrals are taken: more change nothing within a double's precision
-_SMALLEST = 1e-290  # a probability, so that nothing is divided by less
-_MARGIN = 1e-9  # added to a bound, as a share of it, for the rounding of its sums
+_LONGEST = 64  # samples per request: fewer can't certify a narrow lead
+_MAX_LONGEST = 256  # samples per request: more would take long to compute
+_NODES = 256  # nodes of the integrals: more don't change a double
+_SMALLEST = 1e-290  # lower bound for probabilities in denominators
+_MARGIN = 1e-9  # relative margin for rounding errors in a bound
 
 
 class GuaranteePolicy(Policy):
-    """Draws until the leader is the model's commonest answer with probability 1 - delta, or to `longest`.
+    """Draws until the leader is certified with probability 1 - delta, or up to `longest`.
 
-    With `delta` given it has no dial: it costs what the certificate costs. With `delta=None` the dial
-    (threshold) is delta, so that `calibrate` finds the delta that a budget affords. Votes are plain: with
-    weights there would be no certificate. It draws as many samples at once as are needed at the least.
+    With `delta` given there is no dial, and the certificate determines the cost. With `delta=None` the dial
+    (threshold) is delta, so `calibrate` finds the delta that a budget can afford. Votes are unweighted:
+    weights would invalidate the certificate. Each wave has the fewest samples that could suffice.
 
     >>> policy = GuaranteePolicy(delta=0.05)
     >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
@@ -51,7 +51,7 @@ class GuaranteePolicy(Policy):
 
     kind = "guarantee"
     needs_plain_votes = True
-    spreads_price = False  # its delta is a promise
+    spreads_price = False  # delta is a guarantee and must not be shifted
     dial: Dial | None = "threshold"
     setting_names = ("delta", "longest")
 
@@ -70,7 +70,7 @@ class GuaranteePolicy(Policy):
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
     def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:
-        """Which requests' leaders are certified, (requests,); none beyond `longest` votes."""
+        """Which requests' leaders are certified, (requests,); none above `longest` votes."""
         reached = state.first >= self._find_votes(state, dial)
         return np.asarray(reached & (state.answered <= self.longest))
 
@@ -109,7 +109,7 @@ def _check_delta(value: object) -> float:
 def find_boundary(longest: int, delta: float) -> Ints:
     """The fewest votes that certify a leader, by the runner-up's votes, (longest + 1,).
 
-    Where a number is above `longest`, no number of votes does.
+    A number above `longest` means that it can't be certified.
 
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
@@ -117,7 +117,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
     low, high = (
         0,
         len(_sort_doubts(longest)),
-    )  # the lowest `low` doubts are certified; `high` + 1 are too many
+    )  # certifying the lowest `low` doubts is safe, `high` + 1 too many
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _bound_risk(longest, middle) <= delta else (low, middle - 1)
@@ -125,9 +125,9 @@ def find_boundary(longest: int, delta: float) -> Ints:
 
 
 def compute_risk(boundary: Ints) -> float:
-    """An upper bound on the probability that a boundary ever certifies another answer than the commonest.
+    """An upper bound for the probability that a boundary ever certifies an answer that isn't the most common.
 
-    `boundary` has the fewest votes of a certified leader by the runner-up's votes, (longest + 1,), rising.
+    `boundary` has the fewest votes of a certified leader by the runner-up's votes, (longest + 1,), ascending.
     """
     longest = len(boundary) - 1
     points = [(int(a), b) for b, a in enumerate(boundary) if a + b <= longest]
@@ -137,19 +137,19 @@ def compute_risk(boundary: Ints) -> float:
 
 @lru_cache(maxsize=8)
 def _compute_doubts(longest: int) -> Floats:
-    """One over the evidence that a answers beat b, (longest + 1, longest + 1); infinite where none is.
+    """The inverse evidence that a answers beat b, (longest + 1, longest + 1); infinite if impossible.
 
-    The evidence is the mean of (2p)^a (2 - 2p)^b over shares p between a half and 1, the likelihood ratio
-    of "the leader is commoner" to "they are as common". It rises with a and falls with b. The fractions are
-    of whole numbers, so that they are the same on every machine.
+    The evidence is the mean of (2p)^a (2 - 2p)^b over shares p between a half and 1: the likelihood ratio of
+    "the leader is more common" to "both are equally common". It rises with a and falls with b. Integer
+    fractions make the result the same on every machine.
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        below, ways = 0, 1  # ways to choose up to b of votes + 1, and b of votes
+        below, ways = 0, 1  # ways to choose at most b of votes + 1, and b of votes
         chosen = 1  # ways to choose b of votes + 1
         for b in range((votes + 1) // 2):
             below += chosen
-            # the sum over up to a = votes - b of votes + 1 is all but the b + 1 lowest, by symmetry
+            # by symmetry, the sum up to a = votes - b of votes + 1 is everything but the b + 1 lowest
             doubts[votes - b, b] = ((votes + 1) * ways) / (2 ** (votes + 1) - below)
             ways = ways * (votes - b) // (b + 1)
             chosen = chosen * (votes + 1 - b) // (b + 1)
@@ -202,25 +202,26 @@ def _get_nodes() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1 << 11)
 def _integrate_others(a: int) -> Floats:
-    """At [b], the sum over l of 2 and more of the chance that l answers have b votes or fewer, each, when
-    another that is as likely gets its a-th, (a,); infinite for b = a - 1.
+    """At [b], the sum over l >= 2 of the probability that l answers each have at most b votes when another,
+    equally likely one gets its a-th, (a,); infinite for b = a - 1.
 
-    Let the votes of each answer come at rate 1. The a-th comes at a time s with the gamma density of a, and
-    until then the others' votes are independent Poisson counts: with F = P(count <= b), the sum is that of
-    F^l, F^2 / (1 - F). The integrals are Gauss-Legendre, to where the density vanishes.
+    Let each answer's votes arrive at rate 1. The a-th arrives at time s with the gamma density of a, and
+    until then the other counts are independent Poisson: with F = P(count <= b), the sum is that of F^l, F^2 /
+    (1 - F). The integrals use Gauss-Legendre up to where the density vanishes.
     """
     nodes, weights = _get_nodes()
     end = a + 12 * math.sqrt(a) + 30
     time = (nodes + 1) / 2 * end
     count = np.arange(2 * a + 60)[:, None]
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(count))))])[:, None]
-    logs = count * np.log(time) - time - log_factorials  # (counts, nodes) of Poisson probabilities
+    # logarithms of Poisson probabilities, (counts, nodes)
+    logs = count * np.log(time) - time - log_factorials
     poisson = np.exp(logs)
     up_to = np.cumsum(poisson, axis=0)[:a]
     above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
-    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum is cut off, and exact where it is small
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum is truncated, and exact if small
     ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
-    tiny = above <= _SMALLEST  # there, the first term of the sum is used, so that the bound is one still
+    tiny = above <= _SMALLEST  # use the first term there, which keeps the bound valid
     ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
     sums: Floats = (ratio * up_to**2) @ weights * end / 2
     sums[a - 1] = np.inf

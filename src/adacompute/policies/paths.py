@@ -1,10 +1,10 @@
-"""Recorded samples in random orders, with the votes counted after each draw.
+"""Recorded samples in random orders, with votes counted after each draw.
 
-A problem's samples are shuffled and cut into disjoint windows as long as a policy may ask for; each
-window is one path, as if the samples had come in that order. The counts equal those of
-`adacompute.answers.Tally` to the last bit, with ties going to the answer seen first.
+A problem's samples are shuffled and cut into disjoint windows as long as a policy's maximum; each window is
+one path, as if its samples had arrived in that order. Counts equal those of `adacompute.answers.Tally` to the
+last bit, with ties going to the answer seen first.
 
-`Paths` are of one mode, `ModePaths` of several: there the tally depends on how many samples each mode gave.
+`Paths` has one mode, `ModePaths` several: there the tally depends on each mode's number of samples.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 Int16s = npt.NDArray[np.int16]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_CELLS = 1 << 16  # (path, class) pairs at a time, so that they stay in the second-level cache
+_CELLS = 1 << 16  # (path, class) pairs at a time, to fit in the second-level cache
 _COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
 _STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "runner", "total"})
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
@@ -40,9 +40,9 @@ def count_steps(
     full: Floats,
     out: dict[str, npt.NDArray[Any]],
 ) -> None:
-    """Counts votes draw by draw, (longest, paths), and writes the tally after each step into `out`.
+    """Counts votes draw by draw, (longest, paths), and writes the tally after each step to `out`.
 
-    `worth` of each class and its share of the full vote, `full`, are (paths, classes).
+    `worth`, the value of each class, and `full`, its share of the full vote, are (paths, classes).
     """
     longest, count = classes.shape
     class_count = worth.shape[1]
@@ -50,9 +50,7 @@ def count_steps(
         np.zeros(count * class_count, dtype=np.int64),
         np.zeros(count * class_count, dtype=np.int16),
     )
-    first_step = np.full(
-        count * class_count, longest, dtype=np.int16
-    )  # step at which a class was first given
+    first_step = np.full(count * class_count, longest, dtype=np.int16)  # step of a class's first answer
     offset = np.arange(count) * class_count
     top, runner = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     answered, total, kinds = (
@@ -81,7 +79,7 @@ def count_steps(
 
 
 def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
-    """Writes the length of the run of equal answers at each step into `out`."""
+    """Writes how many of the latest answers are equal, at each step, to `out`."""
     out[0] = classes[0] >= 0
     for t in range(1, len(classes)):
         out[t] = np.where(classes[t] == classes[t - 1], out[t - 1] + 1, 1) * (classes[t] >= 0)
@@ -92,7 +90,7 @@ def _update_leaders(
 ) -> None:
     """Updates leader and runner-up after one more vote.
 
-    Weights only grow, so only the answer just given can overtake either of them.
+    Weights only grow, so only the latest answer can overtake them.
     """
 
     def beats(left: Ints, right: Ints) -> npt.NDArray[np.bool_]:
@@ -115,15 +113,15 @@ class PolicyRun:
 
     drawn: Ints  # samples
     waves: Ints
-    grade: Floats  # worth of the answer returned; NaN: not known
-    agrees: Floats  # 1 where it is the answer of the vote over all samples, of the dearest mode
-    tokens: Floats  # output tokens; NaN: not known
-    cost: Floats  # samples; of several modes what they cost
+    grade: Floats  # value of the returned answer; NaN if unknown
+    agrees: Floats  # 1 if it equals the vote over all samples (of the most expensive mode)
+    tokens: Floats  # output tokens; NaN if unknown
+    cost: Floats  # samples; with several modes, their cost
     by_mode: Ints  # (paths, modes) samples
 
     @classmethod
     def of(cls, paths: "Paths", drawn: Ints, waves: Ints) -> "PolicyRun":
-        """What paths of one mode gave after so many draws each."""
+        """The results of paths of one mode after this many draws each."""
         last = (drawn - 1) * len(paths) + np.arange(len(paths))
         grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
         return cls(
@@ -142,7 +140,7 @@ class _RecordedPaths:
     """Recorded samples in random orders. Path i * orders + r is the r-th order of problem i."""
 
     ballots: Ballots = field(repr=False)
-    orders: int  # paths a problem
+    orders: int  # paths per problem
     weigh: VoteWeights | None
 
     def __len__(self) -> int:
@@ -150,7 +148,7 @@ class _RecordedPaths:
 
     @property
     def class_count(self) -> int:
-        """Classes of a path whose order a walk has to keep; of one mode, none."""
+        """Classes per path whose order a walk must track; 0 for one mode."""
         return 0
 
     @property
@@ -159,18 +157,18 @@ class _RecordedPaths:
         return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """The mean over the orders of each problem, (problems, …) from (paths, …)."""
+        """The mean over each problem's orders, (problems, …) from (paths, …)."""
         return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
-        """Keeps at which draw requests of a walk are first given their answers, before they draw."""
+        """Records in a walk, before a draw, when each answer first appears."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Paths(_RecordedPaths):
     """Every path's tally after 1, 2, ... `longest` draws of one mode; arrays are (longest, paths)."""
 
-    longest: int  # draws a path
+    longest: int  # draws per path
     answered: Int16s
     first: Int16s
     second: Int16s
@@ -180,20 +178,20 @@ class Paths(_RecordedPaths):
     runner: Floats
     total: Floats
     entropy: Floats  # (paths,) of the first sample
-    grade: Floats  # worth of the answer that leads, 0 to 1; NaN: not known
-    agrees: Floats  # 1 where it is the answer of the vote of all the problem's samples, shared in a tie
-    tokens: Floats  # output tokens of all draws so far; NaN: not known
+    grade: Floats  # value of the leading answer, 0 to 1; NaN if unknown
+    agrees: Floats  # 1 if it equals the vote over all samples of the problem, shared in a tie
+    tokens: Floats  # output tokens of all draws so far; NaN if unknown
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """What the requests of a walk ended with."""
+        """The results of a walk's requests."""
         return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
     def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
-        """The votes of some requests of a walk, which have all drawn."""
+        """The votes of some requests of a walk, which have all drawn the same number."""
         return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
-        """The vote state of paths after so many draws (1 or more), each (requests,)."""
+        """The vote state of paths after their numbers of draws (1 or more), each (requests,)."""
         return _PathState.of(self, rows, drawn)
 
     def state_at(self, drawn: int) -> VoteState:
@@ -202,9 +200,9 @@ class Paths(_RecordedPaths):
 
 
 class _PathState(VoteState):
-    """The vote state of paths, of which each field is read from the paths when it is first asked for.
+    """The vote state of paths, with each field computed on first use.
 
-    Most policies look at two or three of the ten.
+    Most policies use two or three of the ten.
     """
 
     _paths: Paths
@@ -243,26 +241,26 @@ class _PathState(VoteState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathLayout:
-    """How shuffles of a problem's samples are cut into paths."""
+    """How to cut shuffles of a problem's samples into paths."""
 
-    longest: int  # draws a path
-    windows: int  # a shuffle
-    shuffles: int  # a problem
-    by_mode: tuple[int, ...] = ()  # draws of each mode, where there are several
+    longest: int  # draws per path
+    windows: int  # per shuffle
+    shuffles: int  # per problem
+    by_mode: tuple[int, ...] = ()  # draws per mode, if there are several
 
     @property
     def orders(self) -> int:
-        """Paths a problem."""
+        """Paths per problem."""
         return self.shuffles * self.windows
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
-        """A layout with at least `orders` paths for every problem, given the smallest number of samples."""
+        """A layout with at least `orders` paths per problem, given the smallest number of samples."""
         windows = max(1, min_samples // longest)
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
 
     def draw_orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
-        """Which samples each path draws, (problems, orders, longest)."""
+        """The samples that each path draws, (problems, orders, longest)."""
         order = _shuffle_samples(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
         return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
 
@@ -275,7 +273,7 @@ def draw_paths(
     longest: int = 16,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """At least `orders` random paths of each problem: whole shuffles, cut into disjoint windows."""
+    """At least `orders` random paths per problem: whole shuffles, cut into disjoint windows."""
     min_samples = int(ballots.drawn.min(initial=longest))
     if min_samples < longest:
         raise TooFewSamples(
@@ -291,7 +289,7 @@ def draw_paths(
 def build_paths(
     ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: VoteWeights | None = None
 ) -> Paths:
-    """The paths that draw these samples, by number and in this order, (problems, orders, longest)."""
+    """The paths that draw these samples, given by number in order, (problems, orders, longest)."""
     problems, orders, longest = order.shape
     path_count = problems * orders
     counts = {name: np.zeros((longest, path_count), dtype=np.int16) for name in _COUNT_FIELDS}
@@ -323,10 +321,10 @@ def build_paths(
 
 
 def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:
-    """Random orders of each problem's samples, (problems, shuffles, samples); absent samples come last."""
+    """Random orders of each problem's samples, (problems, shuffles, samples); absent samples last."""
     problems, samples = ballots.classes.shape
     bits = max(1, (samples - 1).bit_length())
-    # the key holds the sample's number: sorting integers is fast, and the same on every machine
+    # the key includes the sample's number: sorting integers is fast, and equal on every machine
     keys: Ints = rng.integers(0, 1 << (62 - bits), (problems, shuffles, samples), dtype=np.int64) << bits
     keys |= np.arange(samples)
     keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]
@@ -336,12 +334,12 @@ def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) 
 
 
 def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray[_Scalar]:
-    """Values of the samples at these flat indices, (longest, paths), step first."""
+    """Values of the samples at these flat indices, (longest, paths)."""
     return np.ascontiguousarray(np.take(values.reshape(-1), flat_index).T)
 
 
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
-    """What each sample's vote weighs, in units, (problems, samples); 1 each without the signal."""
+    """The weight of each sample's vote in units, (problems, samples); 1 each without the signal."""
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
         or has_signals(ballots, weigh.model)
@@ -352,7 +350,7 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
 
 
 def compute_class_worth(ballots: Ballots) -> Floats:
-    """The worth of each class, (problems, classes): its mean grade; NaN where a problem has no grades."""
+    """The value of each class, (problems, classes): its mean grade; NaN if a problem has no grades."""
     values = grade_samples(ballots)
     worth = measure_classes(ballots.classes, values)[1]
     if worth.shape[1] == 0:  # all abstain
@@ -362,7 +360,7 @@ def compute_class_worth(ballots: Ballots) -> Floats:
 
 
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
-    """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
+    """Each class's share of winning the vote over all samples of the last mode, (problems, classes)."""
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
     sums = np.zeros((len(ballots), kinds), dtype=np.int64)
@@ -377,11 +375,11 @@ def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
 class _ModePath:
     """One mode's samples along every path, after 0, 1, ... draws; classes are numbered within a path."""
 
-    classes: npt.NDArray[np.int16]  # (longest, paths) of each draw; -1 abstains
+    classes: npt.NDArray[np.int16]  # (longest, paths) class of each draw; -1: abstained
     counts: npt.NDArray[np.int16]  # (longest + 1, paths, classes)
     weights: Ints  # (longest + 1, paths, classes)
     joint: Ints  # (longest + 1, paths, classes)
-    cost: Floats  # (longest + 1, paths) of the draws so far
+    cost: Floats  # (longest + 1, paths) cost of the draws so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -389,17 +387,17 @@ class ModePaths(_RecordedPaths):
     """Recorded samples of every mode in random orders."""
 
     modes: tuple[_ModePath, ...] = field(repr=False)
-    grade: Floats  # (paths, classes) worth of each answer; NaN: not known
-    agrees: Floats  # (paths, classes) its share of the vote of all samples of the dearest mode
+    grade: Floats  # (paths, classes) value of each answer; NaN if unknown
+    agrees: Floats  # (paths, classes) share of the vote over all samples of the most expensive mode
 
     @property
     def longest(self) -> tuple[int, ...]:
-        """Draws of each mode, at most."""
+        """Most draws of each mode."""
         return tuple(len(mode.classes) for mode in self.modes)
 
     @property
     def class_count(self) -> int:
-        """The most classes of a path."""
+        """The largest number of classes in a path."""
         return int(self.grade.shape[1])
 
     def only(self, problems: Ints) -> "ModePaths":
@@ -416,7 +414,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """What the requests of a walk ended with."""
+        """The results of a walk's requests."""
         rows = np.arange(len(self))
         leader = self.state_of(walk, rows).find_leaders()[0]
         return PolicyRun(
@@ -443,10 +441,10 @@ class ModePaths(_RecordedPaths):
                 walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
 
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
-        """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
+        """The votes of paths, (requests,), after some draws of each mode, (requests, modes).
 
-        `seen` is in which order classes were first given, (requests, classes); None takes the cheapest
-        mode's samples for the first.
+        `seen` is the order in which classes first appeared, (requests, classes); None assumes that the
+        cheapest mode's samples came first.
         """
         counts = np.stack(
             [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
@@ -458,11 +456,11 @@ class ModePaths(_RecordedPaths):
         return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
-        """What the draws of paths cost, (requests,)."""
+        """The cost of paths' draws, (requests,)."""
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
-        """The worth of an answer of each path, (requests,); 0 where there is none (class -1)."""
+        """The value of one answer per path, (requests,); 0 if there is none (class -1)."""
         values = self.agrees if by_agreement else self.grade
         known = values[rows, np.maximum(classes, 0)]
         return np.asarray(np.where(classes >= 0, known, known * 0.0))
@@ -476,7 +474,7 @@ def draw_paths_by_mode(
     orders: int,
     rng: np.random.Generator,
 ) -> ModePaths:
-    """Random orders of each mode's samples; costs are those of the modes."""
+    """Random orders of each mode's samples, with the modes' costs."""
     parts = ballots.parts
     for name, votes, count in zip(ballots.names, parts, longest, strict=True):
         fewest = int(votes.drawn.min(initial=count))
@@ -521,17 +519,17 @@ def draw_paths_by_mode(
 
 
 def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
-    """Random samples of each problem, in random order, (problems, orders, count)."""
+    """Random samples of each problem in random order, (problems, orders, count)."""
     keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
-    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # absent ones come last
+    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # absent ones last
     return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
 
 
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
-    """Classes numbered by first appearance within each row; -1 abstains. And how many there are at most."""
+    """Numbers classes by first appearance within each row (-1: abstained); returns their maximum too."""
     steps = classes.shape[1]
     first = np.empty(classes.shape, dtype=np.int64)
-    for start in range(0, len(classes), 1024):  # some rows at a time: all pairs of steps take much memory
+    for start in range(0, len(classes), 1024):  # in batches: all pairs of steps take much memory
         some = classes[start : start + 1024]
         first[start : start + 1024] = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
     is_new = (first == np.arange(steps)) & (classes >= 0)
@@ -541,14 +539,14 @@ def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np
 
 
 def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> Ints:
-    """What each sample weighs in units, without its mode's factor, (problems, samples)."""
+    """The weight of each sample in units, without its mode's factor, (problems, samples)."""
     if weigh is None:
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """A value of each sample, (problems, samples), as paths draw them, (paths, longest)."""
+    """One value per sample, (problems, samples), in the order that paths draw them, (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 
@@ -562,7 +560,7 @@ def _scale_all(units: Ints, factor: float) -> Ints:
 def _count_prefixes(
     labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
 ) -> _ModePath:
-    """Votes after each number of draws; all but `kinds` are (paths, longest)."""
+    """Votes after each number of draws; all arguments except `kinds` are (paths, longest)."""
     paths, longest = labels.shape
     counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
     sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
@@ -584,7 +582,7 @@ def _count_prefixes(
 def _spread_worth(
     worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
 ) -> Floats:
-    """The worth of each path's classes, (paths, kinds), of that of its problem's, (problems, classes)."""
+    """The value of each path's classes, (paths, kinds), from those of its problem, (problems, classes)."""
     values = np.zeros((len(owner), kinds))
     values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
     rows, steps = np.nonzero(labels >= 0)
@@ -593,7 +591,7 @@ def _spread_worth(
 
 
 class Walk:
-    """Requests that draw along paths, one a path, and the order in which each was given its answers."""
+    """Requests that draw along paths, one per path, with the order in which each saw its answers."""
 
     def __init__(self, paths: Paths | ModePaths) -> None:
         self._paths = paths
@@ -604,7 +602,7 @@ class Walk:
     def draw(self, rows: Ints, draws: Draws) -> Ints:
         """Draws these samples for these requests; returns the rows that drew any.
 
-        If a path has no more samples of a mode, it ends there.
+        A path without more samples of a mode ends there.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
@@ -613,7 +611,7 @@ class Walk:
         return rows
 
     def select_open(self, rows: Ints) -> Ints:
-        """Those of the requests that have samples left to draw."""
+        """The requests with samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
     def state(self, rows: Ints) -> VoteState | VotesByMode:
@@ -621,5 +619,5 @@ class Walk:
         return self._paths.state_of(self, rows)
 
     def finish(self, waves: Ints) -> PolicyRun:
-        """What the requests ended with."""
+        """The results of the requests."""
         return self._paths.finish(self, waves)

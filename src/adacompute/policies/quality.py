@@ -1,7 +1,7 @@
-"""A budget that is given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
+"""Budgets given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
 
-It stands for an average cost: the lowest at which, and above which, a policy was measured to be that good, on
-problems that it hadn't learned from. The measurements are kept with the policy, in its chart.
+A quality means an average cost: the lowest from which on a policy was measured to be that good, on problems
+that it hadn't learned from. The measurements are in the policy's chart.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
 
-MARGIN: Final = 0.01  # how much less accurate a policy may be that is called as good
+MARGIN: Final = 0.01  # accuracy that a policy may lack and still count as equally good
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -21,12 +21,12 @@ _QUALITY = re.compile(
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
 _BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
-_MOST_NEEDED = 100  # times the problems there are: so many more aren't worth naming
+_MOST_NEEDED = 100  # multiple of the number of problems; larger requirements aren't stated
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What a policy is to be as good as: so many samples of one mode for every request.
+    """The standard for a policy: this many samples of one mode for every request.
 
     >>> Quality.parse("as good as large x 4")
     Quality(samples=4, mode='large', within=None)
@@ -35,8 +35,8 @@ class Quality:
     """
 
     samples: int
-    mode: str | None = None  # None: the only one
-    within: float | None = None  # accuracy that it may lack for sure; None: it must be as good
+    mode: str | None = None  # None: there is only one
+    within: float | None = None  # accuracy that it may certainly lack; None: must be equally good
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -65,19 +65,19 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCurve:
-    """How much a policy gains over one rival, at each of several costs, on problems that it hadn't seen."""
+    """A policy's gain over one rival at several costs, on problems that it hadn't seen."""
 
-    samples: int  # what the rival draws for every request
+    samples: int  # the rival's samples per request
     mode: str | None = None
-    rival_cost: float  # the rival's per request
-    accuracy: float  # the rival's
-    costs: tuple[float, ...]  # mean cost per request, rising
-    gains: tuple[float, ...]  # mean over problems of the paired difference of accuracy
-    lows: tuple[float, ...]  # the lower end of its 95% interval
+    rival_cost: float  # the rival's cost per request
+    accuracy: float  # of the rival
+    costs: tuple[float, ...]  # mean cost per request, ascending
+    gains: tuple[float, ...]  # mean over problems of the paired difference in accuracy
+    lows: tuple[float, ...]  # lower end of the 95% interval
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can be those of a measurement."""
+        """Whether its numbers can come from a measurement."""
         costs = self.costs
         return (
             0 < len(costs) == len(self.gains) == len(self.lows)
@@ -88,7 +88,7 @@ class QualityCurve:
         )
 
     def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
-        """The lowest cost at which, and above which, a quality is reached; BudgetInvalid if there is none."""
+        """The lowest cost from which on a quality is reached; BudgetInvalid if there is none."""
         if quality.within is None:
             good = [gain >= 0 and low >= -margin for gain, low in zip(self.gains, self.lows, strict=True)]
         else:
@@ -128,28 +128,28 @@ class QualityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCost:
-    """The average cost that a quality stands for."""
+    """The average cost for a quality."""
 
     quality: Quality
     cost: float  # mean cost per request
-    gain: float  # how much more accurate than the rival
-    low: float  # the lower end of its 95% interval
+    gain: float  # difference in accuracy from the rival
+    low: float  # lower end of its 95% interval
     rival_cost: float
     margin: float  # how far below zero the lower end may be
     problems: int
-    basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
-    measured: str = ""  # the day; "": not known
-    unit: str = "samples"  # both costs are in it
+    basis: str = "accuracy"  # or agreement with the full vote, without grades
+    measured: str = ""  # the day; "": unknown
+    unit: str = "samples"  # of both costs
     currency: str = ""
 
     @property
     def saved(self) -> float:
-        """The share of the rival's cost that isn't spent; below zero if the policy costs more."""
+        """The share of the rival's cost that is saved; negative if the policy costs more."""
         return 1 - self.cost / self.rival_cost
 
     @property
     def budget(self) -> str:
-        """The average to keep, as a budget is given; BudgetInvalid if costs were given as numbers."""
+        """The average cost as a budget; BudgetInvalid if costs were given as plain numbers."""
         if self.unit == "cost":
             raise BudgetInvalid(
                 f"budget '{self.quality}' was measured in costs that were given as numbers; to serve it in "
@@ -158,7 +158,7 @@ class QualityCost:
         return f"{self.cost:.10g} {self.currency or self.unit}"
 
     def __str__(self) -> str:
-        many = 1000 if self.unit == "money" else 1  # requests, of which money is shown
+        many = 1000 if self.unit == "money" else 1  # requests for which money is shown
         unit = {"money": f" {self.currency} per 1,000 requests", "tokens": " tokens"}.get(self.unit, "")
         change = f"{self.saved:.0%} less" if self.saved >= 0 else f"{-self.saved:.0%} more"
         return (
@@ -177,7 +177,7 @@ class QualityCost:
 
 
 def check_mode(quality: Quality, names: Sequence[str]) -> None:
-    """BudgetInvalid unless the quality names one of several modes, and none where there are no others."""
+    """Raises BudgetInvalid unless the quality names one of several modes, or none if there is only one."""
     if len(names) < 2 and quality.mode is not None:
         raise BudgetInvalid(f"budget '{quality}' names a mode, and there is one alone; give 'as good as 8'")
     if len(names) > 1 and quality.mode not in names:
@@ -186,7 +186,7 @@ def check_mode(quality: Quality, names: Sequence[str]) -> None:
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
-    """The measurement that a quality needs; BudgetInvalid, with those that there are, if it wasn't made."""
+    """The measurement for a quality; BudgetInvalid, listing existing ones, if it is missing."""
     if not curves:
         raise BudgetInvalid(
             f"budget '{quality}' can't be told: nothing was measured with this policy; fit it with its "

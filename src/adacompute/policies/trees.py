@@ -1,10 +1,11 @@
-"""Decision trees as arrays: trained by XGBoost or scikit-learn, evaluated here with numpy alone.
+"""Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
-Serving must not depend on a training library, so rows are scored here: by the leaves that they can't reach
-where trees are small, else by walking all trees at once, one level a step.
+Serving must not depend on a training library, so rows are scored here: small trees by the leaves that a row
+can't reach, others by walking all trees at once, one level per step.
 """
 
 import json
+import math
 import sys
 import threading
 from array import array
@@ -25,18 +26,16 @@ Bools = npt.NDArray[np.bool_]
 Nodes = npt.NDArray[np.int64]
 
 MAX_DEPTH = 64  # levels of a tree
-LEAF_UNIT = (
-    2.0**-40
-)  # leaves are whole multiples of it, so sums are exact in any order: one row gives what a batch gives
+LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so sums are exact in any order, alone or in a batch
 _MAX_LEAVES = 64  # per tree: the bits of a word
-_CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
-_BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
-_MIN_BATCH = 256  # rows, at least, that are scored by tables of remaining leaves
-_ROWS_PER_NODE = 150  # rows of one tree that take as long to walk as one of its nodes to put into tables
-_BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
+_CELLS = 1 << 18  # (row, tree) pairs walked at a time, to fit in the processor's cache
+_BATCH_CELLS = 1 << 16  # the same, for finding leaves by tables
+_MIN_BATCH = 256  # fewest rows that are scored by tables
+_ROWS_PER_NODE = 150  # rows of a tree that take as long to walk as one of its nodes takes to tabulate
+_BATCH_TREES = 64  # most trees per table: the size grows with the square
 
-_IMPORT_LOCK = threading.Lock()  # XGBoost's: several threads may fit at the same time
-_COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
+_IMPORT_LOCK = threading.Lock()  # for XGBoost: several threads may fit at the same time
+_COMMAND = "adacompute.cli.entry"  # loaded wherever a command or one of its child processes runs
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
@@ -44,13 +43,13 @@ _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "un
 class _BatchScorer:
     """Scores many rows by the leaves that they can't reach (QuickScorer; Lucchese et al., 2015).
 
-    The leaves of a tree are the bits of one word, from left to right. For each feature there is a table of
-    the leaves that remain of every tree, one row for each interval between its thresholds and a last one for
-    NaN. A row's leaves are the intersection over the features; the first of a tree is the row's.
+    The leaves of a tree are the bits of one word, from left to right. For each feature, a table has the
+    remaining leaves of every tree, with one row per interval between thresholds and a last one for NaN. A
+    row's leaves are the intersection over features; the first one of each tree is its result.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
-        """`leaves` are those of some of the trees, from left to right, by the tree's root."""
+        """`leaves` maps the root of some trees to their leaves, from left to right."""
         most = max(map(len, leaves.values()))
         self._word: Any = next(
             word for word in (np.uint16, np.uint32, np.uint64) if most <= _count_bits(word)
@@ -64,9 +63,7 @@ class _BatchScorer:
 
     @classmethod
     def split(cls, trees: "Trees") -> "list[_BatchScorer]":
-        """Scorers of some trees each; none if a tree has too many leaves, or a leaf several numbers."""
-        if trees.value.shape[1] != 1:
-            return []
+        """Scorers for some trees each; empty if a tree has too many leaves."""
         children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
         leaves = [(root, _list_leaves(children, root)) for root in trees.roots.tolist()]
         if not all(nodes for _, nodes in leaves) or len(dict(leaves)) < len(leaves):
@@ -85,7 +82,7 @@ class _BatchScorer:
             interval[np.isnan(column)] = len(thresholds) + 1
             np.take(table, interval, axis=0, out=remaining, mode="clip")
             leaves &= remaining
-        # the number of zeros below the lowest bit is the number of the row's leaf, from the left
+        # the number of zeros below the lowest bit is the leaf's number from the left
         first = np.bitwise_count(np.bitwise_and(~leaves, leaves - self._word(1)))
         return np.asarray(self._values.reshape(-1).take(first + self._starts))
 
@@ -95,7 +92,7 @@ def _count_bits(word: Any) -> int:  # noqa: ANN401 - a type of unsigned integers
 
 
 def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
-    """The leaves below a root from left to right; none where there are too many for a word."""
+    """The leaves below a root from left to right; empty if there are too many for a word."""
     leaves, pending = [], [root]
     while pending:
         node = pending.pop()
@@ -104,7 +101,7 @@ def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
             leaves.append(node)
         else:
             pending += [right, left]
-        if len(leaves) + len(pending) > _MAX_LEAVES:  # bounded, because nodes may have two parents
+        if len(leaves) + len(pending) > _MAX_LEAVES:  # limited, because invalid nodes may have two parents
             return []
     return leaves
 
@@ -114,13 +111,14 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """For each feature its thresholds and its table, (thresholds + 2, trees)."""
+    """For each feature, its thresholds and its table, (thresholds + 2, trees)."""
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
-    removed: dict[int, list[tuple[float, int, int, bool]]] = {}  # threshold, tree, leaves, NaN goes left
+    # threshold, tree, leaves, whether NaN goes left
+    removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Lists what the nodes below remove, and counts their leaves, of which the first has this number."""
+        """Lists the leaves removed by the nodes below, and counts them; `number` is the first leaf's."""
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
             return 1
@@ -150,12 +148,12 @@ def _tabulate_remaining(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TreeLayout:
-    """The same trees laid out for walking, with index arrays in the type that numpy takes."""
+    """Trees laid out for walking, with index arrays in numpy's native index type."""
 
     roots: npt.NDArray[np.intp]  # (trees,)
     feature: npt.NDArray[np.intp]  # (nodes,)
     children: npt.NDArray[np.intp]  # (2 * nodes,) right, left, right, left, ...
-    output_matrix: Floats  # (trees, outputs) 1 where a tree adds to an output
+    output_matrix: Floats  # (trees, outputs) 1 if a tree adds to an output
 
     @classmethod
     def of(cls, trees: "Trees") -> "_TreeLayout":
@@ -169,28 +167,24 @@ class _TreeLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """Adds up the leaves of all trees. A node's children come after it; a leaf is its own child.
-
-    Either every leaf holds one number, for the output of its tree, or one for every output.
-    """
+    """Sums the leaves of all trees. A node's children come after it; a leaf is its own child."""
 
     roots: Int32s  # (trees,) nodes
-    output: Int32s  # (trees,) which output a tree adds to; 0 where leaves have a number for each
+    output: Int32s  # (trees,) output that a tree adds to
     feature: Int32s  # (nodes,) column of a row
-    threshold: npt.NDArray[np.float32]  # (nodes,) a smaller value goes left
+    threshold: npt.NDArray[np.float32]  # (nodes,) smaller values go left
     left: Int32s  # (nodes,)
     right: Int32s  # (nodes,)
-    unknown_left: Bools  # (nodes,) where NaN goes
-    value: Floats  # (nodes, 1) or (nodes, outputs)
+    unknown_left: Bools  # (nodes,) whether NaN goes left
+    value: Floats  # (nodes, 1)
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
-    _nodes: list[tuple[int, float, int, int, bool]] = field(init=False, repr=False, default_factory=list)
-    _leaf_values: list[float] = field(init=False, repr=False, default_factory=list)
-    # ^ the same as lists, for single rows, which arrays would take five times as long for
+    _roots: list[Any] = field(init=False, repr=False, default_factory=list)
+    # ^ the same as nested tuples, for single rows, which arrays would make five times slower
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    # ^ one list, built when enough rows were scored without
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows until then
+    # ^ one list, built once enough rows were scored without it
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows scored so far
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -205,23 +199,28 @@ class Trees:
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
     def score_row(self, row: Sequence[float]) -> float:
-        """The first output for one row, as `scores` gives it, to the last bit."""
-        if self.value.shape[1] > 1 or len(self.base) > 1:
+        """The first output for one row, equal to `scores` to the last bit."""
+        if len(self.base) > 1 or any(map(math.isnan, row)):
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
-        if not self._nodes:
-            columns = (self.feature, self.threshold, self.left, self.right, self.unknown_left)
-            self._nodes.extend(zip(*(column.tolist() for column in columns), strict=True))
-            self._leaf_values.extend(self.value[:, 0].tolist())
-        nodes, values, total = self._nodes, array("f", row), 0.0  # 32-bit floats, as in training
-        for root in self.roots.tolist():
-            node, child = root, nodes[root]
-            while child[2] != node:  # a leaf is its own child
-                feature, threshold, left, right, unknown_left = child
-                value = values[feature]
-                node = left if value < threshold or (unknown_left and value != value) else right
-                child = nodes[node]
-            total += self._leaf_values[node]
+        if not self._roots:
+            self._roots.extend(self._nest())
+        values, total = array("f", row).tolist(), 0.0  # 32-bit floats, as in training
+        for node in self._roots:
+            while type(node) is tuple:
+                feature, threshold, left, right = node
+                node = left if values[feature] < threshold else right
+            total += node
         return float(self.base[0]) + total
+
+    def _nest(self) -> list[Any]:
+        """The trees as tuples: the feature, its threshold and the two children; a leaf is its value."""
+        columns = (self.feature, self.threshold, self.left, self.right, self.value[:, 0])
+        nested: dict[int, Any] = {}
+        for node, (feature, threshold, left, right, value) in reversed(
+            list(enumerate(zip(*(column.tolist() for column in columns), strict=True)))
+        ):  # a node's children come after it
+            nested[node] = value if left == node else (feature, threshold, nested[left], nested[right])
+        return [nested[root] for root in self.roots.tolist()]
 
     def _score_chunk(self, rows: npt.NDArray[np.float32], scorers: Sequence[_BatchScorer]) -> Floats:
         if scorers:
@@ -229,13 +228,11 @@ class Trees:
             sums = [scorer.find_values(rows) @ part for scorer, part in zip(scorers, parts, strict=True)]
             return np.asarray(sum(sums[1:], start=sums[0]))
         leaves = self._find_leaves(rows)  # (rows, trees)
-        if self.value.shape[1] == len(self.base) and len(self.base) > 1:
-            return np.asarray(self.value[leaves].sum(axis=1))
         values = self.value[:, 0].take(leaves)
         return np.asarray(values @ self._layout.output_matrix)
 
     def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
-        """What scores these rows; none until so many were walked that their tables are worth building."""
+        """The scorers for these rows; empty until enough rows were walked to make tables worthwhile."""
         if self._batch_scorers:
             return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
         if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
@@ -264,7 +261,7 @@ class Trees:
         return np.asarray(node)
 
     def scale(self, factor: float) -> "Trees":
-        """The same trees with their values multiplied by a number."""
+        """The same trees with values multiplied by a factor."""
         return replace(self, value=_round_to_unit(self.value * factor), base=self.base * factor)
 
     def remap_columns(self, columns: npt.NDArray[np.integer]) -> "Trees":
@@ -276,7 +273,7 @@ class Trees:
 
     @classmethod
     def restore(cls, arrays: Arrays, *, features: int, outputs: int) -> "Trees":
-        """The trees that gave these arrays; PolicyInvalid where none could have."""
+        """Restores trees from arrays; PolicyInvalid if they are invalid."""
         nodes = len(read_array(arrays, "feature", np.int32, (None,)))
         kinds: Mapping[str, Any] = {
             "threshold": np.float32,
@@ -287,10 +284,10 @@ class Trees:
         loaded = {}
         for name in _ARRAY_FIELDS:
             sizes = (None,) if name in ("roots", "output") else (outputs,) if name == "base" else (nodes,)
-            shape = (nodes, None) if name == "value" else sizes
+            shape = (nodes, 1) if name == "value" else sizes
             loaded[name] = read_array(arrays, name, kinds.get(name, np.int32), shape)
-        if loaded["value"].shape[1] not in (1, outputs) or len(loaded["output"]) != len(loaded["roots"]):
-            raise PolicyInvalid(f"trees of {outputs} outputs can't have leaves of {loaded['value'].shape}")
+        if len(loaded["output"]) != len(loaded["roots"]):
+            raise PolicyInvalid(f"{len(loaded['roots'])} trees can't have {len(loaded['output'])} outputs")
         for name, limit in (("roots", nodes), ("output", outputs), ("feature", features)):
             if ((loaded[name] < 0) | (loaded[name] >= limit)).any():
                 raise PolicyInvalid(f"{name} of trees: a number is not within 0 to {limit - 1}")
@@ -298,7 +295,7 @@ class Trees:
 
 
 def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
-    """Levels below the roots, after checking that the children form no cycle and are within range."""
+    """The number of levels, after checking that children form no cycle and are in range."""
     nodes = np.arange(len(left))
     leaf = (left == nodes) & (right == nodes)
     inner = (left > nodes) & (right > nodes) & (left < len(nodes)) & (right < len(nodes))
@@ -310,55 +307,10 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import numpy.ma, at the gateway's start
+        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import numpy.ma when the gateway starts
         reached[left[current]] = reached[right[current]] = True
         current = np.flatnonzero(reached)
     return level
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LibraryTree:
-    """One tree with its nodes numbered as its library does; children of -1 mark a leaf."""
-
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int64]
-    threshold: npt.NDArray[np.float32]
-    unknown_left: Bools
-    value: Floats  # (nodes, 1) or (nodes, outputs)
-
-
-def _combine(library_trees: Sequence[_LibraryTree], *, output: Sequence[int], base: Floats) -> Trees:
-    """Joins trees, with nodes renumbered so that children come after their parents."""
-    sizes = np.array([len(tree.left) for tree in library_trees])
-    first = np.cumsum(sizes) - sizes
-    shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
-    columns = {
-        name: np.concatenate([getattr(tree, name) for tree in library_trees]) for name in _ARRAY_FIELDS[2:8]
-    }
-    inner = columns["left"] >= 0
-    left, right = columns["left"] + shift, columns["right"] + shift
-    order = _breadth_first(first, left, right, inner)
-    order = order[np.argsort(shift[order], kind="stable")]
-    position = np.zeros(len(inner), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    inner = inner[order]
-    children = {
-        name: np.where(inner, position[np.where(inner, child[order], 0)], position[order]).astype(np.int32)
-        for name, child in (("left", left), ("right", right))
-    }
-    roots = position[first].astype(np.int32)
-    return Trees(
-        **children,
-        feature=np.where(inner, columns["feature"][order], 0).astype(np.int32),
-        threshold=columns["threshold"][order],
-        unknown_left=columns["unknown_left"][order],
-        value=_round_to_unit(columns["value"][order]),
-        roots=roots,
-        output=np.array(output, dtype=np.int32),
-        base=base,
-        depth=_measure_depth(roots, children["left"], children["right"]),
-    )
 
 
 def _round_to_unit(values: Floats) -> Floats:
@@ -374,7 +326,7 @@ def _breadth_first(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nod
 
 
 def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) -> Trees:
-    """Joins trees of one output each into trees of several: part i adds to `outputs[i]`."""
+    """Joins trees with one output each into trees with several: part i adds to `outputs[i]`."""
     starts = np.cumsum([0, *(len(part.feature) for part in parts)])
     shifted = {
         name: [getattr(part, name) + start for part, start in zip(parts, starts, strict=False)]
@@ -403,10 +355,10 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
 
 
 def import_xgboost() -> Any:  # noqa: ANN401 - the module
-    """XGBoost; in the processes of our commands without scikit-learn, which takes 1.6 of its 2 seconds.
+    """Imports XGBoost; in our own commands without scikit-learn, which takes 1.6 of its 2 seconds.
 
-    XGBoost needs it for estimators in scikit-learn's manner, which we don't use. Where others use XGBoost in
-    the same process, it is imported as always.
+    XGBoost only needs it for its scikit-learn estimators, which we don't use. If others use XGBoost in the
+    same process, it is imported normally.
     """
     with needs_extra("fit"), _IMPORT_LOCK:
         if _COMMAND not in sys.modules or "sklearn" in sys.modules:
@@ -421,8 +373,8 @@ def import_xgboost() -> Any:  # noqa: ANN401 - the module
 
 
 def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
-    """The booster that `xgboost.train` gives. That one forgets what it predicts of `data`, and computes it
-    again when it is asked; this one remembers.
+    """Returns the same booster as `xgboost.train`, which recomputes its predictions for `data` on each
+    request; this one caches them.
     """
     xgboost = import_xgboost()
     booster = xgboost.Booster(dict(settings), [data])
@@ -432,49 +384,43 @@ def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  
 
 
 def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
-    """The trees of an XGBoost model, from what `save_raw("json")` gives."""
+    """The trees of an XGBoost model, from `save_raw("json")`."""
     learner = orjson.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
     base_score = json.loads(
         learner["learner_model_param"]["base_score"].replace("E", "e")
-    )  # 0.5, or one an output
+    )  # 0.5, or one per output
     base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
-    library_trees = []
-    for tree in model["trees"]:
-        left = np.array(tree["left_children"], dtype=np.int64)
-        conditions = np.array(tree["split_conditions"], dtype=np.float32)
-        library_trees.append(
-            _LibraryTree(
-                left=left,
-                right=np.array(tree["right_children"], dtype=np.int64),
-                feature=np.array(tree["split_indices"], dtype=np.int64),
-                threshold=np.where(left >= 0, conditions, np.float32(0)),
-                unknown_left=np.array(tree["default_left"], dtype=bool),
-                value=np.where(left >= 0, 0.0, conditions)[:, None].astype(np.float64),
-            )
-        )
-    return _combine(library_trees, output=model["tree_info"], base=base)
+    trees, output = model["trees"], np.array(model["tree_info"], dtype=np.int32)
+    sizes = np.array([len(tree["left_children"]) for tree in trees])
+    first = np.cumsum(sizes) - sizes
+    shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
 
+    def join(name: str, dtype: type) -> npt.NDArray[Any]:
+        return np.concatenate([np.array(tree[name], dtype=dtype) for tree in trees])
 
-def read_forest(trees: Sequence[Any], *, outputs: int) -> Trees:
-    """The trees of a scikit-learn forest of classifiers, each giving its share of every class."""
-    library_trees = []
-    for tree in trees:
-        shares = np.asarray(tree.value, dtype=np.float64)[:, 0, :]
-        library_trees.append(
-            _LibraryTree(
-                left=np.asarray(tree.children_left, dtype=np.int64),
-                right=np.asarray(tree.children_right, dtype=np.int64),
-                feature=np.asarray(tree.feature, dtype=np.int64),
-                threshold=_strict_threshold(np.asarray(tree.threshold, dtype=np.float64)),
-                unknown_left=np.zeros(len(shares), dtype=bool),
-                value=shares / shares.sum(axis=1, keepdims=True) / len(trees),
-            )
-        )
-    return _combine(library_trees, output=[0] * len(library_trees), base=np.zeros(outputs))
-
-
-def _strict_threshold(threshold: Floats) -> npt.NDArray[np.float32]:
-    """For 32-bit rows, `x <= threshold` as `x < t`: t is the next 32-bit number above."""
-    rounded = threshold.astype(np.float32)
-    return np.where(rounded > threshold, rounded, np.nextafter(rounded, np.float32(np.inf)))
+    left, right = join("left_children", np.int64), join("right_children", np.int64)
+    inner, conditions = left >= 0, join("split_conditions", np.float32)
+    left, right = left + shift, right + shift
+    order = _breadth_first(first, left, right, inner)
+    order = order[np.argsort(shift[order], kind="stable")]  # children come after their parents
+    position = np.zeros(len(inner), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    inner = inner[order]
+    children = {
+        name: np.where(inner, position[np.where(inner, child[order], 0)], position[order]).astype(np.int32)
+        for name, child in (("left", left), ("right", right))
+    }
+    roots = position[first].astype(np.int32)
+    leaves = np.where(inner, 0.0, conditions[order])[:, None].astype(np.float64)
+    return Trees(
+        **children,
+        feature=np.where(inner, join("split_indices", np.int64)[order], 0).astype(np.int32),
+        threshold=np.where(inner, conditions[order], np.float32(0)),
+        unknown_left=join("default_left", bool)[order],
+        value=_round_to_unit(leaves),
+        roots=roots,
+        output=output,
+        base=base,
+        depth=_measure_depth(roots, children["left"], children["right"]),
+    )

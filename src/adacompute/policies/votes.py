@@ -1,7 +1,7 @@
-"""The votes on several requests as arrays: what a policy may look at.
+"""The votes on several requests as arrays, which policies use to decide.
 
-`VoteState` holds the tallies of one mode's samples, `VotesByMode` the votes of several modes by class. The
-numbers are the same, to the last bit, from live tallies and from replayed paths.
+`VoteState` holds the tallies of one mode's samples, `VotesByMode` the votes of several modes by class.
+Numbers are equal to the last bit for live tallies and replayed paths.
 """
 
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
-NEVER_SEEN = 127  # the rank of a class that was not given yet; classes of a request are fewer
+NEVER_SEEN = 127  # the rank of a class that hasn't appeared; requests have fewer classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VoteState:
-    """The tallies of several requests, field by field, each (requests,).
+    """The tallies of several requests, each field (requests,).
 
     >>> state = VoteState.from_tallies([Tally.of(["4", "5", None, "5"]), Tally()])
     >>> state.drawn.tolist(), state.first.tolist(), state.second.tolist(), state.kinds.tolist()
     ([4, 0], [2, 0], [1, 0], [2, 0])
     """
 
-    drawn: Ints  # samples counted, with and without an answer
+    drawn: Ints  # samples counted, including those without an answer
     answered: Ints  # samples that gave an answer
-    first: Ints  # plain votes of the answer that leads
-    second: Ints  # plain votes of the runner-up, the second by weight
+    first: Ints  # unweighted votes for the leading answer
+    second: Ints  # unweighted votes for the runner-up by weight
     kinds: Ints  # different answers
-    run: Ints  # length of the run of equal answers that the last samples gave
-    lead: Floats  # weight of the answer that leads, in votes of average weight
+    run: Ints  # how many of the latest samples gave the same answer
+    lead: Floats  # weight of the leading answer, in votes of average weight
     runner: Floats  # weight of the runner-up
     total: Floats  # weight of all answers
-    entropy: Floats  # the first sample's mean, nats; NaN: not known, or none drawn
+    entropy: Floats  # mean over the first sample in nats; NaN if unknown or none drawn
 
     def __len__(self) -> int:
         return len(self.drawn)
@@ -47,13 +47,13 @@ class VoteState:
     def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
         """The state of live tallies, in order.
 
-        Weights are whole multiples of 2^-36, so that their sums don't depend on their order.
+        Weights are multiples of 2^-36, so their sums don't depend on the order.
         """
         counts, weights = [], []
         for tally in tallies:
             counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
             weights.append((tally.lead, tally.runner, tally.total, _nan_if_none(tally.entropy)))
-        # two arrays, not ten: for one request, ten would take longer to build than the decision
+        # two arrays instead of ten: for one request, ten would take longer than the decision
         drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
         lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
         return cls(
@@ -71,7 +71,7 @@ class VoteState:
 
     @classmethod
     def empty(cls, requests: int) -> "VoteState":
-        """The state of requests that nothing was drawn for yet."""
+        """The state of requests without samples."""
         return cls.from_tallies([Tally()]).select(np.zeros(requests, dtype=np.intp))
 
     def select(self, rows: Rows) -> "VoteState":
@@ -87,18 +87,18 @@ def _nan_if_none(value: float | None) -> float:
 class VotesByMode:
     """The votes of several requests by mode and class."""
 
-    drawn: Ints  # (requests, modes) samples, with and without an answer
+    drawn: Ints  # (requests, modes) samples, including those without an answer
     counts: Ints  # (requests, modes, classes) votes
     weights: Ints  # (requests, modes, classes) in units, without the modes' factors
     joint: Ints  # (requests, classes) weight of all modes' votes in units, with the factors
-    seen: Ints  # (requests, classes) in which order classes were first given; 127: not yet
+    seen: Ints  # (requests, classes) rank of first appearance; 127: not yet
 
     def __len__(self) -> int:
         return len(self.drawn)
 
     @classmethod
     def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "VotesByMode":
-        """The votes of live tallies, whose samples have modes of these names."""
+        """The votes of live tallies whose samples have modes with these names."""
         kinds = max([1, *(tally.kinds for tally in tallies)])
         shape = (len(tallies), len(names), kinds)
         drawn = np.zeros(shape[:2], dtype=np.int64)
@@ -121,7 +121,7 @@ class VotesByMode:
         return VotesByMode(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     def find_leaders(self) -> tuple[Ints, Ints]:
-        """The classes that lead and come second in the joint vote, (requests,) each; -1: none."""
+        """The first and second class of the joint vote, each (requests,); -1 if there is none."""
         return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
 
     def state_of(self, mode: int) -> VoteState:
@@ -142,13 +142,13 @@ class VotesByMode:
         )
 
     def count_first(self, mode: int) -> Ints:
-        """Votes of the commonest answer of one mode, (requests,)."""
+        """Votes for one mode's most common answer, (requests,)."""
         return np.asarray(self.counts[:, mode].max(axis=1))
 
 
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
-    """The heaviest class and the next, ties to the one seen first; -1 where there is none."""
-    # weights are below 2^56 and ranks below 2^7, so that one number orders both
+    """The heaviest class and the next, ties to the one seen first; -1 if there is none."""
+    # weights are below 2^56 and ranks below 2^7, so one number orders both
     keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
     top = keys.argmax(axis=1)
@@ -166,10 +166,10 @@ def take_classes(values: Ints, classes: Ints) -> Ints:
 
 
 def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | VotesByMode:
-    """What a policy over modes of these names looks at, of live tallies; of one mode their vote state."""
+    """The input of a policy over these modes, from live tallies; for one mode, its vote state."""
     return VoteState.from_tallies(tallies) if len(names) == 1 else VotesByMode.from_tallies(tallies, names)
 
 
 def make_empty_state(requests: int, modes: int) -> VoteState | VotesByMode:
-    """What a policy over so many modes looks at before anything was drawn."""
+    """The input of a policy over this many modes before any draw."""
     return read_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))

@@ -1,7 +1,7 @@
-"""How votes are weighed by confidence, signals and scores: learned from samples, kept in artefacts.
+"""Learns vote weights from confidence, signals and scores, and stores them in artefacts.
 
-A sample weighs by its mean log-probability, by a model of further signals, and by a verifier's score; where
-there are several modes, also by its own.
+A sample's weight depends on its mean log-probability, a model of further signals, a verifier's score and,
+with several modes, its mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ from adacompute.pool import Ballots
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
-SHARPNESS = 1.0  # how much vote weights differ: see studies/findings.md
-_RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
+SHARPNESS = 1.0  # how strongly vote weights differ: see studies/findings.md
+_RIDGE = 1.0  # penalty on the squared coefficients of a signal model
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
-_MAX_PAIRED = 32  # right samples of a problem, and wrong ones, of which pairs are made
-_HUGE = 1e100  # larger numbers count as this large: their squares are finite
-_OUTLIER_MARGIN = 4.0  # ranges of the middle nine tenths, as far as which values count beyond them
-_NEWTON_STEPS = 12  # to fit them: the last ones change nothing
+_MAX_PAIRED = 32  # most right, and most wrong, samples of a problem used in pairs
+_HUGE = 1e100  # larger numbers are clipped, so that squares stay finite
+_OUTLIER_MARGIN = 4.0  # values further than this many ranges of the middle nine tenths are clipped
+_NEWTON_STEPS = 12  # Newton iterations: the last ones change nothing
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
-    """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded.
+    """Vote weights by confidence, on the scale of these samples; None if confidence isn't recorded.
 
-    `model` weighs samples with further signals; its centres and spreads are settled on these samples.
+    `model` weighs samples with further signals, with centres and spreads refitted to these samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
@@ -51,7 +51,7 @@ def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -
 
 
 def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: bool) -> VoteWeights | None:
-    """Vote weights by confidence and by a verifier's scores, whatever is recorded; None: neither is."""
+    """Vote weights by confidence and by a verifier's scores, if recorded; None without either."""
     weigh, score = fit_confidence_weights(ballots, model), fit_score_weights(ballots, labels=labels)
     if weigh is not None and weigh.model is not None:
         weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
@@ -61,10 +61,10 @@ def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: b
 
 
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
-    """How much a verifier's score weighs beside the other signals; None where no sample has one.
+    """The weight of a verifier's score relative to the other signals; None if no sample has one.
 
-    Learned from pairs of a right and a wrong sample of one problem, with labels or by agreement. Where the
-    score tells wrong samples from right ones no better than chance, beta is 0.
+    Learned from pairs of a right and a wrong sample of one problem, by labels or agreement. If the score
+    doesn't separate them better than chance, beta is 0.
     """
     model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
     if model is None:
@@ -83,12 +83,12 @@ def fit_signal_model(
     names: Sequence[str] = DEFAULT_SIGNALS,
     required: str = "",
 ) -> SignalModel | None:
-    """Learns from pairs of samples of one problem, a right and a wrong one, which signals tell them apart.
+    """Learns, from pairs of a right and a wrong sample of one problem, which signals separate them.
 
-    Comparing within problems leaves out what only tells easy problems from hard ones: that decides no
-    vote. Without labels, agreement with the vote of a problem's other samples stands in for being right.
-    None where no recording has signals, or no problem has a pair. Samples without the signal `required`
-    are left out; without it, those that have nothing but their mean log-probability.
+    Comparing within problems ignores differences between easy and hard problems, which don't affect votes.
+    Without labels, agreement with the vote of the problem's other samples replaces correctness. None if no
+    recording has signals, or no problem has a pair. Samples without the signal `required` are left out; by
+    default, those with nothing but a mean log-probability.
     """
     parts = []
     for ballots in recordings:
@@ -131,10 +131,10 @@ def fit_signal_model(
 def calibrate_signal_model(
     model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
 ) -> SignalModel:
-    """The model whose `probability` is right on these samples: with their slope and intercept.
+    """The model with slope and intercept fitted, so that `probability` is right on these samples.
 
-    Votes don't depend on it: within a problem, samples are compared by their log-odds. Without labels
-    the probability is that of agreeing with the vote of the problem's other samples.
+    Votes don't depend on this, because they compare log-odds within a problem. Without labels it is the
+    probability of agreeing with the vote of the problem's other samples.
     """
     rows, outcomes, weights = [], [], []
     for ballots in recordings:
@@ -143,7 +143,8 @@ def calibrate_signal_model(
         known = known & (ballots.classes >= 0) & np.isfinite(right)
         rows.append(np.stack([odds[known], np.ones(int(known.sum()))], axis=1))
         outcomes.append(right[known])
-        weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])  # a problem: 1
+        # each problem has total weight 1
+        weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])
     joined = np.concatenate(rows)
     if not len(joined):
         return model
@@ -152,9 +153,9 @@ def calibrate_signal_model(
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each column, (columns,) each; 0 and 1 where nothing is known.
+    """Mean and standard deviation of each column, both (columns,); 0 and 1 if nothing is known.
 
-    A value far from the others, such as a server's placeholder -9999, counts as one at the far end.
+    An outlier, such as a placeholder of -9999, is clipped.
     """
     centre, spread = np.zeros(values.shape[1]), np.ones(values.shape[1])
     for k, column in enumerate(values.T):
@@ -171,7 +172,7 @@ def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
-    """How right each sample is, (problems, samples): by its grade, or by the vote of the others."""
+    """How right each sample is, (problems, samples): its grade, or its agreement with the others."""
     if labels:
         grades = grade_samples(ballots)
         return np.where(mask_graded(ballots, grades)[:, None], grades, _mark_agreement(ballots.classes))
@@ -179,7 +180,7 @@ def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
 
 
 def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
-    """1 where a sample gave the answer that most of the other samples gave, shared in a tie; 0 elsewhere."""
+    """1 if a sample's answer is the most frequent one among the other samples, shared in a tie; else 0."""
     agrees = np.zeros(classes.shape)
     for problem, row in enumerate(classes):
         answered = np.flatnonzero(row >= 0)
@@ -195,7 +196,7 @@ def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
 
 
 def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
-    """Coefficients that give the right one of each pair the higher log-odds, (columns,)."""
+    """Coefficients that give the right sample of each pair higher log-odds, (columns,)."""
     return _fit_logistic(pairs, np.ones(len(pairs)), weights)
 
 
@@ -213,7 +214,7 @@ def _fit_logistic(rows: Floats, outcomes: Floats, weights: Floats) -> Floats:
 
 
 def check_weights(value: object) -> VoteWeights | None:
-    """Vote weights as a constructor takes them."""
+    """Vote weights as a constructor accepts them."""
     if value is not None and not isinstance(value, VoteWeights):
         raise PolicyError(
             f"weigh {format_value(value)} can't weigh votes; give VoteWeights, or None for plain votes"
@@ -234,14 +235,14 @@ def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
 
 
 def load_weights(value: object) -> VoteWeights | None:
-    """The vote weights that `dump_weights` wrote."""
+    """Restores vote weights from `dump_weights`."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or set(value) - {"model", "score"} != {"signal", "scale", "sharpness"}:
         raise PolicyError(
             f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
-    # a policy that was saved before there were signal models has none
+    # policies saved before signal models existed have none
     model = SignalModel.load(value["model"]) if value.get("model") is not None else None
     scores = value.get("score")  # nor weights of scores
     if scores is not None and (not isinstance(scores, Mapping) or set(scores) != _SCORE_FIELDS):
@@ -251,7 +252,7 @@ def load_weights(value: object) -> VoteWeights | None:
 
 
 def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
-    """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
+    """The weights of every mode's votes; modes without log-probabilities are unweighted."""
     plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
     modes = tuple(
         (name, replace(plain if own is None else own, factor=float(factor)))
@@ -261,7 +262,7 @@ def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], fa
 
 
 def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
-    """What a vote of each mode weighs, for an artefact; None: all the same."""
+    """The vote weights of each mode, for an artefact; None if all are equal."""
     if weigh is None or not weigh.modes:
         return None
     return [
@@ -271,7 +272,7 @@ def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
 
 
 def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
-    """The weights that `dump_mode_weights` gave; PolicyError if they are those of other modes."""
+    """Restores weights from `dump_mode_weights`; PolicyError if the modes differ."""
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = np.array([each["factor"] for each in stored], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
+"""Stores, reads, writes and checks recorded samples. Knows nothing about endpoints or policies."""
 
 from adacompute.pool.ballots import Ballots, Mode
 from adacompute.pool.menu import MODE_PARAMETER, JoinedPool, Menu, join_pools, read_modes

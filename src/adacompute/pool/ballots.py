@@ -1,4 +1,4 @@
-"""Recorded samples as arrays, for the stages that count votes: of one mode, or of several side by side."""
+"""Recorded samples as arrays, for stages that count votes: from one mode, or several side by side."""
 
 import json
 import sqlite3
@@ -25,8 +25,8 @@ from adacompute.records import SIGNAL_NAMES, TokenPrices
 
 ABSTAINS = -1
 ABSENT = -2
-TOKEN_CHARACTERS: Final = 4  # count as one token of a question if no call was recorded
-_CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory beside the arrays
+TOKEN_CHARACTERS: Final = 4  # characters per token of a question if no call was recorded
+_CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory compared with the arrays
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,9 +53,9 @@ _SELECT_SPELLINGS = """
 
 
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
-    """Calls that draw so many samples in so many waves; `choices`: samples a call gives at most, None: any.
+    """Calls that draw so many samples in so many waves; `choices`: most samples per call, None: any number.
 
-    Between whole numbers of samples, as averages are, it is the mean of both neighbours, by their distance.
+    Averages needn't be whole: between whole numbers of samples, the result is interpolated.
 
     >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
     (1.0, 2.0, 6.0)
@@ -68,18 +68,18 @@ def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLik
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCharge:
-    """What samples pay for prompts: the one assumption behind every sum of tokens or money.
+    """How samples pay for prompts: the one assumption behind all sums of tokens or money.
 
-    A call pays its prompt once, however many samples it gives. The default is for pools without recorded
-    calls: each sample is a call of its own, and a prompt has one token for 4 characters of its question.
+    A call pays for its prompt once, however many samples it returns. The default is for pools without
+    recorded calls: each sample is its own call, and a prompt has one token per 4 characters of its question.
     """
 
-    tokens: float | None = None  # mean prompt of the recorded calls; None: none was recorded
-    choices: int | None = 1  # samples that one call gives at most; None: any number
+    tokens: float | None = None  # mean prompt of the recorded calls; None if not recorded
+    choices: int | None = 1  # most samples per call; None: any number
 
     @staticmethod
     def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
-        """The charge of several files together, each given with its number of problems.
+        """The combined charge of several files, each given with its number of problems.
 
         >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
         >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
@@ -107,17 +107,17 @@ class PromptCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """A way to get one sample: a model with its options, and what a sample costs.
+    """A way to draw a sample: a model with its options, and the cost per sample.
 
     >>> Mode(name="small", cost=0.1)
     Mode(name='small', cost=0.1, prices=None)
     """
 
     name: str
-    # what a sample costs, in the unit of all modes; the mean of recorded ones by prices; inf: never drawn
+    # cost per sample in the menu's unit; with prices, the mean over recorded samples; inf: never drawn
     cost: float = 1.0
     prices: TokenPrices | None = None  # None: each sample costs `cost`
-    # what its recorded samples were drawn with
+    # the model and parameters that drew its recorded samples
     model: str | None = field(default=None, repr=False, compare=False)
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     charge: PromptCharge = field(default=PromptCharge(), repr=False, compare=False)
@@ -130,13 +130,13 @@ class Mode:
 
     @classmethod
     def of_source(cls, model: str | None, parameters: Mapping[str, Any], charge: PromptCharge) -> "Mode":
-        """The mode of a pool's source, called by its model."""
+        """The mode of a pool's source, named after its model."""
         name = (model or "").strip() or "model"
         return cls(name=name, model=model, parameters=parameters, charge=charge)
 
 
 def check_mode_name(name: object) -> None:
-    """PoolError where a mode's name is no text, or an empty one."""
+    """Raises PoolError if a mode's name isn't a non-empty text."""
     if not isinstance(name, str) or not name.strip():
         raise PoolError(f"mode {format_value(name)} has no name; give a text")
 
@@ -167,14 +167,14 @@ def _check_prices(prices: object, name: str) -> None:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """PoolError where two modes have the same name."""
+    """Raises PoolError if two modes have the same name."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise PoolError(f"mode {repeated[0]!r} is there twice; give each its own name")
 
 
 def find_mode(name: str, names: Sequence[str], place: str) -> int:
-    """The place of a mode among others; RecordNotFound, with the likely name, where it isn't there."""
+    """The index of a mode; raises RecordNotFound, with the most similar name, if it doesn't exist."""
     if name not in names:
         hint = suggest_name(str(name), names)
         raise RecordNotFound(
@@ -185,10 +185,10 @@ def find_mode(name: str, names: Sequence[str], place: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
-    """The votes on every problem that all modes have samples of, in drawing order. Arrays are read-only.
+    """The votes on every problem that all modes have samples for, in drawing order. Arrays are read-only.
 
-    The samples of several modes stand side by side, in the order of modes, with gaps where a mode has fewer
-    of a problem than of others. One answer has one class, whichever mode gave it.
+    The samples of several modes stand side by side in the order of modes, with gaps if a mode has fewer
+    samples of a problem. Equal answers have one class, whichever mode gave them.
     """
 
     ids: tuple[str, ...]  # (problems,)
@@ -196,17 +196,18 @@ class Ballots:
     subjects: tuple[str | None, ...]  # (problems,)
     levels: tuple[int | float | str | None, ...]  # (problems,)
     gold_known: npt.NDArray[np.bool_]  # (problems,)
-    classes: npt.NDArray[np.int32]  # (problems, samples) by first appearance; -1 abstains, -2 absent
-    correct: npt.NDArray[np.float32]  # (problems, samples) 0 to 1; NaN: not known
-    tokens: Floats  # (problems, samples) output tokens; NaN: not known
-    logprob: Floats  # (problems, samples) sum, natural logarithm; NaN: not known
-    entropy: Floats  # (problems, samples) mean, nats; NaN: not known
-    # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN: not known; None: none is recorded
+    # (problems, samples) numbered by first appearance; -1: abstained, -2: absent
+    classes: npt.NDArray[np.int32]
+    correct: npt.NDArray[np.float32]  # (problems, samples) 0 to 1; NaN if unknown
+    tokens: Floats  # (problems, samples) output tokens; NaN if unknown
+    logprob: Floats  # (problems, samples) sum, natural logarithm; NaN if unknown
+    entropy: Floats  # (problems, samples) mean, nats; NaN if unknown
+    # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN if unknown; None if nothing is recorded
     signals: Floats | None = None
-    extras: tuple[str | None, ...] = ()  # (problems,) their other columns, as JSON; empty: none is known
-    grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: nobody has looked
+    extras: tuple[str | None, ...] = ()  # (problems,) other columns, as JSON; empty if unknown
+    grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: not grouped yet
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # (samples,) the mode of each, by its place in `modes`; one mode has them all
+    # (samples,) each sample's index in `modes`; if empty, there is one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -216,7 +217,7 @@ class Ballots:
 
     @classmethod
     def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
-        """Modes side by side, by name: the same problems in the same order, classes numbered alike."""
+        """Puts modes side by side, by name; they have equal problems in order, and shared class numbers."""
         if not parts:
             raise PoolError("no mode is selected; give at least one")
         first, *others = parts
@@ -248,11 +249,11 @@ class Ballots:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the modes."""
+        """The modes' names."""
         return tuple(mode.name for mode in self.modes)
 
     def get_mode(self) -> Mode:
-        """The one mode; SourceAmbiguous where there are several."""
+        """The only mode; raises SourceAmbiguous if there are several."""
         if len(self.modes) > 1:
             raise SourceAmbiguous(
                 f"these samples are of the modes {', '.join(self.names)}, and one is needed here; "
@@ -262,21 +263,21 @@ class Ballots:
 
     @property
     def model(self) -> str | None:
-        """Of the one mode."""
+        """The model of the only mode."""
         return self.get_mode().model
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Of the one mode."""
+        """The parameters of the only mode."""
         return self.get_mode().parameters
 
     @property
     def charge(self) -> PromptCharge:
-        """What samples of the one mode pay for prompts."""
+        """How samples of the only mode pay for prompts."""
         return self.get_mode().charge
 
     def __getitem__(self, name: str) -> "Ballots":
-        """The samples of the mode of that name; classes keep their numbers."""
+        """The samples of the mode with this name; classes keep their numbers."""
         place = find_mode(name, self.names, "the pool")
         if len(self.modes) == 1:
             return self
@@ -296,9 +297,9 @@ class Ballots:
         return tuple(self[name] for name in self.names)
 
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
-        """Some of the modes, in that order, with their costs where they aren't given by name.
+        """Some of the modes, in the given order, with their costs unless given by name.
 
-        Classes are numbered anew, by this order.
+        Renumbers classes in this order.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
         if not wanted:
@@ -332,13 +333,13 @@ class Ballots:
 
     @property
     def groups(self) -> npt.NDArray[np.int64]:
-        """The group of each problem, (problems,), by first appearance; before `group`: its question."""
+        """The group of each problem, (problems,), by first appearance; before `group`, each is its own."""
         return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
 
     def group(self, by: str | None = None) -> "Ballots":
-        """The same votes, with groups that are held out whole: "alike", "none", or a column of the problems.
+        """The same votes, grouped to be held out together: "alike", "none", or a column of the problems.
 
-        None: the groups that they have, and else those found alike. "none": each question is its own.
+        None keeps the groups, or finds similar problems if there are none. "none": each question by itself.
         """
         if by is None and self.grouped is not None:
             return self
@@ -361,12 +362,12 @@ class Ballots:
 
     @property
     def sample_arrays(self) -> tuple[str, ...]:
-        """The names of the arrays with a value, or several, for each sample of each problem."""
+        """The names of the arrays that have values per sample."""
         names = ("classes", "correct", "tokens", "logprob", "entropy")
         return names if self.signals is None else (*names, "signals")
 
     def signal(self, name: Literal["logprob", "entropy"]) -> Floats:
-        """How sure the model was, (problems, samples): mean log-probability or entropy; NaN: not known."""
+        """The model's confidence, (problems, samples): mean log-probability or entropy; NaN if unknown."""
         if name == "entropy":
             return self.entropy
         values = np.full(self.tokens.shape, np.nan)
@@ -374,14 +375,14 @@ class Ballots:
         return values
 
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
-        """Tokens of each problem's prompt, (problems,): as given, else as recorded, else estimated."""
+        """Tokens of each problem's prompt, (problems,): given, else recorded, else estimated."""
         known = self.charge.tokens if given is None else given
         if known is None:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
         return np.broadcast_to(np.array(known, dtype=np.float64), (len(self),))
 
     def read_tokens(self) -> Floats:
-        """Output tokens, (problems, samples), NaN where there is no sample; NotRecorded if some lack them."""
+        """Output tokens, (problems, samples), NaN if absent; raises NotRecorded if some samples lack them."""
         unknown = np.isnan(self.tokens) & (self.classes != ABSENT)
         if unknown.any():
             row = int(unknown.any(axis=1).argmax())
@@ -393,7 +394,7 @@ class Ballots:
         return self.tokens
 
     def sample_costs(self) -> Floats:
-        """What each sample costs by its mode, (problems, samples); NaN where there is none."""
+        """Each sample's cost by its mode, (problems, samples); NaN if absent."""
         if len(self.modes) > 1:
             return np.concatenate([votes.sample_costs() for votes in self.parts], axis=1)
         (mode,) = self.modes
@@ -408,7 +409,7 @@ class Ballots:
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
-        """Samples of each problem, (problems,)."""
+        """Samples per problem, (problems,)."""
         return np.asarray((self.classes != ABSENT).sum(axis=1))
 
 
@@ -426,7 +427,7 @@ def read_ballots(
     parameters: Mapping[str, Any],
     charge: PromptCharge,
 ) -> Ballots:
-    """The arrays of one source (None: those of an empty pool); the caller holds a transaction."""
+    """The arrays of one source (None: an empty pool); the caller holds a transaction."""
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)
     shape = (len(heads), int(counts.max(initial=0)))
@@ -473,7 +474,7 @@ def _read_signals(
     cells: Sequence[npt.NDArray[np.intp]],
     shape: tuple[int, int],
 ) -> Floats | None:
-    """The signals of samples, by their cells; only of those that seem to have some, because it is slow."""
+    """The samples' signals, by cell; only parses samples that appear to have any, because it is slow."""
     if not any(map(len, cells)):
         return None
     signals = np.full((shape[0] * shape[1], len(SIGNAL_NAMES)), np.nan)
@@ -491,12 +492,12 @@ def _read_signals(
 def read_spellings(
     connection: sqlite3.Connection, source: int | None
 ) -> list[tuple[str, int, str, float | None]]:
-    """Each way in which an answer is written: (problem id, class, answer, correct), in drawing order."""
+    """Each spelling of an answer, (problem id, class, answer, correct), in drawing order."""
     return connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Rows of _SELECT_SAMPLES as numbers, (rows, 6). Raises ValueError on values that we never write."""
+    """Rows of _SELECT_SAMPLES as numbers, (rows, 6). Raises ValueError for values that we never write."""
     columns = np.array(rows, dtype=np.float64)  # None becomes NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
         raise ValueError("a sample's class is out of range")
@@ -506,7 +507,7 @@ def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:
-    """Numbers classes by first appearance, in place: samples may have been stored in another order."""
+    """Numbers classes by first appearance, in place: samples may be stored in another order."""
     if classes.size == 0:
         return
     highest = np.maximum.accumulate(classes, axis=1)

@@ -1,4 +1,4 @@
-"""Pool files: JSON lines, plain or gzip, and Parquet, one problem a line or row.
+"""Reads and writes pool files: JSON lines, plain or gzip, and Parquet, one problem per line or row.
 
 pyarrow is imported only when a Parquet file is read or written.
 """
@@ -23,26 +23,26 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
-_LINE_BITS = 40  # a place's bits for the line; the rest is the file's number
+_LINE_BITS = 40  # bits of a place for the line; the rest are the file's number
 
 # JSON lines
 LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
-BUFFER_BYTES = 1 << 20  # read ahead of the lines
+BUFFER_BYTES = 1 << 20  # read-ahead
 UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
 _GZIP_MAGIC = b"\x1f\x8b"
 
 # Parquet
 _BATCH_ROWS = 128  # problems read at a time
-_GROUP_SAMPLES = 50_000  # in a row group when writing; at 200 bytes a text, 10 MB
+_GROUP_SAMPLES = 50_000  # samples per row group when writing; at 200 bytes per text, 10 MB
 _GROUP_BYTES = 32 << 20
-# what pyarrow raises on bytes that are not Parquet: its own errors are ValueErrors, LookupErrors and the like
+# what pyarrow raises on invalid Parquet: its own errors are subclasses of ValueError, LookupError etc.
 PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
 _TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
 
 
 class Entry(NamedTuple):
-    """One problem of a file, not yet checked."""
+    """One problem of a file, not yet validated."""
 
     place: int
     value: Any
@@ -50,11 +50,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntries:
-    """The entries of one file or several, being read."""
+    """The entries of one or several files while they are read."""
 
     path: Path
     unit: str  # what places count: "line", "row", ...
-    files: tuple[str, ...]  # names within `path`; one: it is `path` itself
+    files: tuple[str, ...]  # names within `path`; if only one, it is `path` itself
     entries: Generator[Entry, None, None]
 
     def format_place(self, place: int) -> str:
@@ -64,12 +64,12 @@ class FileEntries:
 
 
 def encode_place(file: int, line: int) -> int:
-    """The place of a line (from 1) in one of several files (from 0), as one number."""
+    """A line (from 1) in one of several files (from 0) as a single number."""
     return file << _LINE_BITS | line
 
 
 def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generator[Entry, None, None]:
-    """The lines of a file that are not blank, parsed; errors name the file and the line."""
+    """The parsed lines of a file, except blank ones; errors name the file and the line."""
     number = 0
     try:
         with map_errors(path), path.open("rb", buffering=BUFFER_BYTES) as raw:
@@ -85,7 +85,7 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generat
                     yield Entry(encode_place(file, number), _parse_line(line, path, number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
-        # it is unpacked a buffer ahead of the lines
+        # decompression runs a buffer ahead of the lines
         where = f"after line {number}" if number else f"within its first {BUFFER_BYTES >> 20} MiB"
         raise PoolError(
             f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "
@@ -94,10 +94,10 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generat
 
 
 def parse_json(data: bytes) -> Json:
-    """JSON as written, with whole numbers of any size. Raises ValueError where it is not JSON."""
+    """Parses JSON with integers of any size. Raises ValueError if it isn't JSON."""
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(data)
-    # it may still be JSON: msgspec refuses half surrogates; and the message tells more
+    # it may still be JSON, as msgspec refuses unpaired surrogates; and this message says more
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
@@ -107,23 +107,23 @@ def parse_json(data: bytes) -> Json:
 
 
 def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) -> None:
-    """Writes one line a problem; equal lines give equal bytes."""
+    """Writes one line per problem; equal lines give equal bytes."""
     with path.open("wb", buffering=BUFFER_BYTES) as raw:
         if not compress:
             raw.writelines(map(_dump_line, lines))
             return
-        # no name and no time in the header: the bytes depend on the content alone
+        # no name or time in the header, so that bytes depend only on the content
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
             for line in lines:
                 packed.write(_dump_line(line))
 
 
 def unpack_stream(raw: IO[bytes], *, packed: bool = False) -> IO[bytes]:
-    """The stream itself, or its unpacked content where it is gzip: its first bytes say so, or `packed`."""
-    # a pipe can't be rewound, so the first bytes are only peeked at
+    """The stream itself, or its decompressed content if it begins as gzip or `packed` is set."""
+    # a pipe can't be rewound, so only peek at the first bytes
     if not packed and not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MAGIC):
         return raw
-    # GzipFile's own readline is slow: a buffered reader splits lines faster
+    # GzipFile's readline is slow: a buffered reader splits lines faster
     return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), BUFFER_BYTES)
 
 
@@ -137,7 +137,7 @@ def _parse_line(line: bytes, path: Path, number: int) -> Json:
 def _dump_line(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # a whole number of more than 64 bits among the unknown keys
+    except TypeError:  # an integer of more than 64 bits among the unknown keys
         return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -146,7 +146,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
-    """The rows as lines of a pool file; a null is a missing key, except for `answer`."""
+    """The rows as lines of a pool file; a null means a missing key, except for `answer`."""
     with map_errors(path), path.open("rb") as raw:
         batches = _read_batches(raw, path)
         number = 0
@@ -168,7 +168,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
-    """One row a problem, zstd; `levels` are the SQLite types of the levels there are."""
+    """Writes one row per problem, zstd; `levels` are the SQLite types of the levels."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -190,7 +190,7 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
 
 
 def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
-    """Rows with their samples, a batch at a time; every error of pyarrow is raised from here."""
+    """Rows with their samples, in batches; all pyarrow errors are raised here."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -258,7 +258,7 @@ def _parse_json_field(name: str, value: Json, where: str) -> Json:
 
 
 def _read_samples(column: Arrow) -> Iterator[list[Any] | None]:
-    """The samples of each row, converted column by column, which is many times faster than row by row."""
+    """The samples of each row, converted by column, which is many times faster than by row."""
     import pyarrow.compute as pc
 
     structs = column.flatten()
@@ -320,7 +320,7 @@ def _build_table(lines: Sequence[dict[str, Any]], schema: Arrow) -> Arrow:
 
 
 def _pack_row(line: dict[str, Any], columns: set[str], kinds: dict[str, type]) -> dict[str, Any]:
-    """Values that fit a column go there; the rest, explicit nulls included, goes into `extra` as JSON."""
+    """Puts values into columns if they fit; the rest, including explicit nulls, goes into `extra` as JSON."""
     row: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in line.items():
@@ -343,7 +343,7 @@ def _fits_column(kind: type | None, value: Json) -> bool:
 
 
 def _count_characters(line: dict[str, Any]) -> int:
-    """Approximate number of characters of a line, without its samples."""
+    """The approximate number of characters in a line, without its samples."""
     return sum(
         len(value) if isinstance(value, str) else len(to_canonical_json(value))
         for name, value in line.items()

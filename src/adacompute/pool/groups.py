@@ -1,9 +1,9 @@
-"""Groups of alike problems: near-duplicates, questions made from one template, translations of one question.
+"""Groups similar problems: near-duplicates, questions from one template, translations of one question.
 
-Whoever has learned from one problem of a group knows something of the others, so groups are held out and
-resampled whole. A question is known by the pairs of its neighbouring words, with numbers masked; two are
-alike if they share 40% of the pairs that either has, and groups are chains of alike questions. A problem like
-no other is a group of one.
+A policy that has learned from one problem of a group knows something about the others, so whole groups are
+held out and resampled. A question is represented by its pairs of adjacent words, with numbers masked. Two
+questions are similar if they share 40% of their combined pairs; a group is a chain of similar questions. A
+problem unlike all others is a group of one.
 """
 
 import re
@@ -26,12 +26,12 @@ _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 _TOKEN = re.compile(
     r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
 )
-_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # before a question's name, as in de/17
-_ALIKE, _SAME = (2, 5), (4, 5)  # shared pairs over all pairs: alike, and so alike that one stands for both
-_COMMON, _FEWEST = (9, 10), 10  # pairs in more than this share of so many questions tell nothing
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # prefix of a question's name, as in de/17
+_ALIKE, _SAME = (2, 5), (4, 5)  # shared pairs over all pairs: similar; so similar that one represents both
+_COMMON, _FEWEST = (9, 10), 10  # pairs in more than this share of at least so many questions are ignored
 _KEPT = 24  # questions of a group that others are compared with
-_TELLING = 1000  # a pair that more of these have finds no candidates
-FEWEST_GROUPS = 10  # resampling fewer makes intervals that are too narrow
+_TELLING = 1000  # a pair in more questions than this isn't used to find candidates
+FEWEST_GROUPS = 10  # resampling fewer gives intervals that are too narrow
 
 
 def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
@@ -42,7 +42,7 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
     >>> find_groups(["de/17", "fr/17", "de/18"], ["Wie viele?", "Combien ?", "Warum?"]).tolist()
     [0, 0, 1]
     """
-    texts = sorted(set(prompts))  # so that the order of problems changes nothing
+    texts = sorted(set(prompts))  # sorted, so that the order of problems doesn't matter
     number = {text: place for place, text in enumerate(texts)}
     parents = list(range(len(texts)))
     for one, other in _list_alike(texts, parents):
@@ -53,12 +53,12 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
             first = translations.setdefault(id_[language.end() :], number[prompt])
             parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
     roots = [_find_root(parents, number[prompt]) for prompt in prompts]
-    # where all are alike, as of one template, each question is its own
+    # if all questions are similar, as from one template, each question is its own group
     return number_alike(roots if len(set(roots)) > 1 else prompts)
 
 
 def number_alike(values: Iterable[Hashable]) -> Ints:
-    """A number for each value, by first appearance: equal ones share one.
+    """A number for each value, by first appearance; equal values share one.
 
     >>> number_alike(["a", "b", "a"]).tolist()
     [0, 1, 0]
@@ -68,22 +68,22 @@ def number_alike(values: Iterable[Hashable]) -> Ints:
 
 
 def count_groups(groups: Ints) -> int:
-    """How many there are; `groups` are numbered from 0 up, (problems,)."""
+    """The number of groups; `groups` (problems,) are numbered from 0."""
     return int(groups.max(initial=-1)) + 1
 
 
 def resemble(groups: Ints) -> bool:
-    """Whether most problems have another like them, so that requests may be of groups that are new."""
+    """Whether most problems are similar to others, so that real requests may belong to new groups."""
     return 2 * count_groups(groups) <= len(groups)
 
 
 def are_enough(groups: Ints) -> bool:
-    """Whether there are enough groups for an interval; single problems always are."""
+    """Whether there are enough groups for an interval; single problems always are enough."""
     return count_groups(groups) >= min(FEWEST_GROUPS, len(groups))
 
 
 def count_in_groups(problems: int, groups: int) -> str:
-    """A number of problems in words, and that of their groups if some are alike.
+    """The number of problems in words, with the number of groups if some are similar.
 
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
@@ -99,11 +99,11 @@ def _find_root(parents: list[int], place: int) -> int:
 
 
 def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
-    """Texts that are alike, two by two; between two of them, the caller joins their groups."""
+    """Pairs of similar texts; in between, the caller joins their groups."""
     first: dict[frozenset[int], int] = {}
-    kept: list[int] = []  # the texts that others are compared with
-    sizes = np.zeros(len(texts), dtype=np.int64)  # pairs of each that is kept
-    containing: dict[int, array[int]] = {}  # where in `kept` each pair occurs
+    kept: list[int] = []  # texts that others are compared with
+    sizes = np.zeros(len(texts), dtype=np.int64)  # number of pairs of each kept text
+    containing: dict[int, array[int]] = {}  # the kept texts that contain each pair, by index
     members = Counter[int]()  # kept texts by group
     pairs_of = _list_pairs(texts)
     for place, pairs in enumerate(pairs_of):
@@ -117,8 +117,8 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
         is_kept = True
         if telling:
             counts = np.bincount(np.concatenate(telling), minlength=len(kept))
-            most = counts + (len(lists) - len(telling))  # pairs that both may have
-            fewest = sizes[: len(kept)] + len(pairs) - most  # that either has
+            most = counts + (len(lists) - len(telling))  # upper bound of shared pairs
+            fewest = sizes[: len(kept)] + len(pairs) - most  # lower bound of combined pairs
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():
                 shared = len(pairs & pairs_of[kept[candidate]])

@@ -1,7 +1,7 @@
-"""Several ways to ask the same questions: pools joined by problem, the modes' votes, and what they cost.
+"""Several modes on the same questions: pools joined by problem, the modes' votes and costs.
 
-A mode is a model with its options; a menu is the modes that a policy may use, with their costs in one unit.
-One answer has one class, whichever mode gave it.
+A mode is a model with its options. A menu is the modes that a policy may use, with costs in one unit. Equal
+answers have one class, whichever mode gave them.
 """
 
 import math
@@ -47,14 +47,14 @@ Floats = npt.NDArray[np.float64]
 MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
-MODE_PARAMETER: Final = "mode"  # a source's parameter: what the menu that it was drawn with calls it
-_SHOWN_REQUESTS = 1000  # whose cost in money is shown
-_NAME_LENGTH = 40  # characters of one parameter in a mode's name
+MODE_PARAMETER: Final = "mode"  # parameter of a source: the mode's name in the menu that it was drawn with
+_SHOWN_REQUESTS = 1000  # costs in money are shown for this many requests
+_NAME_LENGTH = 40  # characters of a parameter shown in a mode's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Menu:
-    """The modes that a policy may use, in ascending cost, and the unit of their costs.
+    """The modes that a policy may use, by ascending cost, and the unit of their costs.
 
     >>> menu = Menu(modes=(Mode(name="large", cost=1.0), Mode(name="small", cost=0.1)))
     >>> menu.names, menu.costs.tolist(), len(menu)
@@ -62,8 +62,8 @@ class Menu:
     """
 
     modes: tuple[Mode, ...]
-    unit: MenuUnit = "cost"  # "cost": the numbers given
-    currency: str = ""  # where the unit is money only
+    unit: MenuUnit = "cost"  # "cost": plain numbers as given
+    currency: str = ""  # only if the unit is money
 
     def __post_init__(self) -> None:
         if not self.modes:
@@ -88,10 +88,10 @@ class Menu:
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
     ) -> "Menu":
-        """The menu of a joined pool, or of a pool with several sources: by costs of a sample, or by prices.
+        """The menu of a joined pool, or of a pool with several sources, from costs per sample or prices.
 
-        The modes named are those of the menu. With neither costs nor prices it has every mode, and a sample
-        costs its output tokens, on average.
+        It has the modes that are named. Without costs or prices it has every mode, and a sample costs its
+        mean number of output tokens.
         """
         if costs is not None and prices is not None:
             raise PriceInvalid("a menu has costs or prices, not both; leave one of them out")
@@ -116,26 +116,26 @@ class Menu:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the modes, cheapest first."""
+        """The modes' names, cheapest first."""
         return tuple(mode.name for mode in self.modes)
 
     @property
     def costs(self) -> Floats:
-        """Of one sample of each mode, (modes,), ascending."""
+        """The cost per sample of each mode, (modes,), ascending."""
         return np.array([mode.cost for mode in self.modes])
 
     @property
     def cost_unit(self) -> str:
-        """What `format_cost` counts in, for headings."""
+        """The unit of `format_cost`, for headings."""
         return f"{self.currency} per 1,000 requests" if self.unit == "money" else f"{self.unit} a request"
 
     @property
     def shown_requests(self) -> int:
-        """How many requests a cost is shown of: of one it would be a tiny sum of money."""
+        """How many requests a shown cost is for; a single request would cost a tiny sum of money."""
         return _SHOWN_REQUESTS if self.unit == "money" else 1
 
     def format_cost(self, cost: float, *, unit: bool = True) -> str:
-        """What a request costs, as people read it: money of 1,000 requests, else of one.
+        """A request's cost for display: money per 1,000 requests, other units per request.
 
         >>> menu = Menu(modes=(Mode(name="small", cost=0.00012),), unit="money", currency="USD")
         >>> menu.format_cost(0.00012), menu.format_cost(0.002, unit=False)
@@ -146,7 +146,7 @@ class Menu:
         return number + suffix if unit else number
 
     def format_least(self, cost: float) -> str:
-        """As `format_cost`, rounded up: what has to be given at least.
+        """Like `format_cost`, rounded up, for minimum values.
 
         >>> Menu(modes=(Mode(name="small", cost=1.23401),)).format_least(1.23401)
         '1.24'
@@ -158,7 +158,7 @@ class Menu:
         return len(self.modes)
 
     def __getitem__(self, name: str) -> Mode:
-        """The mode of that name."""
+        """The mode with this name."""
         return self.modes[find_mode(name, self.names, "the menu")]
 
     def dump(self) -> dict[str, Any]:
@@ -218,31 +218,31 @@ def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
 
 
 def _compute_mean(costs: Floats) -> float:
-    """The mean over problems of what a sample costs, (problems, samples); NaN: no sample."""
+    """The mean over problems of the cost per sample, from costs (problems, samples); NaN if absent."""
     known = costs[~np.isnan(costs).all(axis=1)] if costs.size else costs
     return float(np.nanmean(known, axis=1).mean()) if len(known) else 0.0
 
 
 class _Spelling(NamedTuple):
-    """One way in which a class of one mode is written."""
+    """One spelling of a mode's answer class."""
 
-    class_number: int  # by first appearance among the mode's samples of the problem
+    class_number: int  # numbered by first appearance among the mode's samples of the problem
     answer: str
     correct: float | None
 
 
 class _ModeVotes(NamedTuple):
-    """What one mode recorded: its votes, how their classes are written, and the gold answers."""
+    """The recording of one mode: its votes, the spellings of its classes, and the gold answers."""
 
     name: str
     ballots: Ballots
-    spellings: dict[str, list[_Spelling]]  # by problem id, in drawing order
-    golds: dict[str, str]  # by problem id, where known
+    spellings: dict[str, list[_Spelling]]  # by problem id in drawing order
+    golds: dict[str, str]  # by problem id if known
     task: Task
 
 
 class JoinedPool:
-    """Several pools of the same problems, one a mode. Made by `join_pools`; nothing is copied or written."""
+    """Several pools of the same problems, one per mode. Made by `join_pools`; nothing is copied."""
 
     def __init__(self, pools: Mapping[str, Pool], *, missing: Missing, opened: ExitStack) -> None:
         self.modes = tuple(pools)
@@ -252,7 +252,7 @@ class JoinedPool:
         self._ballots: Ballots | None = None
 
     def ballots(self) -> Ballots:
-        """The votes of every mode, as the pools were at the first call."""
+        """The votes of every mode, as of the first call."""
         if self._ballots is None:
             self._ballots = _join_votes(
                 [_read_mode(name, pool) for name, pool in self._pools.items()], self._missing
@@ -260,7 +260,7 @@ class JoinedPool:
         return self._ballots
 
     def close(self) -> None:
-        """Closes the pools that were given as paths; pools that were given open stay so."""
+        """Closes the pools that were given as paths; pools that were given open stay open."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -277,10 +277,10 @@ class JoinedPool:
 def join_pools(
     pools: Mapping[str, Pool | str | os.PathLike[str]], *, missing: Missing = "error"
 ) -> JoinedPool:
-    """Joins pools of the same problems, by their ids: each is a mode, called by its key.
+    """Joins pools of the same problems by id: each is a mode, named by its key.
 
-    A pool is open already, or a path, or the name of a bundled recording. Problems that a mode has no
-    sample of are an error, or dropped. Recorded grades outrank our equality of answers, as in one pool.
+    A pool is an open pool, a path or the name of a bundled recording. Problems without samples in some mode
+    are an error, or dropped. Recorded grades outrank our comparison of answers.
 
     >>> pool = join_pools({"smol": "facts", "qwen": "facts-qwen"})
     >>> pool.modes, len(pool.ballots())
@@ -299,11 +299,11 @@ def join_pools(
 
 
 def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "error") -> Ballots:
-    """The votes of every mode: of a joined pool, or of a pool, whose sources are the modes.
+    """The votes of every mode of a joined pool, or of a pool, whose sources are the modes.
 
-    A mode of a pool is called as its menu calls it. What was collected without a menu is called by its
-    model, and by the parameters that differ where several modes have the same one. Of a gateway's traffic
-    only requests that were drawn to the end count: in others easy problems have fewer samples.
+    Modes are named by the menu that they were collected with. Without a menu the name is the model, with the
+    parameters that differ if several modes share a model. From a gateway's traffic, only fully sampled
+    requests count: otherwise easy problems would have fewer samples.
     """
     _check_missing(missing)
     if isinstance(source, Ballots):
@@ -348,7 +348,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 
 
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
-    """A name for each source: its menu's, else its model, with parameters that differ among those of one."""
+    """A name for each source: from its menu, else its model, with the parameters that differ."""
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
     for model, (_, parameters) in zip(models, sources, strict=True):
@@ -397,7 +397,7 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _ModeVotes:
 
 
 def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> Ballots:
-    """The votes of all modes on the problems that all of them have, in the order of the first."""
+    """The votes of all modes on their common problems, in the order of the first mode."""
     check_distinct([mode.name for mode in modes])
     _check_tasks(modes)
     modes = _select_common(modes, missing)
@@ -422,7 +422,7 @@ def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> Ballots:
 
 
 def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The first value that is known, problem by problem."""
+    """The first known value for each problem."""
     return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
 
 
@@ -438,7 +438,7 @@ def _check_tasks(modes: Sequence[_ModeVotes]) -> None:
 
 
 def _select_common(modes: Sequence[_ModeVotes], missing: Missing) -> list[_ModeVotes]:
-    """The modes with the problems that all have, in the order of the first; an error where some lack any."""
+    """The modes, restricted to their common problems in the first mode's order."""
     everywhere = set(modes[0].ballots.ids).intersection(*(mode.ballots.ids for mode in modes))
     if missing == "error":
         _check_none_missing(modes, everywhere)
@@ -481,7 +481,7 @@ def _check_questions(modes: Sequence[_ModeVotes]) -> None:
 
 
 def _merge_golds(modes: Sequence[_ModeVotes]) -> dict[str, str]:
-    """The gold answer of each problem, of the first mode that knows it."""
+    """The gold answer of each problem, from the first mode that has it."""
     golds: dict[str, tuple[str, str]] = {}
     for mode in modes:
         for id_ in mode.ballots.ids:
@@ -503,10 +503,9 @@ class _SharedClasses(NamedTuple):
 
 
 def _share_classes(modes: Sequence[_ModeVotes], golds: Mapping[str, str]) -> list[_SharedClasses]:
-    """One numbering for the answers of all modes, and grades where only another mode had the gold answer.
+    """Numbers the answers of all modes together, and grades by gold answers known only to another mode.
 
-    Modes are taken in the order of their names, so that which answers share a class doesn't depend on the
-    order in which the pools were given.
+    Modes are taken by name, so that equal answers don't depend on the order of the pools.
     """
     ranked = sorted(modes, key=lambda mode: mode.name)
     shared = {
@@ -528,7 +527,7 @@ def _share_classes(modes: Sequence[_ModeVotes], golds: Mapping[str, str]) -> lis
 
 
 def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", gold: str | None) -> None:
-    """Grades samples without one by the gold answer that another mode has; its recorded grades come first."""
+    """Grades ungraded samples by another mode's gold answer; that mode's recorded grades come first."""
     classes, correct = shared.classes[row], shared.correct[row]
     unknown = np.isnan(correct) & (classes != ABSENT)
     if gold is None or not unknown.any():
@@ -539,7 +538,7 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """The answers of one problem, placed mode by mode: the classes of a mode are joined, never parted."""
+    """The answers of one problem, mode by mode: a mode's classes may be joined but never split."""
 
     def __init__(self, task: Task, question: str) -> None:
         self._classes = Classes(task)
@@ -554,7 +553,7 @@ class _SharedAnswers:
         for spelling in spellings:
             by_class.setdefault(spelling.class_number, []).append(spelling)
         placed: dict[int, int] = {}
-        own: set[int] = set()  # what this mode's classes became: they differ from each other
+        own: set[int] = set()  # numbers used by this mode's classes, which must differ from each other
         for number, members in by_class.items():
             placed[number] = self._place(members, own)
             own.add(placed[number])
@@ -565,7 +564,7 @@ class _SharedAnswers:
         return np.array([placed[number] for number in range(len(placed))], dtype=np.int32)
 
     def grade(self, number: int, gold: str) -> float:
-        """The recorded grade of a class, else by the gold answer."""
+        """The recorded grade of a class, or else the grade by the gold answer."""
         recorded = self._labels.get(number)
         if recorded is not None:
             return recorded
@@ -585,7 +584,7 @@ class _SharedAnswers:
         return number
 
     def _find_representative(self, members: Sequence[_Spelling]) -> str:
-        """The first way of writing it that has a unit, else the first: units tell classes apart."""
+        """The first spelling with a unit, or else the first: units distinguish classes."""
         if len(members) > 1:
             for member in members:
                 if normalise(member.answer, self._classes.task.percent).unit:

@@ -1,6 +1,6 @@
-"""The pool: recorded samples of many problems, in SQLite.
+"""A pool: recorded samples of many problems in SQLite.
 
-`PoolReader` is the reading half, `Pool` adds writing.
+`PoolReader` reads, `Pool` also writes.
 """
 
 import contextlib
@@ -96,11 +96,10 @@ class PoolCounts:
 
 
 class PoolReader:
-    """The reading half of a pool: every read sees one committed state, and long reads stream.
+    """Reads a pool: every read sees one committed state, and long reads stream.
 
-    Reads use a connection that nothing is written through, so none sees half of a write. Each
-    streaming read has a connection of its own, so that other reads don't see an old state while it is
-    open.
+    Reads have their own connection, so none sees an incomplete write. Each streaming read has another one, so
+    that other reads don't see an outdated state meanwhile.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class PoolReader:
         )
 
     def close(self) -> None:
-        """Frees the file and the writer's lock; a second call does nothing."""
+        """Frees the file and the writer's lock; later calls do nothing."""
         with self._read_lock:
             self._finalizer()
 
@@ -146,23 +145,23 @@ class PoolReader:
         return self._query_number("SELECT count(*) FROM problems")
 
     def __bool__(self) -> bool:
-        return True  # an empty pool is a pool
+        return True  # even an empty pool is true
 
     def __iter__(self) -> Iterator[Recorded]:
-        """Every problem with each source's samples, streaming, in order of insertion."""
+        """Every problem with each source's samples, streaming, in insertion order."""
         return self._stream(lambda connection: map(build_recorded, stream_problems(connection)))
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Like iterating, as lines of a pool file: plain data."""
+        """Like iterating, but as lines of a pool file (plain data)."""
         return self._stream(lambda connection: map(build_line, stream_problems(connection)))
 
     def problems(self) -> Iterator[Problem]:
-        """Every problem, streaming, in order of insertion."""
+        """Every problem, streaming, in insertion order."""
         query = "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
         return self._stream(lambda connection: map(build_problem, connection.execute(query)))
 
     def problem(self, problem_id: str) -> Problem | None:
-        """The problem of that id, or None."""
+        """The problem with that id, or None."""
         query = "SELECT id, question, gold, subject, level, extra FROM problems WHERE id = ?"
         with self._read_state():
             stored_row = self._connection.execute(query, (problem_id,)).fetchone()
@@ -171,7 +170,7 @@ class PoolReader:
     def recorded(
         self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
     ) -> Recorded:
-        """One problem with the samples of one source; without samples where the source has none for it."""
+        """One problem with the samples of one source, if any."""
         with self._read_state():
             source = choose_source(self._connection, self.path, model=model, parameters=parameters)
             stored_problems = list(
@@ -183,22 +182,22 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Every (model, parameters) in the pool, in order of insertion, but those that `idle` means below."""
+        """Every (model, parameters) in insertion order, without idle ones (see `list_sources`)."""
         return self.list_sources(idle=False)
 
     @property
     def shard_folder(self) -> Path:
-        """The folder beside it that workers on other machines write to, whether it exists or not."""
+        """The folder next to the pool where workers on other machines write; it may not exist."""
         real = Path(self.path).resolve()
         return real.with_name(real.name + ".shards")
 
     def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
-        """As `models`; with `idle`, also those without a sample whose calls all failed, unpaid."""
+        """Like `models`; `idle=True` includes sources without samples whose calls all failed unpaid."""
         with self._read_state():
             return list(read_sources(self._connection, idle=idle).values())
 
     def counts(self) -> PoolCounts:
-        """How many problems, samples, failures and sources there are."""
+        """The number of problems, samples, failures and sources."""
         with self._read_state():
             tables = ("problems", "samples", "failures", "sources")
             return PoolCounts(**{name: self._query_number(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
@@ -210,7 +209,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
-        """(problem id, sample index) of all samples of this source, or of those of one problem."""
+        """(problem id, sample index) of all samples of this source, or only those of one problem."""
         stored = self.indexes(model, parameters, problem_id=problem_id)
         return {(id_, index) for id_, indexes in stored for index in indexes}
 
@@ -221,7 +220,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> Iterator[tuple[str, set[int]]]:
-        """Like `keys`, streaming by problem: (id, indexes) of the problems with a sample of this source."""
+        """Like `keys`, streaming by problem: (id, indexes) for problems with samples from this source."""
         values = {"model": model, "fingerprint": fingerprint(parameters or {}), "id": problem_id}
 
         def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
@@ -234,38 +233,38 @@ class PoolReader:
     def next_index(
         self, problem_id: str, model: str | None, parameters: Mapping[str, Any] | None = None
     ) -> int:
-        """The index after the last sample of a problem from this source; 0 where there is none."""
+        """The index after the last sample of a problem from this source; 0 if there is none."""
         with self._read_state():
             source = find_source(self._connection, model, parameters or {})
             row = self._connection.execute(_SELECT_LAST_INDEX, (source, problem_id)).fetchone()
         return 0 if row[0] is None else int(row[0]) + 1
 
     def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
-        """Calls to this source and their tokens so far, over every collection into this pool."""
+        """Calls to this source and their tokens, over all collections into this pool."""
         with self._read_state():
             return sum_calls(self._connection, find_source(self._connection, model, parameters or {}))
 
     def calls(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Iterator[Call]:
-        """Every call to this source, streaming, in the order stored."""
+        """Every call to this source, streaming, in stored order."""
         source_parameters = parameters or {}
         return self._stream(lambda rows: read_calls(rows, find_source(rows, model, source_parameters)))
 
     def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
-        """The votes of one source as arrays; problems without a sample of it are left out."""
+        """The votes of one source as arrays, without problems that it has no sample of."""
         with self._read_state():
             return self.ballots_of(
                 choose_source(self._connection, self.path, model=model, parameters=parameters)
             )
 
     def ballots_of(self, source: int | None) -> Ballots:
-        """Like `ballots`, by the source's key."""
+        """Like `ballots`, by source key."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
             charge = read_charge(self._connection, source)
             return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
-        """Each way in which a source writes an answer: (problem id, class, answer, correct)."""
+        """Each spelling of an answer from a source: (problem id, class, answer, correct)."""
         with self._read_state():
             return read_spellings(self._connection, source)
 
@@ -280,12 +279,12 @@ class PoolReader:
             return read_totals(self._connection, source)
 
     def census(self) -> Census:
-        """Problems with gold, by subject and by level."""
+        """Counts problems with gold answers, by subject and by level."""
         with self._read_state():
             return read_census(self._connection)
 
     def level_types(self) -> set[str]:
-        """SQLite's names of the types that the problems' levels have."""
+        """SQLite's names of the types of the problems' levels."""
         with self._read_state():
             rows = self._connection.execute(
                 "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
@@ -293,18 +292,18 @@ class PoolReader:
             return {name for (name,) in rows}
 
     def verify(self) -> Verification:
-        """Checks every row against the hash it was stored with, and runs SQLite's own checks of the file."""
+        """Checks every row against its stored hash, and runs SQLite's own checks."""
         with self._read_state():
             return verify(self._connection)
 
     def digest(self) -> str:
-        """Hash of all that was recorded: equal for equal content, whatever the order or the file."""
+        """A hash of all content: equal for equal content, whatever the order or file."""
         with self._read_state():
             return compute_pool_digest(self._connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Several reads of one state of the pool; reads of other threads wait."""
+        """Several reads of one state of the pool; other threads' reads wait."""
         with self._read_lock, map_errors(self.path):
             self._check_open()
             opens_transaction = not self._connection.in_transaction
@@ -353,13 +352,13 @@ class PoolReader:
 def _close_connections(
     connections: list[sqlite3.Connection], lock: WriterLock | None, opener_pid: int
 ) -> None:
-    if os.getpid() != opener_pid:  # in a fork: the connections and the lock belong to the parent
+    if os.getpid() != opener_pid:  # after a fork, the connections and the lock belong to the parent
         for connection in connections:
-            # also keep it from garbage collection: a child may not even close what its parent opened
+            # and keep it from garbage collection: a child must not even close what its parent opened
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         return
     for connection in connections:
-        with contextlib.suppress(sqlite3.Error):  # nothing is lost: what was committed is in the log
+        with contextlib.suppress(sqlite3.Error):  # nothing is lost: commits are in the log
             connection.close()
     if lock is not None:
         lock.release()
@@ -378,11 +377,10 @@ _UPDATE_GRADE = "UPDATE samples SET class = ?, correct = ?, hash = ? WHERE recor
 
 
 def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *, regrade: bool) -> bool:
-    """Updates a stored problem with the new fields of `row`; returns whether anything changed.
+    """Updates a stored problem with the fields of `row`; returns whether anything changed.
 
-    Missing fields are filled in; a gold answer that differs is taken only with `regrade`. Samples are
-    graded by the new gold, except those whose grade was given rather than computed here. The question
-    never changes.
+    Missing fields are filled in; a different gold answer is taken only with `regrade`. Samples are graded by
+    the new gold answer, unless their grade was given rather than computed. The question never changes.
     """
     id_, _, gold, subject, level, extra = row
     key, question, old_gold, old_subject, old_level, old_extra = connection.execute(
@@ -415,7 +413,7 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
 
 
 def _merge_extra(extra: str | None, old: str | None) -> str | None:
-    """The keys of both; the pool's values win, because samples were drawn by them."""
+    """The keys of both; the pool's values win, because samples were drawn with them."""
     if extra is None or old is None:
         return extra if old is None else old
     return to_canonical_json({**json.loads(extra), **json.loads(old)})
@@ -430,26 +428,26 @@ def _regrade(
     golds: tuple[str | None, str],
     task: Task,
 ) -> None:
-    """Grades samples by the second of two gold answers, unless their grade wasn't computed by the first."""
+    """Grades samples by the new gold answer, unless their grade wasn't computed from the old one."""
     old_gold, gold = golds
     classes = Classes(task=task)
-    numbers: dict[int, int] = {}  # class as placed now -> in order of first appearance
+    numbers: dict[int, int] = {}  # class as numbered now -> in order of first appearance
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
         was_computed = old_gold is not None and correct == grade_answer(answer, old_gold, question, task)
         if correct is None or was_computed:
             correct = grade_answer(answer, gold, question, task)
-        class_number = classes.place(answer, correct)  # a grade can part answers that look alike
+        class_number = classes.place(answer, correct)  # grades can separate equal answers
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
-_MARK_PREFIX = "taken in: "  # among the settings, of which the task is another
+_MARK_PREFIX = "taken in: "  # prefix among the stored settings
 
 
 def add_mark(connection: sqlite3.Connection, name: str) -> bool:
-    """Stores a batch's name in the same transaction as the batch; False where it was stored before."""
+    """Stores a batch's name in the batch's transaction; False if it is stored already."""
     key = _MARK_PREFIX + name
     mark_hash = hash_setting(key.encode(), b"1")
     cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
@@ -461,11 +459,11 @@ def remove_marks(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
 
-_CACHED_RECORDS = 1024  # problems whose answer classes are kept at hand while samples come in
+_CACHED_RECORDS = 1024  # problems whose answer classes are cached while samples arrive
 
 
 class DrawnSamples(NamedTuple):
-    """What calls gave for one problem; calls without a problem have the id None."""
+    """The results of calls for one problem; for calls without a problem the id is None."""
 
     problem_id: str | None
     samples: Sequence[tuple[int, Sample]] = ()  # with their indexes
@@ -474,28 +472,28 @@ class DrawnSamples(NamedTuple):
 
 
 class Pool(PoolReader):
-    """Recorded samples of many problems. Open one with `open_pool`; reads stream, writes are durable.
+    """Recorded samples of many problems. Open one with `open_pool`. Reads stream, writes are durable.
 
-    One pool may be used from several threads: writes take turns, and reads see what was committed.
+    A pool may be shared by threads: writes take turns, and reads see committed data.
     """
 
     def close(self) -> None:
-        """Frees the file and the writer's lock once other threads' calls have ended.
+        """Frees the file and the writer's lock after other threads' calls end.
 
-        A second call does nothing.
+        Later calls do nothing.
         """
         with self._write_lock:
             super().close()
 
     def add_problem(self, problem: Problem) -> None:
-        """Stores a problem, durably. Raises DuplicateRecord where its id is taken."""
+        """Stores a problem durably. Raises DuplicateRecord if its id is taken."""
         with self._transaction() as connection, self._locate_errors(f"problem {problem.id!r}"):
             insert_problem(connection, read_problem(problem_to_line(problem)))
 
     def add_problems(self, problems: Iterable[Problem]) -> int:
-        """Stores problems, all or none, with one flush.
+        """Stores all problems or none, with one flush.
 
-        A problem already stored with equal fields is left as it is.
+        A problem already stored with equal fields stays as it is.
         """
         added = 0
         with self._transaction() as connection:
@@ -505,10 +503,10 @@ class Pool(PoolReader):
         return added
 
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
-        """Fills in missing fields of stored problems, all or none, and returns how many problems changed.
+        """Fills in missing fields of stored problems, all or none; returns how many problems changed.
 
-        Questions stay. A new gold answer grades the samples; one that differs from the pool's is refused
-        without `regrade`.
+        Questions don't change. A new gold answer grades the samples; one that differs from the pool's is
+        refused without `regrade`.
         """
         changed = 0
         with self._transaction() as connection:
@@ -528,11 +526,11 @@ class Pool(PoolReader):
         model: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Stores (index, sample) pairs of one problem, all or none, durable on return.
+        """Stores (index, sample) pairs of one problem, all or none, durably.
 
-        Where a sample has a text and no answer, the pool's task extracts the answer (to keep it
-        abstaining, give `extra={"answer": None}`); where gold is known and `correct` is None, the sample
-        is graded.
+        If a sample has a text and no answer, the pool's task extracts the answer (to store an abstention,
+        give `extra={"answer": None}`). If the gold answer is known and `correct` is None, the sample is
+        graded.
         """
         self.add_drawn([DrawnSamples(problem_id, samples)], model=model, parameters=parameters)
 
@@ -544,7 +542,7 @@ class Pool(PoolReader):
         model: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
+        """Stores a failed attempt durably, so that it can be counted, shown and retried."""
         drawn = DrawnSamples(problem_id, failures=[failure])
         self.add_drawn([drawn], model=model, parameters=parameters)
 
@@ -556,10 +554,10 @@ class Pool(PoolReader):
         parameters: Mapping[str, Any] | None = None,
         once: str | None = None,
     ) -> bool:
-        """Stores what calls to one source gave, of many problems: all or none, with one flush of the disk.
+        """Stores the results of calls to one source for many problems: all or none, with one flush.
 
-        `once` names this batch: a batch stored under a name is not stored again until `forget`. Returns
-        whether it was stored.
+        `once` names this batch: a named batch is stored only once until `forget`. Returns whether it was
+        stored.
         """
         with self._transaction() as connection, self._locate_errors("samples"):
             if once is not None and not add_mark(connection, once):
@@ -571,7 +569,7 @@ class Pool(PoolReader):
         return True
 
     def forget(self) -> None:
-        """Removes the names of batches that were stored with `once`."""
+        """Removes the names of batches stored with `once`."""
         with self._transaction() as connection:
             remove_marks(connection)
 
@@ -618,14 +616,14 @@ class Pool(PoolReader):
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # on a full disk SQLite has rolled back by itself
+                if connection.in_transaction:  # SQLite rolls back by itself on a full disk
                     connection.execute("ROLLBACK")
-                self._classes.clear()  # they hold answers that were rolled back
+                self._classes.clear()  # it contains answers that were rolled back
                 raise
 
     @contextlib.contextmanager
     def _locate_errors(self, what: str) -> Iterator[None]:
-        """Turns what is wrong with a record into an error that names it."""
+        """Turns a Flaw in a record into an error that names the record."""
         try:
             yield
         except Flaw as exc:
@@ -638,7 +636,7 @@ class Pool(PoolReader):
             ) from exc
 
     def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
-        """The key of a problem, its question and its gold answer."""
+        """A problem's key, question and gold answer."""
         selected = "SELECT key, question, gold FROM problems WHERE id = ?"
         row = connection.execute(selected, (problem_id,)).fetchone()
         if row is None:
@@ -646,7 +644,7 @@ class Pool(PoolReader):
         return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
-        """The numbering of a record's stored answers, from the cache or read in order of insertion."""
+        """The numbering of a record's stored answers, from the cache or read in insertion order."""
         numbering = self._classes.pop(record, None)
         if numbering is None:
             numbering = ClassNumbering(self.task)
@@ -662,7 +660,7 @@ class Pool(PoolReader):
 
 
 def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
-    """Opens the pool at `path`; for writing where a lock is given, which the pool then releases."""
+    """Opens the pool at `path`, for writing if a lock is given, which the pool then releases."""
     reopen = partial(connect_pool, path, write=False)
     with contextlib.ExitStack() as stack:
         writer = None if lock is None else connect_pool(path, write=True)

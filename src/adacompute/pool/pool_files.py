@@ -1,4 +1,4 @@
-"""Files into pools and pools into files: import, export, `open_pool`, and the bundled recordings."""
+"""Imports files into pools, exports pools, opens them (`open_pool`), and has the bundled recordings."""
 
 import contextlib
 import gzip
@@ -54,32 +54,32 @@ Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # problems, samples so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # files that `collect` reads
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # files that `collect` reads, which aren't pools
 _MAX_HEAD = 65_536  # bytes of a table's first line
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
     "--columns question=NAME,text=NAME"
 )
-_PROGRESS_EVERY = 256  # problems between two calls of `progress`
+_PROGRESS_EVERY = 256  # problems between calls of `progress`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """What an import added."""
+    """The result of an import."""
 
-    problems: int  # that were new
+    problems: int  # new problems
     samples: int
     failures: int
-    skipped: int  # (problem, model, parameters) that were already there
+    skipped: int  # (problem, model, parameters) that were in the pool already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """What an export wrote."""
+    """The result of an export."""
 
     problems: int
     samples: int
-    bytes: int  # the file's size
+    bytes: int  # size of the file
 
 
 def import_file(
@@ -93,13 +93,12 @@ def import_file(
     reread: bool = False,
     progress: ImportProgress | None = None,
 ) -> ImportResult:
-    """Adds a file's problems and samples to a pool, all or nothing; a missing pool is created.
+    """Adds a file's problems and samples to a pool, all or nothing; creates a missing pool.
 
-    `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another
-    pool); `"lm-eval"` and `"inspect"` read those tools' logs. A table with other columns is given as
-    `ac.read_samples(path, columns={...})`. `task` must be the task of an existing
-    pool; `default_task` is used for a new pool only. `reread` extracts answers from the texts again,
-    instead of taking those in the file.
+    `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
+    `"lm-eval"` and `"inspect"` read logs of those tools. Pass a table with other columns as
+    `ac.read_samples(path, columns={...})`. `task` must equal an existing pool's task; `default_task` applies
+    to a new pool only. `reread` extracts answers from the texts again, ignoring those in the file.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
@@ -125,7 +124,7 @@ def import_file(
 
 
 def check_export(target: Path, *, overwrite: bool = False, shards: int | None = None) -> None:
-    """Raises where a pool can't be exported to this file, or as so many shards to this folder."""
+    """Raises if a pool can't be exported to this file, or as this many shards to this folder."""
     if shards is not None:
         if shards < 1:
             raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
@@ -141,9 +140,9 @@ def check_export(target: Path, *, overwrite: bool = False, shards: int | None = 
 
 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
-    """Writes a pool as .jsonl, .jsonl.gz or .parquet, whole or not at all; equal pools give equal bytes.
+    """Writes a pool as .jsonl, .jsonl.gz or .parquet, all or nothing; equal pools give equal bytes.
 
-    An existing file is left alone unless `overwrite=True`.
+    Refuses an existing file unless `overwrite=True`.
     """
     target = Path(path)
     check_export(target, overwrite=overwrite)
@@ -178,13 +177,12 @@ def fill_pool(
 ) -> ImportResult:
     """Adds all entries; the caller holds the transaction. Errors name the file and the place.
 
-    `into` names the pool. `classes` are the classes of each entry's samples, where they are known
-    already.
+    `into` names the pool in messages. `classes` are the classes of each entry's samples, if known already.
     """
     bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
     known_classes = repeat(None) if classes is None else classes
     number = 0
-    with contextlib.closing(reading.entries) as entries:  # an error leaves no file open
+    with contextlib.closing(reading.entries) as entries:  # closes the file after an error
         for number, (entry, numbers) in enumerate(
             zip(entries, known_classes, strict=classes is not None), start=1
         ):
@@ -210,7 +208,7 @@ def fill_pool(
 
 
 def is_pool_file(path: Path) -> bool:
-    """Whether a path is a file to import or a folder, by its name, and not an SQLite pool."""
+    """Whether a path names a file or folder to import, rather than an SQLite pool."""
     return path.is_dir() or path.name.endswith(SUFFIXES)
 
 
@@ -235,7 +233,7 @@ def read_native(path: Path) -> FileEntries:
 
 
 def list_parquet_files(path: Path) -> tuple[str, ...]:
-    """The Parquet files of a folder, by their names within it, in reading order."""
+    """The names of a folder's Parquet files, in reading order."""
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise NotAPool(
@@ -246,7 +244,7 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
-    """The entries of the files with these numbers; `names` are all files of the folder."""
+    """The entries of the files with these numbers; `names` are all files in the folder."""
     entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
     return FileEntries(path=path, unit="row", files=names, entries=entries)
 
@@ -260,13 +258,13 @@ def _read_format(path: Path, kind: str) -> FileEntries:
 
 def _read_pool(path: Path) -> Generator[Entry, None, None]:
     with contextlib.closing(connect_pool(path, write=False)) as connection, map_read_errors(path):
-        connection.execute("BEGIN")  # one consistent state, even if another process writes meanwhile
+        connection.execute("BEGIN")  # one consistent state, even if another process writes
         for number, row in enumerate(stream_problems(connection), start=1):
             yield Entry(encode_place(0, number), build_line(row))
 
 
 def _check_suffix(path: Path) -> None:
-    """NotAPool for a table of questions, which its name and its first line show."""
+    """Raises NotAPool if the name and first line show a table of questions."""
     if path.suffix.lower() not in _QUESTION_SUFFIXES or not path.is_file():
         return
     with path.open("rb") as file:
@@ -277,7 +275,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _check_first(value: object, path: Path) -> None:
-    """RecordInvalid for a file of questions, or of another tool, which its first line shows."""
+    """Raises RecordInvalid if the first line shows questions, or another tool's file."""
     if not isinstance(value, dict) or "samples" in value:
         return
     if "doc_id" in value and "doc" in value:
@@ -292,7 +290,7 @@ def _check_first(value: object, path: Path) -> None:
 
 
 def _drop_answers(line: ProblemLine) -> ProblemLine:
-    """The line without answers and grades of samples that have a text, to extract them again."""
+    """Removes answers and grades of samples with a text, so that they are extracted again."""
     rows = [
         row if row[1] is None else (*row[:2], MISSING, MISSING, *row[4:8], drop_answer_signals(row[8]))
         for row in line.samples
@@ -311,9 +309,9 @@ def _lock_pool(path: Path) -> Iterator[WriterLock]:
 
 
 def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
-    """Writes a pool as .parquet files in a new folder, with about equally many problems each, in order.
+    """Writes a pool as .parquet files to a new folder, with about equally many problems each.
 
-    The folder appears whole or not at all; opened as a pool, it is equal to this one.
+    The folder appears complete or not at all; opened as a pool, it equals this one.
     """
     target = Path(folder)
     check_export(target, shards=shards)
@@ -330,13 +328,13 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
             part = temporary / f"part-{number:05}.parquet"
             write_parquet(shard_lines, part, levels=pool.level_types())
             sync_path(part)
-        temporary.chmod(0o755)  # others may read it, whatever the umask
+        temporary.chmod(0o755)  # readable by others, whatever the umask
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 
 
 def _assign_shards(pool: Pool, shards: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line with the number of its file; the lines of one problem stand in one file."""
+    """Each line with the number of its file; all lines of a problem go to the same file."""
     problems = len(pool)
     for place, (_, lines) in enumerate(groupby(pool.lines(), key=lambda line: line["id"])):
         for line in lines:
@@ -351,14 +349,13 @@ def open_pool(
     task: Task | None = None,
     default_task: Task | None = None,
 ) -> Pool:
-    """Opens a pool for reading.
+    """Opens a pool, by default for reading.
 
-    `write=True` takes the writer's lock, `create=True` also makes a missing one.
+    `write=True` takes the writer's lock; `create=True` also creates a missing pool.
 
-    A .jsonl, .jsonl.gz or .parquet file or a folder of Parquet is read into a private copy, read-only.
-    `task` says how answers of a new pool or a file are read and compared; a pool keeps its own task,
-    and another one is refused. `default_task` is used where `task` is None and the pool has no task of
-    its own.
+    A .jsonl, .jsonl.gz or .parquet file, or a folder of Parquet, is read into a private, read-only copy.
+    `task` says how a new pool or a file reads and compares answers; an existing pool keeps its own task, and
+    refuses another. `default_task` applies if `task` is None and the pool has no task.
     """
     location = Path(path)
     new_task = task or default_task or Task()
@@ -390,7 +387,7 @@ def open_pool(
 
 
 def open_file(path: Path, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """A private copy of a file; `classes` are its samples' classes by problem, where known already."""
+    """A private copy of a file; `classes` are its samples' classes by problem, if known."""
     return open_entries(read_native(path), task, classes=classes)
 
 
@@ -408,25 +405,25 @@ _RECORDINGS_FOLDER = "recordings"
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The names that `bundled` can open."""
+    """The names that `bundled` accepts."""
     return _RECORDINGS
 
 
 def bundled(name: str) -> Pool:
-    """A recording inside the package, read-only.
+    """Opens a recording from the package, read-only.
 
     >>> len(bundled("facts"))
     353
     """
     folder = _find_folder(name)
-    # comparing answers takes seconds, and for a fixed file it comes out the same every time
+    # comparing answers takes seconds, and always gives the same result for a fixed file
     classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
     with as_file(folder / f"{name}.jsonl.gz") as path:
         return open_file(path, Task(), classes=classes)
 
 
 def bundled_card(name: str) -> str:
-    """Where a recording comes from and what its fields mean, in Markdown."""
+    """A recording's origin and the meaning of its fields, in Markdown."""
     return (_find_folder(name) / f"{name}.md").read_text("utf-8")
 
 

@@ -1,6 +1,6 @@
-"""The SQLite file of a pool: tables and migrations, connections to read, write or build it, and errors.
+"""A pool's SQLite file: tables and migrations, connections to read, write or build it, and errors.
 
-`map_errors` turns errors of SQLite and the file system into ours. Each row is stored with its hash.
+`map_errors` converts SQLite and file system errors to ours. Each row is stored with its hash.
 """
 
 import contextlib
@@ -36,23 +36,24 @@ from adacompute.errors import (
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
 
 _MAGIC = b"SQLite format 3\0"
-_MIN_BYTES = 512  # bytes of a page
-_APPLICATION_ID_OFFSET = 68  # where the header has the application id, big-endian
+_MIN_BYTES = 512  # smallest page size
+_APPLICATION_ID_OFFSET = 68  # offset of the application id in the header, big-endian
 
 
 def _read_migrations() -> dict[str, str]:
-    """The statements of each migration, by its name."""
+    """The statements of each migration, by name."""
     text = files("adacompute.pool").joinpath("migrations.sql").read_text("utf-8")
     _, *parts = re.split(r"^-- ([0-9]{4}\w+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-MIGRATIONS: Mapping[str, str] = _read_migrations()  # applied once each, in this order, and recorded by name
-OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that reading doesn't need
+# each is applied once, in this order, and recorded by name
+MIGRATIONS: Mapping[str, str] = _read_migrations()
+OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # not needed for reading
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGRATIONS) -> list[str]:
-    """Applies the missing migrations, all in one transaction, and returns their names."""
+    """Applies missing migrations in one transaction; returns their names."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -72,17 +73,17 @@ def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGR
 
 
 def read_applied_migrations(connection: sqlite3.Connection) -> set[str]:
-    """Names of the migrations that were applied to this pool."""
+    """Names of the migrations applied to this pool."""
     return {name for (name,) in connection.execute("SELECT name FROM migrations")}
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is an SQLite database, by its first page; it is only read."""
+    """Whether a file is an SQLite database, by its first page; read-only."""
     return _read_application_id(path) is not None
 
 
 def check_is_pool(path: Path) -> None:
-    """Raises NotAPool unless the file's header is a pool's; no other file is read or written."""
+    """Raises NotAPool unless the file's header is a pool's; doesn't touch other files."""
     application_id = _read_application_id(path)
     if application_id is None and not path.stat().st_size:
         raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
@@ -95,13 +96,13 @@ def check_is_pool(path: Path) -> None:
 
 
 def store_task(connection: sqlite3.Connection, task: str) -> None:
-    """Stores a new pool's task, as JSON, with its hash."""
+    """Stores a new pool's task as JSON, with its hash."""
     task_hash = hash_setting(b"task", task.encode())
     connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, task_hash))
 
 
 def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
-    """The task that the pool was made with."""
+    """The task that the pool was created with."""
     row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
     if row is None:
         raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
@@ -114,10 +115,10 @@ def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
 
 
 def _read_application_id(path: Path) -> int | None:
-    """The application id of an SQLite file; None for an empty file or one of another kind.
+    """The application id of an SQLite file; None for an empty file or another kind.
 
-    SQLite reads it, never a file object of our own: closing one drops all locks that this process
-    holds on the pool, and a reader in another process could then delete the log that we write to.
+    SQLite must read it: closing a file object of ours would drop all locks that this process holds on the
+    pool, and a reader in another process could then delete the log that we write to.
     """
     try:
         with map_errors(path):
@@ -128,7 +129,7 @@ def _read_application_id(path: Path) -> int | None:
         raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if not stat.S_ISREG(file_status.st_mode) or not file_status.st_size:
         return None
-    if file_status.st_size < _MIN_BYTES:  # SQLite takes it for a new database
+    if file_status.st_size < _MIN_BYTES:  # SQLite treats it as a new database
         return _read_damaged_application_id(path)
     address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # no locks, no log, no journal
     with map_errors(path):
@@ -137,14 +138,14 @@ def _read_application_id(path: Path) -> int | None:
                 return int(connection.execute("PRAGMA application_id").fetchone()[0])
         except sqlite3.DatabaseError as exc:
             if exc.sqlite_errorname == "SQLITE_CANTOPEN":
-                path.open("rb").close()  # says why
+                path.open("rb").close()  # raises the reason
             if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
                 raise
             return _read_damaged_application_id(path)
 
 
 def _read_damaged_application_id(path: Path) -> int | None:
-    """The application id in the header of a file that SQLite can't read, so that nobody has it open."""
+    """The application id from the header of a damaged file, which therefore nobody has open."""
     with path.open("rb") as file:
         header = file.read(100)
     return (
@@ -154,23 +155,23 @@ def _read_damaged_application_id(path: Path) -> int | None:
     )
 
 
-_BUSY_SECONDS = 30.0  # seconds for another process to finish a transaction
+_BUSY_SECONDS = 30.0  # seconds to wait for another process's transaction
 _CACHE_PRAGMA = "PRAGMA cache_size = -65536"  # 64 MiB: bounds an import's memory
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 _WRITER_PRAGMAS = (
-    # FULL: a commit is on the disk when it returns, so a power cut loses no sample that was paid for;
-    # NORMAL would survive kill -9 alone
+    # FULL: a commit is on disk when it returns, so a power cut loses no paid sample; NORMAL only survives
+    # kill -9
     "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",  # macOS: down to the disk itself
+    "PRAGMA fullfsync = ON",  # macOS: flush to the physical disk
     "PRAGMA foreign_keys = ON",
-    "PRAGMA cache_size = -8192",  # 8 MiB: samples come in order, and a long collection stays small
+    "PRAGMA cache_size = -8192",  # 8 MiB: samples arrive in order, so a long collection stays small
 )
-# errors where a reader can't create the files that SQLite shares with writers
+# errors if a reader can't create the files that SQLite shares with writers
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
 def connect_pool(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection to the pool at `path`, after checking its header and version."""
+    """A connection to the pool at `path`; checks header and version first."""
     check_is_pool(path)
     with map_read_errors(path):
         if write:
@@ -199,7 +200,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
         _check_version(connection, path, write=pragmas is _WRITER_PRAGMAS)
     except BaseException:
         connection.close()
-        if new and not _has_log(path):  # on a full disk SQLite leaves these behind
+        if new and not _has_log(path):  # SQLite leaves these behind on a full disk
             log.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
         raise
@@ -208,7 +209,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
 
 @contextlib.contextmanager
 def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
-    """A new pool, filled beside `path` and moved there when complete. The caller holds the lock."""
+    """Creates a pool, filled next to `path` and moved there when complete. The caller holds the lock."""
     task_json = json.dumps(task.to_dict())
     with (
         map_errors(path),
@@ -223,9 +224,9 @@ def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
 
 
 def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
-    """A temporary pool that holds one file's content: in memory, and beyond the cache in an unlinked file."""
+    """A temporary pool with one file's content, in memory and, beyond the cache, in an unlinked file."""
     with map_errors(name):
-        connection = _connect("file:")  # the empty name is SQLite's for a temporary database
+        connection = _connect("file:")  # an empty name means a temporary database
         try:
             _prepare(connection, "{}")
             connection.execute("BEGIN")
@@ -239,7 +240,7 @@ def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) 
 
 
 def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) -> Task:
-    """The pool's own task; raises TaskError where another one is asked for."""
+    """The pool's own task; raises TaskError if `task` differs."""
     with map_read_errors(path):
         pool_task = read_task(connection, path)
     if task is not None and task != pool_task:
@@ -248,7 +249,7 @@ def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) ->
 
 
 def describe_task_conflict(pool_task: Task, task: Task) -> str:
-    """Says in which settings a pool's task differs from the one asked for, and what to do about it."""
+    """Says how a pool's task differs from the requested one, and what to do about it."""
     settings = [(name, getattr(pool_task, name), getattr(task, name)) for name in ("extract", "percent")]
     differences = " and ".join(
         f"{name} {own!r}, not {other!r}" for name, own, other in settings if own != other
@@ -260,7 +261,7 @@ def describe_task_conflict(pool_task: Task, task: Task) -> str:
 
 
 def _prepare(connection: sqlite3.Connection, task: str) -> None:
-    connection.execute("PRAGMA journal_mode = OFF")  # on an error the whole file is removed
+    connection.execute("PRAGMA journal_mode = OFF")  # an error removes the whole file
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute(_CACHE_PRAGMA)
     migrate(connection)
@@ -279,7 +280,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _choose_reader_address(path: Path) -> str:
-    """Readers open for writing too, where they may: the last one to close then removes SQLite's log."""
+    """Readers open with write access if they can: then the last one to close removes SQLite's log."""
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return f"{_to_uri(path)}?mode=rw"
     return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
@@ -290,7 +291,7 @@ def _to_uri(path: Path) -> str:
 
 
 def _has_log(path: Path) -> bool:
-    """Whether finished calls may be in SQLite's log only, not yet in the pool's file."""
+    """Whether there may be commits in SQLite's log that aren't in the pool's file yet."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
@@ -315,18 +316,18 @@ _DENIED_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextmanager
 def map_errors(path: str | Path) -> Iterator[None]:
-    """Turns errors of SQLite and the file system into ours, naming `path`; other errors pass through."""
+    """Converts SQLite and file system errors to ours, naming `path`; other errors pass through."""
     try:
         yield
     except (sqlite3.Error, OSError) as exc:
         raise translate_error(exc, path) from exc
-    except UnicodeDecodeError as exc:  # SQLite's text, or its own message about a damaged schema
+    except UnicodeDecodeError as exc:  # stored text, or SQLite's message about a damaged schema
         raise build_damage_error(exc, path) from exc
 
 
 @contextmanager
 def map_read_errors(path: str | Path) -> Iterator[None]:
-    """Like `map_errors`, for code that only reads a pool's rows: any error there means a damaged pool."""
+    """Like `map_errors`, for code that only reads rows: any error there means a damaged pool."""
     try:
         with map_errors(path):
             yield
@@ -335,14 +336,14 @@ def map_read_errors(path: str | Path) -> Iterator[None]:
 
 
 def build_damage_error(exc: Exception, path: str | Path) -> PoolDamaged:
-    """The error of a pool whose content is not what was written."""
+    """The error for a pool with content other than what was written."""
     return PoolDamaged(
         f"{path}: is damaged ({to_one_line(exc)}); restore it from a copy, or import its source again"
     )
 
 
 def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception:
-    """Our error for one of SQLite or the file system; the error itself where we have none for it."""
+    """Our error for an SQLite or file system error; the original if we have none."""
     if isinstance(exc, sqlite3.Error):
         return _translate_sqlite_error(exc, path)
     if exc.errno in _FULL_ERRNOS:
@@ -357,7 +358,7 @@ def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception
         return NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if exc.errno == errno.ENAMETOOLONG:
         return PoolError(f"{path}: the name is too long; give a shorter one")
-    if exc.errno is None or exc.errno == errno.EPIPE:  # a library's own, or a closed pipe
+    if exc.errno is None or exc.errno == errno.EPIPE:  # a library's own error, or a closed pipe
         return exc
     return PoolError(f"{path}: {exc.strerror or to_one_line(exc)}; check the file and the disk it is on")
 
@@ -368,7 +369,7 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", *read_errors)) or "decode to UTF-8" in message:
         return build_damage_error(exc, path)
     if name == "SQLITE_ERROR" and "transaction" not in message:
-        return build_damage_error(exc, path)  # our statements are valid, so a table or a column is missing
+        return build_damage_error(exc, path)  # our statements are valid, so a table or column is missing
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return PoolFull(
             f"{path}: the disk is full or refuses writes ({message}); "
@@ -387,22 +388,22 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
     return PoolError(f"{path}: SQLite refused ({message}); check the pool with verify() (pool --verify)")
 
 
-# Hashes of rows: equal data gives equal hashes, by canonical JSON
+# --- hashes of rows: canonical JSON makes them equal for equal data ---
 
 OptionalBytes = bytes | None
 Json: TypeAlias = Any  # data as a JSON parser gives it
 
-NO_CLASS = -9  # stands for the class where only what was recorded counts: the whole pool's digest
-DEPTH_LIMIT = 100  # levels of nesting inside one field: more than any tool writes, less than any stack holds
-_HASH_BYTES = 16  # bytes; 128 bits: chance collisions are out of the question
-_NOT_RECORDED = float("nan")  # stands for "not recorded": NaN itself is never stored
+NO_CLASS = -9  # in place of the class in the digest of the pool, which covers only recorded data
+DEPTH_LIMIT = 100  # levels of nesting in a field: more than any tool writes, safe for any stack
+_HASH_BYTES = 16  # 128 bits make collisions negligible
+_NOT_RECORDED = float("nan")  # NaN itself is never stored
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
 _FAILURE_STRUCT = struct.Struct("<qqdqq")
 _CALL_STRUCT = struct.Struct("<ddqqqqqqq")
 
 
-# what code that trusts a pool's rows raises where the rows are not what we wrote
+# raised by code that trusts a pool's rows if they aren't what we wrote
 DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 
 
@@ -431,7 +432,7 @@ def fingerprint(parameters: Mapping[str, Any]) -> str:
 
 
 def _normalise_numbers(value: Json, depth: int = 0) -> Json:
-    """The same data with whole floats as integers."""
+    """The same data, with integral floats as integers."""
     if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
         raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
@@ -442,7 +443,7 @@ def _normalise_numbers(value: Json, depth: int = 0) -> Json:
 
 
 def hash_setting(name: bytes, value: bytes) -> bytes:
-    """Hash of a setting of the pool, e.g. its task."""
+    """Hash of a pool setting, such as its task."""
     return _hash_parts(b"setting", name, value)
 
 
@@ -454,12 +455,12 @@ def hash_problem(
     level: int | float | str | bytes | None,
     extra: OptionalBytes,
 ) -> bytes:
-    """Hash of a problem's whole row."""
+    """Hash of a problem's row."""
     return _hash_parts(b"problem", id, question, gold, subject, _encode_level(level), extra)
 
 
 def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
-    """The start of every row hash of one problem and source, so that a row moved elsewhere doesn't match."""
+    """A prefix for all row hashes of one problem and source, so that a row moved elsewhere doesn't match."""
     return _hash_parts(b"source", id, model, source_fingerprint)
 
 
@@ -481,7 +482,7 @@ def hash_sample(
     finished: int | None,
     extra: OptionalBytes,
 ) -> bytes:
-    """Hash of a sample's row with its class `number`; `NO_CLASS` leaves the class out."""
+    """Hash of a sample's row with class `number`; `NO_CLASS` omits the class."""
     head = _SAMPLE_STRUCT.pack(
         idx,
         number,
@@ -524,7 +525,7 @@ def hash_call(
     completion_tokens: int | None,
     estimated: int,
 ) -> bytes:
-    """Hash of a call's row, together with its source."""
+    """Hash of a call's row with its source."""
     numbers = (status, prompt_tokens, completion_tokens)
     head = _CALL_STRUCT.pack(
         at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated
@@ -552,6 +553,6 @@ def _encode_level(level: int | float | str | bytes | None) -> OptionalBytes:
 
 
 def has_calls_table(connection: sqlite3.Connection) -> bool:
-    """Whether calls can be stored: pools of the first version have no such table."""
+    """Whether the pool can store calls: the first version had no table for them."""
     tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'calls'")
     return tables.fetchone() is not None

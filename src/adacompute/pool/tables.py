@@ -1,6 +1,6 @@
-"""Rows in and out of a pool's tables: problems, sources, samples, failures and calls.
+"""Reads and writes a pool's tables: problems, sources, samples, failures and calls.
 
-Functions that write run inside a transaction that the caller holds.
+Functions that write need a transaction, which the caller holds.
 """
 
 import json
@@ -71,7 +71,7 @@ class StoredProblem(NamedTuple):
 
 
 class Census(NamedTuple):
-    """How many problems there are of each kind."""
+    """The number of problems of each kind."""
 
     gold: int  # with a gold answer
     subjects: dict[str, int]
@@ -79,10 +79,10 @@ class Census(NamedTuple):
 
 
 class SourceTotals(NamedTuple):
-    """Totals over all samples of one source; None: not recorded."""
+    """Totals over all samples of one source; None if not recorded."""
 
     answered: float | None  # share with an answer
-    finished: float | None  # share, of those where it is known
+    finished: float | None  # share, among samples where it is known
     tokens: float | None  # mean
     failures: dict[str, int]  # by kind
 
@@ -90,9 +90,9 @@ class SourceTotals(NamedTuple):
 def read_sources(
     connection: sqlite3.Connection, *, idle: bool = True
 ) -> dict[int, tuple[str | None, dict[str, Any]]]:
-    """Every (model, parameters) of the pool by key, in order of insertion.
+    """Every (model, parameters) of the pool by key, in insertion order.
 
-    `idle=False` leaves out those without a sample whose calls all failed, unpaid.
+    `idle=False` omits sources without samples whose calls all failed unpaid.
     """
     rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
@@ -124,7 +124,7 @@ def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTot
 
 
 def read_census(connection: sqlite3.Connection) -> Census:
-    """Problems with gold, by subject and by level."""
+    """Counts problems with gold answers, by subject and by level."""
     (gold,) = connection.execute("SELECT count(gold) FROM problems").fetchone()
     subjects = connection.execute(
         "SELECT subject, count(*) FROM problems WHERE subject IS NOT NULL GROUP BY subject"
@@ -144,7 +144,7 @@ def choose_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """The key of the one source that matches; None where the pool has no source at all."""
+    """The key of the only source that matches; None if the pool has no sources."""
     sources = read_sources(connection, idle=parameters is not None)
     return pick_source(sources, path, model=model, parameters=parameters)
 
@@ -156,7 +156,7 @@ def pick_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Like `choose_source`, among given sources by key."""
+    """Like `choose_source`, among given sources."""
     wanted_fingerprint = None if parameters is None else fingerprint(parameters)
     matches = [
         key
@@ -166,7 +166,8 @@ def pick_source(
     ]
     if len(matches) == 1 or not sources:
         return matches[0] if matches else None
-    ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))  # the ones to learn from
+    # sources with fully sampled requests come first
+    ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))
     suggestions = ", or ".join(_format_source(name, values) for name, values in ordered[:8])
     if not matches:
         wanted = f"model {model!r}" + (f" with {dict(parameters)}" if parameters is not None else "")
@@ -199,7 +200,7 @@ def stream_problems(
         model, parameters = sources_by_key[source]
         samples = connection.execute(_SELECT_SAMPLES, (record,)).fetchall()
         failures = connection.execute(_SELECT_FAILURES, (record,)).fetchall() if has_failures else ()
-        # parsed for each record, so that changing one record's parameters changes no other's
+        # parsed for each record, so that records don't share a mutable dict
         yield StoredProblem(problem, model, json.loads(parameters), spelling, samples, failures)
 
 
@@ -217,7 +218,7 @@ def build_problem(row: Row) -> Problem:
 
 
 def build_recorded(row: StoredProblem) -> Recorded:
-    """The record of a stored problem; classes are numbered by first appearance in drawing order."""
+    """A stored problem as a record; classes are numbered by first appearance in drawing order."""
     numbers: dict[int, int] = {-1: -1}
     classes = tuple([numbers.setdefault(sample[3], len(numbers) - 1) for sample in row.samples])
     return Recorded(
@@ -231,7 +232,7 @@ def build_recorded(row: StoredProblem) -> Recorded:
 
 
 def build_line(row: StoredProblem) -> dict[str, Any]:
-    """A stored problem as a line of a pool file: known keys in a fixed order, then the unknown ones."""
+    """A stored problem as a line of a pool file: known keys in a fixed order, then unknown ones."""
     id_, question, gold, subject, level, extra = row.problem
     line: dict[str, Any] = {"id": id_, "question": question}
     for name, value in (("gold", gold), ("subject", subject), ("level", level), ("model", row.model)):
@@ -288,7 +289,7 @@ def _build_failure(row: Row) -> Failure:
 
 # --- writing ---
 
-_BATCH_SAMPLES = 4096  # samples a statement: beyond this, executemany gains nothing and rows only fill memory
+_BATCH_SAMPLES = 4096  # samples per statement: more doesn't speed up executemany and takes memory
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
 _INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -304,7 +305,7 @@ class Source(NamedTuple):
 def get_or_insert_source(
     connection: sqlite3.Connection, model: str | None, parameters: dict[str, Any]
 ) -> Source:
-    """The source's row, inserted if it is new."""
+    """The source's row, inserted if missing."""
     encode_text(model)
     encode_text(text := to_canonical_json(parameters))
     parameters_hash = fingerprint(parameters)
@@ -319,7 +320,7 @@ def get_or_insert_source(
 
 
 def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
-    """Inserts a problem and returns its key. Raises sqlite3.IntegrityError where its id is taken."""
+    """Inserts a problem and returns its key. Raises sqlite3.IntegrityError if its id is taken."""
     row_hash = hash_problem_row(row)
     cursor = connection.execute(
         "INSERT INTO problems (id, question, gold, subject, level, extra, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -329,9 +330,9 @@ def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
 
 
 def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
-    """Inserts the problem if it is new, and says whether it was.
+    """Inserts the problem if it is new; returns whether it was.
 
-    Raises a Flaw where its id is another problem's.
+    Raises a Flaw if another problem has its id.
     """
     existing = connection.execute("SELECT * FROM problems WHERE id = ?", (_check_id(row[0]),)).fetchone()
     if existing is None:
@@ -347,7 +348,7 @@ def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
 
 
 def _find_difference(row: ProblemRow, existing: Sequence[Any]) -> tuple[str, Any, Any] | None:
-    """The first field in which two problems differ, and both values."""
+    """The first field in which two problems differ, with both values."""
     for name, ours, theirs in zip(_PROBLEM_FIELDS, row, existing, strict=False):
         if (ours, type(ours)) != (theirs, type(theirs)):
             return name, ours, theirs
@@ -361,7 +362,7 @@ def get_or_insert_record(
     source: Source,
     spelling: str | None = None,
 ) -> tuple[int, bytes, bool]:
-    """Links a problem to a source: the row's key, its hash prefix, and whether it was inserted."""
+    """Links a problem to a source: the row's key, its hash prefix, and whether it is new."""
     prefix = make_record_prefix(problem_id.encode(), encode_text(source.model), source.fingerprint.encode())
     row = connection.execute(
         "SELECT key FROM records WHERE problem = ? AND source = ?", (problem, source.key)
@@ -376,14 +377,14 @@ def get_or_insert_record(
 
 
 def insert_samples(connection: sqlite3.Connection, rows: Iterable[StoredRow]) -> None:
-    """Many samples at once."""
+    """Inserts many samples at once."""
     connection.executemany(_INSERT_SAMPLE, rows)
 
 
 def insert_failures(
     connection: sqlite3.Connection, rows: Iterable[FailureRow], *, record: int, prefix: bytes
 ) -> None:
-    """Failed attempts of one record."""
+    """Inserts failed attempts of one record."""
     connection.executemany(
         "INSERT INTO failures (record, idx, kind, attempt, message, at, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
@@ -398,7 +399,7 @@ def insert_failures(
 
 
 def hash_problem_row(row: ProblemRow) -> bytes:
-    """The hash that a problem's row is stored with."""
+    """The hash to store with a problem's row."""
     id_, question, gold, subject, level, extra = row
     if isinstance(level, str):
         encode_text(level)
@@ -413,7 +414,7 @@ def hash_problem_row(row: ProblemRow) -> bytes:
 
 
 class BulkInsert:
-    """Inserts whole lines of a file quickly, and names the place of a duplicate. Call `flush` at the end."""
+    """Inserts lines of a file quickly, and names the place of duplicates. Call `flush` at the end."""
 
     def __init__(
         self,
@@ -428,22 +429,22 @@ class BulkInsert:
         self._path = path
         self._task = task
         self._skip = skip
-        self._format_place = format_place  # a place in words, for messages
+        self._format_place = format_place  # formats a place for messages
         self._rows: list[StoredRow] = []
         self._sources: dict[tuple[str | None, str], Source] = {}
         self._first_problem = self._next_key("problems")
         self._first_record = self._next_key("records")
-        self._problem_places = array("q")  # by key: eight bytes a problem, however many there are
+        self._problem_places = array("q")  # by key: eight bytes per problem
         self._record_places = array("q")
         self.samples = self.failures = self.skipped = 0
 
     @property
     def problems(self) -> int:
-        """Problems that were new."""
+        """The number of new problems."""
         return len(self._problem_places)
 
     def add(self, line: ProblemLine, place: int, classes: Sequence[int] | None = None) -> None:
-        """Adds one line; `place` is its number in the file, `classes` its samples' classes where known."""
+        """Adds one line; `place` is its number in the file, `classes` are its samples' classes if known."""
         with map_read_errors(self._path):
             record_and_prefix = self._insert_record(line, place)
         if record_and_prefix is None:
@@ -461,9 +462,9 @@ class BulkInsert:
             self.flush()
 
     def _insert_record(self, line: ProblemLine, place: int) -> tuple[int, bytes] | None:
-        """The new row that links the line's problem to its source; None where there is nothing to add."""
+        """The new row that links the line's problem to its source; None if there is nothing to add."""
         problem, new = self._insert_problem(line.problem, place)
-        if line.bare:  # it says nothing but the problem, and that is known to be the same
+        if line.bare:  # only a problem, which is already stored
             self.skipped += not new and problem < self._first_problem
             return None
         source = self._get_source(line)
@@ -477,7 +478,7 @@ class BulkInsert:
         return record, prefix
 
     def flush(self) -> None:
-        """Writes the samples that are waiting."""
+        """Writes the buffered samples."""
         insert_samples(self._connection, self._rows)
         self._rows.clear()
 
@@ -551,12 +552,12 @@ _SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE s
 
 
 def insert_calls(connection: sqlite3.Connection, calls: Iterable[Call], source: Source) -> None:
-    """Calls to one source, in the order given."""
+    """Inserts calls to one source, in order."""
     connection.executemany(_INSERT_CALL, [_build_call_row(call, source) for call in calls])
 
 
 def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
-    """The sum of all calls to one source; empty for a pool that nothing was collected into."""
+    """The sum of all calls to one source; empty if nothing was collected."""
     if source is None or not has_calls_table(connection):
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
@@ -564,7 +565,7 @@ def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
 
 
 def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCharge:
-    """How the calls to one source were charged for prompts."""
+    """How calls to one source paid for prompts."""
     account = sum_calls(connection, source)
     if not account.paid or not account.prompt_tokens:
         return PromptCharge()
@@ -573,7 +574,7 @@ def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCha
 
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
-    """Every call to one source, in the order stored."""
+    """Every call to one source, in stored order."""
     if source is None or not has_calls_table(connection):
         return
     for *row, estimated in connection.execute(_SELECT_CALLS, (source,)):

@@ -1,4 +1,4 @@
-"""A pool's rows checked against the hashes that they were stored with, and the digest of all content."""
+"""Checks a pool's rows against their stored hashes, and computes a digest of all content."""
 
 import json
 import sqlite3
@@ -26,8 +26,8 @@ from adacompute.pool.sqlite import (
 
 Row = Sequence[Any]
 
-_MAX_MISMATCHES = 1000  # mismatches named; a wholly damaged pool needs no longer list
-# text is read as bytes: that is what was hashed, and damaged text can't be decoded
+_MAX_MISMATCHES = 1000  # mismatches listed at most
+# read text as bytes: bytes were hashed, and damaged text can't be decoded
 _SELECT_RECORDS = """
     SELECT r.key, CAST(p.id AS BLOB), CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB),
         CAST(r.spelling AS BLOB), r.hash
@@ -58,18 +58,18 @@ _SELECT_CALLS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a check of the whole pool found."""
+    """The result of checking a whole pool."""
 
     problems: int  # rows checked
     samples: int
     failures: int
-    mismatches: tuple[str, ...]  # rows that are not what was written, by problem id and sample index
-    integrity: tuple[str, ...]  # what SQLite says of the file; empty: nothing
-    foreign_keys: tuple[str, ...]  # rows that point nowhere
+    mismatches: tuple[str, ...]  # rows that differ from what was written, by problem id and sample index
+    integrity: tuple[str, ...]  # SQLite's findings; empty if none
+    foreign_keys: tuple[str, ...]  # rows with dangling references
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not (self.mismatches or self.integrity or self.foreign_keys)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,26 +78,26 @@ class Verification:
 
 
 class _Check:
-    """Counts of rows, and names of mismatches, while a check runs."""
+    """Counts rows, and collects mismatches."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
         self.mismatches: list[str] = []
 
     def compare(self, kind: str, name: str, hash_row: Callable[..., bytes | str], row: Row) -> None:
-        """Counts a row, whose hash stands last, and notes its name where the hash is not of what it holds."""
+        """Counts a row, whose last column is its hash, and notes its name if the hash doesn't match."""
         self.rows[kind] += 1
         try:
             if hash_row(*row[:-1]) == row[-1]:
                 return
-        except (*DAMAGE_ERRORS, AdacomputeError):  # a column is not even of its type
+        except (*DAMAGE_ERRORS, AdacomputeError):  # a column has the wrong type
             pass
         if len(self.mismatches) < _MAX_MISMATCHES:
             self.mismatches.append(name)
 
 
 def verify(connection: sqlite3.Connection) -> Verification:
-    """Hashes every row again and runs SQLite's own checks. It finds changed rows, not missing ones."""
+    """Recomputes all hashes and runs SQLite's checks. It finds changed rows, not missing ones."""
     check = _Check()
     integrity: list[str] = []
     foreign: list[str] = []
@@ -118,7 +118,7 @@ def verify(connection: sqlite3.Connection) -> Verification:
             check.compare("settings", f"setting {_format_id(row[0])}", hash_setting, row)
         for key, *row in connection.execute(_SELECT_CALLS) if has_calls_table(connection) else ():
             check.compare("calls", f"call {key}", hash_call, row)
-    except (sqlite3.DatabaseError, *DAMAGE_ERRORS) as exc:  # damaged so that it can't even be read through
+    except (sqlite3.DatabaseError, *DAMAGE_ERRORS) as exc:  # too damaged to be read
         integrity.append(to_one_line(exc))
     return Verification(
         problems=check.rows["problems"],
@@ -131,12 +131,12 @@ def verify(connection: sqlite3.Connection) -> Verification:
 
 
 def _check_record(connection: sqlite3.Connection, check: _Check, row: Row) -> None:
-    """Checks the row that links a problem to a source, and the samples and failures behind it."""
+    """Checks the row that links a problem to a source, with its samples and failures."""
     key, id_, model, mark, spelling, stored_hash = row
     name = f"problem {_format_id(id_)}"
     try:
         prefix = make_record_prefix(id_, model, mark)
-    except TypeError:  # a column that is not text any more
+    except TypeError:  # a column isn't text any more
         prefix = None
     check.compare("records", f"{name}: its source", hash_record, (prefix, spelling, stored_hash))
     if prefix is None:
@@ -154,7 +154,7 @@ def _hash_parameters(text: str) -> str:
 
 
 def compute_pool_digest(connection: sqlite3.Connection) -> str:
-    """Hash of all that was recorded, 64 hex digits: independent of the order of rows and of the file."""
+    """Hash of all content, 64 hex digits, independent of the order of rows and of the file."""
     hasher = blake2b(digest_size=32)
     for *problem, _ in connection.execute(_SELECT_PROBLEMS):
         hasher.update(hash_problem(*problem))
@@ -164,7 +164,7 @@ def compute_pool_digest(connection: sqlite3.Connection) -> str:
         hasher.update(hash_record(prefix, spelling))
         for idx, text, answer, _, *rest, _ in connection.execute(_SELECT_SAMPLES, (key,)):
             hasher.update(hash_sample(prefix, idx, text, answer, NO_CLASS, *rest))
-        # failures have no index of their own: by content, whatever the order they came in
+        # failures have no index, so sort them by content
         for mark in sorted(
             hash_failure(prefix, *row[:-1]) for row in connection.execute(_SELECT_FAILURES, (key,))
         ):

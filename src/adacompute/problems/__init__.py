@@ -1,6 +1,6 @@
-"""What is asked: problems from files, datasets and generators, and the prompts that ask them.
+"""Reads problems from files, datasets and generators, and builds the prompts for them.
 
-Knows nothing of endpoints, and of samples only how tables write them.
+Knows nothing about endpoints, and about samples only how tables store them.
 """
 
 from adacompute.problems.presets import PRESETS, Preset

@@ -13,10 +13,10 @@ import msgspec
 from adacompute.answers import Task, extract_answer
 
 Columns = Mapping[str, tuple[str, ...]]
-# the right choice is a letter or a number from 0; also its text; or the first one, to be shuffled
+# the right choice is marked by a letter or index; also by its text; or it comes first, to be shuffled
 ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
-# the columns that may hold each field without a preset, in order of preference
+# default columns for each field, in order of preference
 COLUMNS: Columns = MappingProxyType(
     {
         "id": ("id",),
@@ -31,21 +31,22 @@ _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A dataset's columns, how its gold answer is read, and the prompt and extractor that suit it."""
+    """A dataset's columns, how to read its gold answer, and the prompt and extractor to use."""
 
     name: str
     about: str  # a short description
-    columns: Columns  # columns that may hold each field; others as in COLUMNS
+    columns: Columns  # candidate columns for each field; for other fields, COLUMNS
     template: str
     extract: str
-    gold: str = ""  # the extractor that reads gold from its column; "": take it as it is
-    gold_is: str = ""  # what that column must hold, for messages
-    choices: ChoiceFormat | None = None  # multiple choice, and how the right one is marked
-    keeps_rest: bool = True  # other columns become the problem's extra; of GPQA, fifty about its authors
+    gold: str = ""  # extractor that reads gold from its column; "": use it unchanged
+    gold_is: str = ""  # expected content of that column, for messages
+    choices: ChoiceFormat | None = None  # if multiple choice, how the right choice is marked
+    # other columns become the problem's extra; not for GPQA, with fifty about its authors
+    keeps_rest: bool = True
     hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> (config or "", split)
 
     def read_gold(self, text: str) -> str | None:
-        """The gold answer in the text of its column; None where it states none."""
+        """The gold answer in the text of its column; None if there is none."""
         answer = extract_answer(text, Task(extract=self.gold))
         return answer if answer is None or self.gold != "hash" else _DIGIT_COMMA.sub("", answer)
 
@@ -58,19 +59,19 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ).items()
     }
 )
-# other column names under which datasets keep the answer, or a text that contains it
+# other names of columns that contain the answer
 _ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
     *("reference solution", "solution", "worked solution"),
-    "metadata",  # reasoning-gym's: what its scorers know
+    "metadata",  # reasoning-gym's data for its scorers
 )
 HUB_NAMES = tuple(name for preset in PRESETS.values() for name in preset.hub)
 _BY_HUB = {name.lower(): preset for preset in PRESETS.values() for name in preset.hub}
 
 
 def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
-    """The preset of a dataset at the hub, with its usual config and split.
+    """The preset of a dataset on the hub, with its usual config and split.
 
     >>> find_preset("openai/gsm8k")[0].name
     'gsm8k'
@@ -83,7 +84,7 @@ def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
 
 
 def reveals_answer(name: str) -> bool:
-    """Whether a column of this name holds the answer, judging by the names of presets and datasets."""
+    """Whether a column contains the answer, judging by its name in presets and datasets."""
     bare = _simplify_name(name)
     return bare in _REVEALING_NAMES or bare.removesuffix("s") in _REVEALING_NAMES
 

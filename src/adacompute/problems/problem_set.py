@@ -1,6 +1,6 @@
-"""Reads problems from any source, checks them and gives each an id (`read_problems`); tables of samples.
+"""Reads problems from any source, validates them and assigns ids (`read_problems`); reads tables of samples.
 
-Rows of known datasets that would be misread without their preset are refused.
+Refuses rows of known datasets that would be misread without their preset.
 """
 
 import datetime
@@ -69,7 +69,7 @@ SOURCE_KINDS = (
 )
 _HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
 _PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
-_BUNDLED_TEMPLATES = {  # the prompts of the bundled recordings
+_BUNDLED_TEMPLATES = {  # prompts of the bundled recordings
     "facts": "answer-line",
     "facts-qwen": "answer-line",
     "words": "boxed",
@@ -79,13 +79,13 @@ _BUNDLED_TEMPLATES = {  # the prompts of the bundled recordings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSet:
-    """Problems, with the prompt and extractor that suit them."""
+    """Problems with a suitable prompt and extractor."""
 
     name: str
     problems: tuple[Problem, ...]
-    template: Template | None = None  # the preset's
+    template: Template | None = None  # from the preset
     extract: str | None = None  # the preset's extractor, for answers.Task
-    choices: bool = False  # answers are letters of choices, which the prompt must show
+    choices: bool = False  # answers are letters of choices, which the prompt must list
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -94,7 +94,7 @@ class ProblemSet:
         return iter(self.problems)
 
     def check(self, template: Template) -> None:
-        """Refuses a template that can't ask these problems because it doesn't show their choices."""
+        """Raises if a template doesn't show the choices of these problems."""
         if self.choices and "choices" not in template.placeholders:
             raise ProblemsInvalid(
                 f"{self.name}: these problems have choices, and template {template.name!r} doesn't show "
@@ -111,11 +111,11 @@ def read_problems(
     limit: int | None = None,
     seed: int = 0,
 ) -> ProblemSet:
-    """The checked problems of a file, a pipe, a pool, a dataset by name (`hf:`) or a generator (`gym:`).
+    """The validated problems of a file, a pipe, a pool, a dataset (`hf:`) or a generator (`gym:`).
 
-    `preset` says how a known dataset writes them, `columns` names the column of a field
-    ({"question": "text"}), `limit` takes only the first problems; the seed decides the order of shuffled
-    choices and what is generated.
+    `preset` says how a known dataset stores them; `columns` names the column of a field ({"question":
+    "text"}); `limit` takes only the first problems; the seed determines the order of shuffled choices and the
+    generated problems.
     """
     with translate_os_errors(source):
         return _read_source(str(source), preset, columns, split=split, limit=limit, seed=seed)
@@ -147,7 +147,7 @@ def _read_source(
     rows = _open_rows(text, split=split, limit=limit, seed=seed)
     schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
     problems = build_problems(rows, schema, limit=limit)
-    columns_only = chosen_preset is None and columns  # named columns outrank what they look like
+    columns_only = chosen_preset is None and columns  # explicit columns outrank recognised formats
     has_choices = not columns_only and any(map(_has_lettered_choices, problems))
     template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
     return _make_problem_set(
@@ -167,7 +167,7 @@ def _make_problem_set(
 
 
 def _has_lettered_choices(problem: Problem) -> bool:
-    """Whether it is multiple choice as our presets read it, also if it was stored in a pool since."""
+    """Whether it is multiple choice in our presets' format, even if it comes from a pool."""
     choices, gold = problem.extra.get("choices"), problem.gold
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         return False
@@ -218,13 +218,13 @@ def _open_rows(text: str, *, split: str | None, limit: int | None, seed: int) ->
 
 
 def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
-    """The rows of a file by its name, and whether their values have types."""
+    """The rows of a file, by its name, and whether their values have types."""
     path = Path(text)
     if text != STDIN and not path.exists():
         raise ProblemsInvalid(
             f"{text}: there is no such file; {_suggest_source(text)}check the path, or give {SOURCE_KINDS}"
         )
-    if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a plain file
+    if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a regular file
         return read_json_rows(text, remedy=_PIPE_REMEDY), True
     if path.is_dir():
         return read_folder_rows(path), True
@@ -241,7 +241,7 @@ def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
 
 
 def _suggest_source(text: str) -> str:
-    """A hint for a dataset's or preset's name without hf:, or one close to a bundled recording's."""
+    """A hint for a dataset or preset named without hf:, or a misspelt bundled recording."""
     name = text.partition("@")[0].partition(":")[0]
     if find_preset(name) is not None:
         return f"did you mean hf:{text}? "
@@ -263,15 +263,15 @@ _ROWS_BEYOND_LIMIT = 10_000  # rows after the limit that are searched for a name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """How rows are read: the preset, and the columns that the user names."""
+    """How to read rows: the preset, and the columns that the user names."""
 
     preset: Preset | None = None
-    columns: Mapping[str, str]  # the column of a field, where the user names it
-    seed: int = 0  # decides the order of shuffled choices
-    usual: Columns | None = None  # the columns of a field that neither names; None: COLUMNS
+    columns: Mapping[str, str]  # the user's column for a field
+    seed: int = 0  # determines the order of shuffled choices
+    usual: Columns | None = None  # columns for other fields; None: COLUMNS
 
     def locate_fields(self) -> dict[str, tuple[str, ...]]:
-        """The columns that may hold each field, in order of preference."""
+        """Candidate columns for each field, in order of preference."""
         columns: dict[str, tuple[str, ...]] = {
             **(self.usual or COLUMNS),
             **(self.preset.columns if self.preset else {}),
@@ -300,14 +300,14 @@ class RowSchema:
 
 
 class IdMaker:
-    """Makes ids from what is asked, so that they stay when rows move; repeats get -2, -3, ..."""
+    """Makes ids from the question, so that they don't change when rows move; repeats get -2, -3, ..."""
 
     def __init__(self, taken: Container[str]) -> None:
         self._taken = taken
-        self._times: dict[str, int] = {}  # how often each was made; recounting would be quadratic
+        self._times: dict[str, int] = {}  # uses of each id; recounting would be quadratic
 
     def make_id(self, question: str, choices: Choices | None) -> str:
-        """The next id for a question with its choices."""
+        """The id for a question with its choices."""
         content = question if choices is None else to_canonical_json([question, choices.texts])
         base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         number = self._times.get(base, 0) + 1
@@ -341,7 +341,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
         if earlier is None:
             places[problem.id] = (place, problem)
             problems.append(problem)
-        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line for each model
+        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line per model
             raise ProblemsInvalid(
                 f"{source.place}: {place}: has the id {format_value(problem.id)} of {earlier[0]}; "
                 "give each problem its own, or none at all"
@@ -360,7 +360,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
 
 
 def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
-    """Refuses a named column that no row has; if a limit cut the rows off, some more are searched."""
+    """Raises if no row has a named column; searches some more rows if a limit cut them off."""
     present = {name.casefold() for name in names}
     missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
     if not names or not missing:
@@ -378,7 +378,7 @@ def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, lim
 
 
 def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
-    """Rows after the limit, up to the first that can't be read: its fault doesn't matter here."""
+    """Rows after the limit, up to the first unreadable one, whose error doesn't matter here."""
     with suppress(ProblemsInvalid):
         yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
 
@@ -390,13 +390,13 @@ def _check_object(value: Json) -> dict[str, Any]:
 
 
 def _is_pool_line(row: Mapping[str, Any]) -> bool:
-    """Whether it is a line of a pool file, which a pool reads by its own rules (nulls are kept)."""
+    """Whether a row is a line of a pool file, which has its own rules (nulls are kept)."""
     return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
 
 
 def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as JSON data."""
-    recorded = ("samples", "failures")  # many, and not part of a problem
+    recorded = ("samples", "failures")  # large, and not part of a problem
     return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
 
 
@@ -404,7 +404,8 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     preset = schema.preset
     refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
     question = read_question(fields)
-    may_lack = preset is not None and preset.choices == "named"  # as those of a mixed set do
+    # a mixed set may have problems without choices
+    may_lack = preset is not None and preset.choices == "named"
     choices = None
     if preset and preset.choices and (has_choices(fields) or not may_lack):
         choices = read_choices(fields, choice_format=preset.choices)
@@ -419,34 +420,34 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     level = read_level(fields, by_user="level" in schema.columns, typed=typed)
     extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
     if may_lack:
-        extra["choices"] = []  # so that a prompt can show that there are none
+        extra["choices"] = []  # lets a prompt show that there are none
     if choices is not None:
         extra["choices"] = choices.texts
-        question = question.rstrip()  # a prompt puts the choices below it
+        question = question.rstrip()  # the prompt puts the choices below it
     return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
 
 
 def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
-    """Choices whose first is right, in shuffled order, and the letter of the right one."""
+    """Shuffles choices of which the first is right; returns the right one's letter too."""
     order = shuffle_order(len(choices.texts), seed=seed, key=key)
     return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
 
 
 def _check_storable(problem: Problem) -> None:
-    """Raises a Flaw if no pool could store the problem."""
+    """Raises a Flaw if a pool couldn't store the problem."""
     for text in read_problem(problem_to_line(problem)):
         if type(text) is str:
             encode_text(text)
 
 
 _SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")
-_ANSWER_LENGTH = 200  # characters, above which it is a whole response
+_ANSWER_LENGTH = 200  # characters; a longer text is a whole response
 _SAMPLE_COLUMNS: Columns = {
     **COLUMNS,
     **{name: (name,) for name in ("model", *_SAMPLE_FIELDS)},
-    "id": (),  # the rows of many tables have ids of their own
+    "id": (),  # many tables have row ids of their own
     "text": ("text", "response", "output", "completion"),
-    "answer": (),  # most often the right one
+    "answer": (),  # usually the gold answer
 }
 _SAMPLE_REMEDY = (
     "give e.g. --columns question=prompt,text=output,gold=label for "
@@ -455,12 +456,12 @@ _SAMPLE_REMEDY = (
 
 
 def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries:
-    """The samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
+    """Reads the samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
 
-    `columns` names the columns that hold the question, the `text` of a response or its `answer` (one that
-    says more, such as "It is 4.", is read as a text), gold, subject, level, model, correct, tokens, logprob,
-    entropy and finished. A row is a sample, or has lists of them. Rows with the same question are one
-    problem; with the same id, if `columns` names that.
+    `columns` maps the fields question, text (of a response), answer, gold, subject, level, model, correct,
+    tokens, logprob, entropy and finished to columns. An answer that says more, such as "It is 4.", is read as
+    a text. A row is one sample, or has lists of samples. Rows with the same question are one problem, or with
+    the same id if `columns` names one.
     """
     with translate_os_errors(path):
         rows, typed = _open_file_rows(str(path))
@@ -499,7 +500,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Ge
 
 
 def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[dict[str, Any]]:
-    """The samples of a row: one, or as many as its lists have."""
+    """The samples of a row: one, or as many as its lists have items."""
     if all(fields.choose_column(name) not in fields.row for name in ("text", "answer")):
         raise Flaw(f"has no response; {_SAMPLE_REMEDY}; there is {list_names(fields.row)}")
     cells = {name: cell for name in _SAMPLE_FIELDS if (cell := fields.take(name)) is not None}
@@ -524,7 +525,7 @@ def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[
 
 
 def _parse_cell(name: str, cell: str) -> Json:
-    """A cell of CSV, which has no types: a list of texts, a number, or true and false in any capitals."""
+    """Parses a CSV cell, which has no type: a list of texts, a number, or true/false in any case."""
     if name == "answer" or (name == "text" and not cell.startswith('["')):
         return cell
     with suppress(ValueError, RecursionError):
@@ -533,20 +534,20 @@ def _parse_cell(name: str, cell: str) -> Json:
 
 
 def _is_response(answer: str, question: str) -> bool:
-    """Whether a text that was given as an answer says more than the answer: "It is 4."."""
+    """Whether a text given as an answer says more than the answer: "It is 4."."""
     is_long = len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()
     return is_long or extract_answer(answer, question=question) not in (None, trim(answer))
 
 
-_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution
+_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # the end of a GSM8K solution
 _CHOICE_LISTS = PRESETS["mmlu"].columns["choices"]
 _RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
 
 
 def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
-    """Raises a Flaw if a row looks like a known dataset's that the given preset, or none, would misread.
+    """Raises a Flaw if a row looks like a known dataset's and the preset, if any, would misread it.
 
-    A field whose column the user named is taken as it is.
+    Fields with a column named by the user aren't checked.
     """
     if preset is None and "gold" not in named_fields:
         _refuse_solution_as_gold(fields)
@@ -575,7 +576,7 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
+    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # only A and B could be anything
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
 
@@ -609,7 +610,7 @@ _TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
 
 
 def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
-    """The value as plain JSON data: dates as ISO text, NaN (a missing number) as null; bytes are refused."""
+    """The value as plain JSON data: dates as ISO text, NaN (missing) as null; bytes are refused."""
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
@@ -622,7 +623,7 @@ def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: AN
         return convert_to_json(value.value, where, depth)
     if isinstance(value, str | _TEXT_TYPES):
         return str(value)
-    if callable(to_list := getattr(value, "tolist", None)):  # numpy's scalars and arrays
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy scalars and arrays
         return convert_to_json(to_list(), where, depth + 1)
     kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
     raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")

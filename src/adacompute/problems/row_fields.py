@@ -1,6 +1,6 @@
 """Reads one row's fields: id, question, gold answer, subject, level and choices.
 
-Choices are written as lists, as columns A to J, or as one right answer among wrong ones.
+Choices may be lists, columns A to J, or one right answer and several wrong ones.
 """
 
 import json
@@ -17,48 +17,49 @@ from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 _LEVEL_TEXT = re.compile(r"(?i:level)\s*(\d{1,15})")
 _WHOLE_NUMBER, _DECIMAL_NUMBER = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
-_NAMES_SHOWN = 12  # names that a message shows
+_NAMES_SHOWN = 12  # most names shown in a message
 
 
 class RowFields:
-    """A row's values by field, and what is left of the row once the fields are read."""
+    """A row's values by field, and the columns left over after reading."""
 
     def __init__(self, row: Mapping[str, Any], columns: Columns) -> None:
         self.row, self.columns = row, columns
-        self.used: set[str] = set()  # columns that a field was read from
-        self._folded = {name.casefold(): name for name in reversed(list(row))}  # the first of equal names
+        self.used: set[str] = set()  # columns already read
+        # the first of equal names wins
+        self._folded = {name.casefold(): name for name in reversed(list(row))}
 
     def find_column(self, name: str) -> str | None:
-        """The row's column of this name, whatever its capitals (`Question`); None if there is none."""
+        """The row's column with this name, ignoring case (`Question`); None if there is none."""
         return name if name in self.row else self._folded.get(name.casefold())
 
     def choose_column(self, field: str) -> str:
-        """The column that holds a field, or the first candidate if none does.
+        """The column for a field, or the first candidate if the row has none.
 
-        A column counts by its name, even if it is empty: else another column would fill a gap in one row.
+        An empty column counts too: otherwise another column would fill the gap in one row.
         """
         names = self.columns[field]
         present = (column for name in names if (column := self.find_column(name)) is not None)
         return next(present, names[0] if names else field)
 
     def peek(self, field: str) -> Json:
-        """A field's value; None where there is none."""
+        """A field's value; None if there is none."""
         return self.row.get(self.choose_column(field)) if self.columns[field] else None
 
     def take(self, field: str) -> Json:
-        """As `peek`, and marks the column as used, so that it isn't part of the rest."""
+        """Like `peek`, and marks the column as used, so that it isn't left over."""
         if self.columns[field]:
             self.used.add(self.choose_column(field))
         return self.peek(field)
 
     def collect_rest(self) -> dict[str, Any]:
-        """The columns that no field was read from, without the names that a pool file reserves."""
+        """The unused columns, except names that a pool file reserves."""
         remaining = ((k, v) for k, v in self.row.items() if k not in self.used and k not in LINE_KEYS)
         return {k: v for k, v in remaining if v is not None}
 
 
 def read_question(fields: RowFields) -> str:
-    """The question: a text that is not empty."""
+    """The question: a non-empty text."""
     question, column = fields.take("question"), fields.choose_column("question")
     if question is None and column in fields.row:
         raise Flaw(f"'{column}' is empty; give a question, or leave the row out")
@@ -78,9 +79,9 @@ def read_question(fields: RowFields) -> str:
 
 
 def read_id(fields: RowFields) -> str | None:
-    """The id as text; None where there is none."""
+    """The id as text; None if there is none."""
     value, column = fields.take("id"), fields.choose_column("id")
-    if type(value) is float and value.is_integer():  # pandas writes whole numbers with gaps as floats
+    if type(value) is float and value.is_integer():  # pandas stores integers with gaps as floats
         value = int(value)
     if type(value) in (int, float):
         return str(value)
@@ -90,7 +91,7 @@ def read_id(fields: RowFields) -> str | None:
 
 
 def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
-    """The gold answer; the preset may say how to read it out of a solution."""
+    """The gold answer; a preset may say how to extract it from a solution."""
     value, column = fields.take("gold"), fields.choose_column("gold")
     if preset is not None and preset.gold:
         if value is None:
@@ -120,12 +121,12 @@ def _check_other_gold(fields: RowFields, column: str) -> None:
 
 
 def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
-    """The subject as text. `by_user`: the user named its column, so it must be a subject."""
+    """The subject as text. If the user named its column (`by_user`), it must be valid."""
     value, column = fields.peek("subject"), fields.choose_column("subject")
     if value is not None and type(value) not in (str, int, float):
         if by_user or column == "subject":
             raise_flaw(column, value, "a string")
-        return None  # may not be meant as a subject: it stays in the rest
+        return None  # it may not be a subject: leave it unused
     fields.take("subject")
     return None if value is None or value == "" else str(value)
 
@@ -140,7 +141,7 @@ def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float 
     fields.take("level")
     if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
         return int(level_match[1])
-    if type(value) is str and not typed:  # CSV has no numbers: 3 in CSV means what 3 means in JSON
+    if type(value) is str and not typed:  # CSV has no numbers: treat 3 as in JSON
         return (
             int(value)
             if _WHOLE_NUMBER.fullmatch(value)
@@ -152,22 +153,22 @@ def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float 
 
 
 def is_blank(value: Json) -> bool:
-    """Whether a value is empty: null, or a text without a visible character."""
+    """Whether a value is null or a text without a visible character."""
     return value is None or (type(value) is str and not value.strip())
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Names as a message lists them: quoted, sorted, cut after twelve."""
+    """Names for a message: quoted, sorted, at most twelve."""
     shown_names = sorted(map(str, names))
     more = f" and {len(shown_names) - _NAMES_SHOWN} more" if len(shown_names) > _NAMES_SHOWN else ""
     return ", ".join(map(format_value, shown_names[:_NAMES_SHOWN])) + more if shown_names else "nothing"
 
 
-LETTERS = "ABCDEFGHIJ"  # the letters that the extractor "choice" reads
+LETTERS = "ABCDEFGHIJ"  # letters read by the extractor "choice"
 
 
 def format_choices(choices: Sequence[str]) -> str:
-    r"""Choices as a prompt shows them.
+    r"""Choices formatted for a prompt.
 
     >>> format_choices(["red", "blue"])
     'A) red\nB) blue'
@@ -178,7 +179,7 @@ def format_choices(choices: Sequence[str]) -> str:
 
 
 def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
-    """An order of `number` things that depends only on the seed and the key, on any machine.
+    """A permutation of `number` items that depends only on the seed and the key, on any machine.
 
     >>> sorted(shuffle_order(4, seed=0, key="q1"))
     [0, 1, 2, 3]
@@ -190,14 +191,14 @@ _CHOICE_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # "B) blue", "(B) blue",
 
 
 class Choices(NamedTuple):
-    """The possible answers, in the row's own order."""
+    """The possible answers, in row order."""
 
     texts: list[str]
-    labels: list[str] | None = None  # the row's own names for them, where it has some
+    labels: list[str] | None = None  # the row's own names for them, if any
 
 
 def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
-    """A row's choices: a list, columns named A, B, C, D, or one column each if they are to be shuffled."""
+    """A row's choices: a list, columns named A, B, C, D, or separate columns to be shuffled."""
     choices = _read_choice_columns(fields) if choice_format == "shuffled" else _read_list_or_letters(fields)
     if not 2 <= len(choices.texts) <= len(LETTERS):
         raise Flaw(f"has {len(choices.texts)} choices; give 2 to {len(LETTERS)}")
@@ -205,7 +206,7 @@ def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
 
 
 def _read_choice_columns(fields: RowFields) -> Choices:
-    """Choices from one column each. All must be there: without the first, a wrong one would be right."""
+    """Choices from separate columns. All must exist: without the first, a wrong one would count as right."""
     names = [fields.find_column(name) for name in fields.columns["choices"]]
     for name, expected in zip(names, fields.columns["choices"], strict=True):
         if name is None or is_blank(fields.row[name]):
@@ -218,7 +219,7 @@ def _read_choice_columns(fields: RowFields) -> Choices:
 
 
 def has_choices(fields: RowFields) -> bool:
-    """Whether a row has choices, in a list or in columns named A, B, C, D."""
+    """Whether a row has choices, as a list or in columns named A, B, C, D."""
     columns = (*map(fields.find_column, fields.columns["choices"]), *LETTERS)
     return any(not is_blank(fields.row.get(str(column))) for column in columns)
 
@@ -243,7 +244,7 @@ def _read_list_or_letters(fields: RowFields) -> Choices:
 
 
 def _strip_letters(texts: list[str]) -> list[str]:
-    """Choices without letters of their own, as in "A) red", if all have one: the prompt adds them."""
+    """Removes the choices' own letters, as in "A) red", if all have one: the prompt adds them."""
     marks = [_CHOICE_MARK.match(text) for text in texts]
     if all(mark and mark[1] == letter for mark, letter in zip(marks, LETTERS, strict=False)):
         return [text[mark.end() :] for text, mark in zip(texts, marks, strict=True) if mark]
@@ -251,7 +252,7 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 
 def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: ChoiceFormat) -> str | None:
-    """The letter of the right choice, as the row marks it; None if it doesn't."""
+    """The letter of the right choice, as marked in the row; None if unmarked."""
     answer = fields.take("gold")
     if is_blank(answer):
         return None
@@ -297,7 +298,7 @@ def _read_choice_text(value: Json, where: str) -> str:
 
 
 def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | None:
-    """The index of the choice meant: a letter first, then a number, and if `by_name` a choice's text."""
+    """The index of the named choice: by letter, then number, then (`by_name`) the choice's text."""
     if type(answer) is float and answer.is_integer():
         answer = int(answer)
     if type(answer) is int:

@@ -1,6 +1,6 @@
 """Reads rows from files, pipes and standard input: JSON lines, JSON lists, CSV and Parquet, also gzipped.
 
-A row is not yet checked and has no meaning here. pyarrow is imported only when a Parquet file is read.
+Rows aren't validated or interpreted here. pyarrow is imported only for Parquet files.
 """
 
 import csv
@@ -32,7 +32,7 @@ from adacompute.pool.sqlite import Json
 
 
 class ProblemRow(NamedTuple):
-    """One problem as its source writes it, not yet checked."""
+    """One problem as its source stores it, not yet validated."""
 
     place: str  # in words, e.g. "line 7"
     value: Any
@@ -40,28 +40,28 @@ class ProblemRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSource:
-    """A source of rows that is being read."""
+    """A source of rows being read."""
 
-    place: str  # what messages call the source, e.g. its path
+    place: str  # the source's name in messages, e.g. its path
     rows: Iterator[ProblemRow]
-    typed: bool = True  # False: every value is text, as in CSV
+    typed: bool = True  # False: all values are text, as in CSV
 
 
 STDIN = "-"
-WHOLE_LIMIT = 1 << 30  # bytes of a file that is read at once
+WHOLE_LIMIT = 1 << 30  # bytes of a file that is read whole
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 
 
 @contextmanager
 def translate_os_errors(path: str | Path) -> Iterator[None]:
-    """Turns errors of the file system into ProblemsInvalid, naming `path`."""
+    """Converts file system errors to ProblemsInvalid, naming `path`."""
     try:
         yield
     except FileNotFoundError as exc:
         raise ProblemsInvalid(f"{path}: there is no such file; check the path") from exc
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise ProblemsInvalid(f"{path}: the gzip data is cut off or corrupt ({exc}); copy it again") from exc
-    except BrokenPipeError:  # from our own output, not from the file
+    except BrokenPipeError:  # raised by our own output, not by the file
         raise
     except OSError as exc:
         if exc.errno == errno.EISDIR:
@@ -73,7 +73,7 @@ def translate_os_errors(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a file, a pipe or `-` (standard input), and unpacks gzip, which its first bytes show."""
+    """Opens a file, a pipe or `-` (standard input), decompressing gzip if it begins as such."""
     with translate_os_errors(path):
         if str(path) == STDIN:
             if sys.stdin is None:
@@ -85,7 +85,7 @@ def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their ends, without a byte order mark; raises on a line that is too long."""
+    """Numbered lines with their line ends, without a byte order mark; raises if a line is too long."""
     number = 0
     while line := stream.readline(LINE_LIMIT + 1):
         number += 1
@@ -97,13 +97,14 @@ def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, byte
 
 
 def _check_start(line: bytes, place: str | Path) -> bytes:
-    if line.startswith(_UTF16_MARKS) or b"\0\0" in (line[:4:2], line[1:4:2]):  # every second byte is zero
+    # every second byte is zero: UTF-16
+    if line.startswith(_UTF16_MARKS) or b"\0\0" in (line[:4:2], line[1:4:2]):
         raise ProblemsInvalid(f"{place}: line 1 is not UTF-8 but UTF-16; save the file as UTF-8")
     return line.removeprefix(UTF8_MARK)
 
 
 def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
-    """All the bytes that are left, without a byte order mark."""
+    """The remaining bytes, without a byte order mark."""
     data = stream.read(WHOLE_LIMIT + 1)
     if len(data) > WHOLE_LIMIT:
         raise ProblemsInvalid(f"{place}: is longer than {WHOLE_LIMIT} bytes; give JSON lines (.jsonl)")
@@ -111,7 +112,7 @@ def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
 
 
 def starts_with_list(stream: IO[bytes]) -> bool:
-    """Whether the next bytes begin a JSON list, without consuming them; False if only blanks show."""
+    """Whether a JSON list begins here, without consuming bytes; False if there are only blanks."""
     return cast("io.BufferedReader", stream).peek(64).removeprefix(UTF8_MARK).lstrip()[:1] == b"["
 
 
@@ -126,7 +127,7 @@ def decode_line(line: bytes, place: str) -> str:
         ) from exc
 
 
-CsvReader: TypeAlias = Any  # the type has no name outside of csv
+CsvReader: TypeAlias = Any  # csv doesn't export the type
 
 _JSON_REMEDY = "write one object a line, or one list of objects, in UTF-8"
 _CSV_DELIMITERS = ",;\t"
@@ -136,9 +137,9 @@ _COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
 
 
 def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
-    """One object a line, blank lines skipped; or the objects of a list, if it begins with [.
+    """One object per line, skipping blank lines; or the objects of a list, if it begins with [.
 
-    Reads a pipe once, lines as they come. `remedy` ends the message about anything else.
+    Reads a pipe once, line by line. `remedy` ends the message about other content.
     """
     with open_stream(path) as stream:
         if starts_with_list(stream):
@@ -148,7 +149,7 @@ def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[
         for number, line in read_lines(stream, path):
             if not line.strip():
                 continue
-            if not started and line.lstrip()[:1] == b"[":  # after blanks, or a pipe delivered it in parts
+            if not started and line.lstrip()[:1] == b"[":  # after blanks, or if a pipe delivers parts
                 yield from _read_items(line + read_whole(stream, path), str(path), remedy)
                 return
             started = True
@@ -162,12 +163,12 @@ def _read_items(data: bytes, path: str, remedy: str) -> Iterator[ProblemRow]:
 
 
 def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[ProblemRow]:
-    """Rows below a header, as text; an empty cell is an absent value, and a row of only such is skipped."""
+    """Rows below a header, as text. Empty cells are missing values; rows with only those are skipped."""
     with open_stream(path) as stream:
         lines = (decode_line(line, f"{path}: line {number}") for number, line in read_lines(stream, path))
         reader = _make_csv_reader(lines, delimiter)
         names: list[str] | None = None
-        end = 0  # line on which the previous row ended: a row may take several lines
+        end = 0  # last line of the previous row, which may span lines
         while True:
             place = f"line {end + 1}"
             try:
@@ -193,8 +194,8 @@ def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[Problem
 
 
 def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
-    """A reader that splits at the delimiter, or at another one if the header shows only that."""
-    head = []  # up to the header
+    """A CSV reader for this delimiter, or for another one if the header uses only that."""
+    head = []  # lines up to the header
     for line in lines:
         head.append(line)
         if line.strip():
@@ -202,7 +203,8 @@ def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
     first = head[-1] if head else ""
     bare = _QUOTED_CELL.sub("", first)
     if declared := _SEPARATOR_LINE.fullmatch(first.strip()):
-        delimiter, head[-1] = declared[1], "\n"  # as spreadsheets do; a blank keeps the line numbers
+        # a spreadsheet's sep= line; the blank line keeps line numbers right
+        delimiter, head[-1] = declared[1], "\n"
     elif delimiter not in bare:
         delimiter = next((other for other in _CSV_DELIMITERS if other in bare), delimiter)
     return csv.reader(chain(head, lines), delimiter=delimiter, strict=True)
@@ -212,13 +214,13 @@ def _parse_json(data: bytes, place: str, remedy: str) -> Json:
     try:
         return parse_json(data)
     except ValueError as exc:
-        # for a single line, its inner line number would only confuse
+        # for a single line, csv's own line number would confuse
         why = str(exc) if b"\n" in data else _COLUMN_IN_LINE.sub(r"character \1", str(exc))
         raise ProblemsInvalid(f"{place} is not JSON: {why}; {remedy}") from exc
 
 
 def _read_header(cells: list[str], place: str) -> list[str]:
-    """Names of the columns; the first may be empty, as pandas writes its row numbers, and is left out."""
+    """Column names; the first may be empty, as for pandas row numbers, and is then left out."""
     names = [cell.strip() for cell in cells]
     if not all(names[1:]):
         raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
@@ -238,14 +240,15 @@ def _describe_csv_error(place: str, exc: csv.Error) -> str:
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
-_BATCH_ROWS = 1024  # read at a time
+_BATCH_ROWS = 1024  # rows read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
-_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` calls them
-_POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # a pool file has them, a problem hasn't
+_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` names them
+# columns of a pool file, which problems don't have
+_POOL_COLUMNS = {"samples", "failures", "parameters", "model"}
 
 
 def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
-    """The rows of one file; a null is an absent value."""
+    """The rows of one file; a null is a missing value."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -254,7 +257,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
         try:
             with pq.ParquetFile(raw) as source:
                 names = source.schema_arrow.names
-                # our own export: its `extra` is JSON text
+                # our own export stores `extra` as JSON text
                 is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
@@ -271,7 +274,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
 
 
 def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
-    """The rows of all Parquet files in a folder and below, in the order of their names."""
+    """The rows of all Parquet files in a folder and its subfolders, by name."""
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise ProblemsInvalid(
@@ -283,7 +286,7 @@ def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
 
 
 def _check_one_table(path: Path, parts: list[Path]) -> None:
-    """Refuses a folder whose file names show several splits or several tables, as a cloned dataset's do."""
+    """Refuses a folder with several splits or tables by its file names, such as a cloned dataset."""
     tables = sorted({part.parent.as_posix() for part in parts if _SPLIT_NAME.match(part.name)})
     if len(tables) > 1:
         raise ProblemsInvalid(
@@ -299,7 +302,7 @@ def _check_one_table(path: Path, parts: list[Path]) -> None:
 
 
 def _find_split(part: Path) -> str | None:
-    """The split that the name of a file or of its folder shows."""
+    """The split named by a file or its folder."""
     match = next(
         (name_match for name in reversed(part.parts) if (name_match := _SPLIT_NAME.match(name))), None
     )
@@ -307,13 +310,13 @@ def _find_split(part: Path) -> str | None:
 
 
 def list_arrow_rows(batch: Arrow) -> list[dict[str, Any]]:
-    """The rows of a batch or table as plain objects."""
+    """The rows of a batch or table as dicts."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     return rows
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
-    """A row of a pool file as its line; `samples` marks it as one."""
+    """A row of a pool file as a line of it, with `samples` to mark it."""
     extra = value.pop("extra", None)
     values = {name: part for name, part in value.items() if part is not None}
     return values | (json.loads(extra) if extra else {}) | {"samples": []}

@@ -1,4 +1,4 @@
-"""Prompt templates: they turn a problem into the messages that a model gets.
+"""Prompt templates, which turn a problem into messages for a model.
 
 A template is a text file:
 
@@ -30,20 +30,20 @@ from adacompute.problems.row_readers import translate_os_errors
 from adacompute.records import Problem
 
 ROLES = ("system", "developer", "user", "assistant")
-# a capitalised name is a role only if it is a known one: [Note] is text
+# a capitalised name is a role only if it is known: [Note] is text
 _ROLE_LINE = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
 _ROLE_PATTERN = re.compile(_ROLE_LINE)
 _ESCAPED_ROLE = re.compile(rf"^\\(?=\\*{_ROLE_LINE}$)", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 _SETTING_LINE = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# a LaTeX command's argument stays, as in \boxed{answer}; {{name}} means a literal {name}; {name} is filled
-# in; every other brace stays, as in {1, 2}
+# A LaTeX command keeps its argument, as in \boxed{answer}; {{name}} is a literal {name}; {name} is replaced;
+# other braces stay, as in {1, 2}.
 _PLACEHOLDER = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
 _SIZE_LIMIT = 1 << 20  # bytes of a template file
 
 
 class Turn(NamedTuple):
-    """One message of a template, with its placeholders."""
+    """One message of a template, with placeholders."""
 
     role: str
     text: str
@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    r"""The turns around a question, and how the answer is then read out of a response.
+    r"""The messages around a question, and the extractor for its answers.
 
     >>> Template.named("boxed").messages(Problem(id="p1", question="What is 6 times 7?"))[-1]
     {'role': 'user', 'content': 'What is 6 times 7?'}
@@ -59,7 +59,7 @@ class Template:
 
     name: str
     turns: tuple[Turn, ...]
-    extract: str | None = None  # for answers.Task; None: the template doesn't say
+    extract: str | None = None  # for answers.Task; None if the template doesn't say
 
     def __post_init__(self) -> None:
         _check_turns(self.turns, f"template {self.name!r}")
@@ -67,7 +67,7 @@ class Template:
 
     @classmethod
     def named(cls, name: str) -> "Template":
-        """A template of the package; `template_names()` lists them."""
+        """A template from the package; `template_names()` lists them."""
         return cls.parse(template_path(name).read_text("utf-8"), name=name)
 
     @classmethod
@@ -88,7 +88,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str, *, name: str, place: str | None = None) -> "Template":
-        """A template from its text; errors name `place`."""
+        """Parses a template; errors name `place`."""
         place = place or f"template {name!r}"
         head, turns = _split_parts(text.replace("\r\n", "\n").split("\n"), place)
         _check_turns(turns, place)
@@ -101,19 +101,19 @@ class Template:
         return frozenset(name for turn in self.turns for name in _find_placeholders(turn.text))
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
-        """The messages that ask this problem; values that are filled in are not searched for placeholders."""
+        """The messages for this problem; inserted values aren't searched for placeholders."""
         values = _collect_values(problem)
         filled = [(role, self._fill(text, values, problem)) for role, text in self.turns]
-        has_none = values.get("choices") == ""  # a problem without choices, of a set that has some
+        has_none = values.get("choices") == ""  # a problem without choices, in a set that has some
         return [{"role": role, "content": text.rstrip() if has_none else text} for role, text in filled]
 
     def to_dict(self) -> dict[str, Any]:
-        """What the model is shown, as plain JSON data: the name is left out, so equal prompts are equal."""
+        """The messages as plain JSON data, without the name, so that equal prompts are equal."""
         return {"messages": [{"role": role, "content": text} for role, text in self.turns]}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], *, name: str = "stored") -> "Template":
-        """The template that `to_dict` wrote; its extractor is not part of it."""
+        """Reads what `to_dict` wrote, which has no extractor."""
         try:
             turns = tuple(Turn(turn["role"], turn["content"]) for turn in stored["messages"])
             is_valid = all(isinstance(part, str) for turn in turns for part in turn)
@@ -144,13 +144,13 @@ class Template:
 
 
 def template_names() -> tuple[str, ...]:
-    """The templates inside the package."""
+    """The templates in the package."""
     names = (file.name for file in _get_folder().iterdir())
     return tuple(sorted(name.removesuffix(".txt") for name in names if name.endswith(".txt")))
 
 
 def template_path(name: str) -> Path:
-    """The file of a template of the package: to read, or to copy and edit."""
+    """The file of a template in the package, to read or to copy and edit."""
     names = template_names()
     if name not in names:
         hint = suggest_name(name, names)
@@ -227,7 +227,7 @@ def _find_placeholders(text: str) -> Iterator[str]:
 
 
 def _collect_values(problem: Problem) -> dict[str, str]:
-    """The values that may be filled in, by name; the answer is not among them."""
+    """The values that can be inserted, by name; the answer isn't one of them."""
     extra = problem.extra.items()
     values: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not reveals_answer(k)}
     values |= {"question": problem.question, "subject": problem.subject, "level": problem.level}

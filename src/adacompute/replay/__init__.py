@@ -1,7 +1,7 @@
-"""A policy over recorded samples, as if live. Knows nothing of protocols, folds or what a result means.
+"""Replays a policy over recorded samples as if live. Knows nothing about protocols or the meaning of results.
 
-With one mode the policy draws along random orders of its samples, and cost counts samples; with two each
-mode's samples come in an order of their own, the policy also says which is drawn, and cost is what both cost.
+With one mode, the policy draws along random orders of its samples, and cost counts samples. With several
+modes, each has its own order, the policy also chooses the mode, and cost is the sum over modes.
 """
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths

@@ -1,7 +1,7 @@
-"""Finds the dial for a budget by bisection on replayed cost. Needs no labels: accuracy is never looked at.
+"""Finds the dial for a budget by bisection on replayed cost. Needs no labels, because it ignores accuracy.
 
-The budget is in samples, or in tokens or money by the recorded tokens: hard problems often have longer
-responses as well as more samples, so cost is replayed in the budget's unit, not converted by a mean.
+The budget is in samples, or in tokens or money by the recorded tokens. Hard problems often have longer
+responses as well as more samples, so cost is replayed in the budget's unit rather than converted by a mean.
 """
 
 import inspect
@@ -17,41 +17,41 @@ import numpy as np
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.paths import ModePaths, Paths, PolicyRun, draw_paths, draw_paths_by_mode
-from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCurve
+from adacompute.policies.quality import MARGIN, Quality, QualityCost
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import count_calls
 from adacompute.pool.groups import FEWEST_GROUPS, are_enough, count_groups, count_in_groups, number_alike
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound, names_quality
+from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities, sum_by_group
 from adacompute.replay.per_problem import (
     PathBlock,
+    ProblemResults,
     compute_mean_tokens,
     count_places,
     decide_first_wave,
+    follow_mode,
     place_requests,
     run_policy,
     split_paths,
 )
 from adacompute.replay.replay import (
-    RESAMPLES,
     arrange_paths,
     check_memory,
     check_orders,
     check_policy,
-    resample_groups,
     select_replayable,
 )
 from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-_KEPT_BLOCKS = 4  # paths of several modes that are kept for the next price, each up to a hundred megabytes
-_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
-_MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
+_KEPT_BLOCKS = 4  # paths of several modes kept for the next price, up to a hundred megabytes each
+_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # initial bracket of a price
+_MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # limits of the search for a price
 _MAX_STEPS = 60
-_STEPS_AHEAD = 2  # steps of a bisection that are tried beforehand
-_RESOLUTION = 1e-9  # share of a dial at which the bisection ends
+_STEPS_AHEAD = 2  # bisection steps evaluated ahead
+_RESOLUTION = 1e-9  # relative width of the bracket at which bisection stops
 
 
 def calibrate(
@@ -67,21 +67,21 @@ def calibrate(
     too_few: Literal["error", "drop"] = "error",
     map_blocks: BlockMap = map,
 ) -> float | None:
-    """The dial at which the policy costs `budget` a request on average, by replay; needs no labels.
+    """The dial at which the policy's average cost per request is `budget`, by replay; needs no labels.
 
-    A number is samples; "500 tokens" counts prompts and responses, "2 USD per 1000" needs `prices`, in that
-    currency. Both need recorded tokens; tokens of prompts are as in `prices`, else estimated from questions.
-    A quality, such as "as good as 8", is the lowest cost at which the policy is shown to be that good on
-    these samples, which it mustn't have learned from: the lower end of the 95% interval of the paired
-    difference may be `margin` points below zero.
+    A number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000" needs `prices` in that
+    currency. Both need recorded tokens; prompt tokens are taken from `prices` or estimated from questions. A
+    quality, such as "as good as 8", means the lowest cost at which the policy is shown to be that good on
+    these samples, which must not be its training data: the lower end of the 95% interval of the paired
+    difference may be at most `margin` points below zero.
 
-    This is the lowest dial found whose cost is not above the budget, and within `tolerance` of it (a share of
-    the budget). Each request is decided at a dial of its own, near this one (`policies.base`): so budgets
-    are met where many requests are in the same state, too. All dials are tried on the same orders. A policy
-    that can `settle` on a pool's samples (their scale of confidence, a prior that hasn't seen them) does so,
-    in place: the policy that was calibrated is the one to run. A policy without a dial is fitted again for
-    this budget, and None is returned. Problems with fewer samples than the policy may draw are an error, or
-    are left out with `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
+    Returns the lowest dial found with a cost at most the budget and within `tolerance` of it (a share of the
+    budget). Each request is decided at its own dial near this one (`policies.base`), so that budgets are met
+    even if many requests are in the same state. All dials are tried on the same orders. A policy that can
+    `settle` on a pool's samples (their scale of confidence, a prior that hasn't seen them) does so in place:
+    run the policy object that was calibrated. A policy without a dial is fitted again for this budget, and
+    None is returned. Problems with fewer samples than the policy may draw are an error, or left out with
+    `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
     """
     menu = check_policy(policy).menu
     if isinstance(budget, str) and names_quality(budget):
@@ -89,7 +89,7 @@ def calibrate(
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
     if menu is not None:
         budget = check_menu_budget(menu, budget)
-        if len(policy.names) == 1:  # its cost is in the menu's unit, and its stopping counts samples
+        if len(policy.names) == 1:  # its cost is in the menu's unit, but its stopping counts samples
             budget = _count_samples(menu, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
@@ -124,9 +124,9 @@ def _find_quality_cost(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> float:
-    """The average cost that a quality stands for on these samples."""
+    """The average cost that meets a quality on these samples."""
     recorded = policy.get_ballots(source)
-    if len(policy.names) > 1:  # how many samples it may draw depends on them
+    if len(policy.names) > 1:  # its maximum number of samples depends on them
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
     if len(policy.names) == 1:
@@ -138,14 +138,14 @@ def _find_quality_cost(
 
 
 def _count_samples(menu: Menu, name: str, budget: float) -> float:
-    """A budget in the menu's unit as samples of one mode."""
+    """Converts a budget from the menu's unit to samples of one mode."""
     if not menu[name].cost:
         raise BudgetInvalid(f"mode {name!r} is free, so no budget can be spent; give a price")
     return budget / menu[name].cost
 
 
 def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
-    """An average cost in the menu's unit; BudgetInvalid for another unit or currency."""
+    """An average cost in the menu's unit; BudgetInvalid if the unit or currency differs."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
@@ -166,10 +166,10 @@ def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
 def _find_price(
     policy: MenuPolicy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
 ) -> float:
-    """The lowest price at which a policy over several modes costs the budget or less, on average.
+    """The lowest price at which a policy over several modes averages at most the budget.
 
-    Between two corners of its hull it divides requests by their place, so that the cost there is known from
-    what the two corners cost on each path: only corners are replayed.
+    Between two corners of its hull, it assigns each request to one corner by the request's hash. The cost
+    there follows from the two corners' costs on each path, so only corners are replayed.
     """
     reading, costs = policy.read(ballots.prompts), dict[int, Floats]()
     layout = arrange_paths(policy, ballots, orders)
@@ -185,7 +185,7 @@ def _find_price(
             costs[corner] = np.concatenate(parts)
         return costs[corner]
 
-    low, high = 0, len(policy.prices_) - 1  # the dearest corner within the budget is between them
+    low, high = 0, len(policy.prices_) - 1  # find the most expensive corner within the budget
     if cost_of(low).mean() > budget:
         least = policy.menu.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
@@ -202,12 +202,13 @@ def _find_price(
     added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
     within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
     ends = np.concatenate([[0.0], hashes[order], [1.0]])
-    share = (ends[within] + ends[within + 1]) / 2 if within else 0.0  # those with a lower hash are dearer
+    # requests with a lower hash get the more expensive corner
+    share = (ends[within] + ends[within + 1]) / 2 if within else 0.0
     return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:
-    """An average budget; BudgetInvalid where it is money, and there are no prices or others."""
+    """Parses an average budget; BudgetInvalid if it is money without prices in its currency."""
     if not isinstance(budget, str | Budget):
         return Budget(check_calibration_budget(budget, 0.0)[0])
     average = Budget.parse(budget, currency=None if prices is None else prices.currency)
@@ -221,31 +222,31 @@ def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> B
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestCosts:
-    """What requests cost in samples, tokens or money, given their samples and the tokens of these."""
+    """The cost of requests in samples, tokens or money, from their samples and tokens."""
 
     unit: BudgetUnit
-    prompts: Floats  # (problems,) cost of a prompt
-    output: float  # cost of a token of a response
-    choices: int | None  # samples that one call gives at most, which pays for one prompt
-    once: bool = False  # whether all calls of a request share one prompt
+    prompts: Floats  # (problems,) cost per prompt
+    output: float  # cost per response token
+    choices: int | None  # most samples per call; each call pays for one prompt
+    once: bool = False  # whether all calls of a request pay for one prompt
 
     @classmethod
     def of(cls, budget: Budget, ballots: Ballots, prices: TokenPrices | None) -> "RequestCosts":
-        """For a budget; NotRecorded where it counts tokens and some samples have no number of them."""
+        """The costs for a budget; NotRecorded if it counts tokens and some samples have no token count."""
         if budget.unit == "samples":
             return cls("samples", np.ones(len(ballots)), 0.0, 1)
         unit_prices = TokenPrices() if prices is None else prices
         if budget.unit == "tokens":
             unit_prices = replace(unit_prices, input=_MILLION, output=_MILLION)
-        compute_mean_output(ballots, np.arange(len(ballots)))  # raises where some aren't known
+        compute_mean_output(ballots, np.arange(len(ballots)))  # raises if tokens aren't recorded
         prompts = count_prompt_tokens(ballots, unit_prices) * unit_prices.input / _MILLION
         choices, once = choose_charge(ballots, unit_prices).choices, unit_prices.prompts == "once"
         return cls(budget.unit, prompts, unit_prices.output / _MILLION, choices, once)
 
     def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
-        """The cost of requests, by their samples, waves, output tokens and their problems' rows.
+        """The cost of requests, from their samples, waves, output tokens and problem rows.
 
-        All but the rows are (…, requests), these (requests,).
+        All arguments are (…, requests), except `problems` (requests,).
         """
         if self.unit == "samples":
             return drawn.astype(np.float64)
@@ -261,7 +262,7 @@ def find_dial(
     *,
     unit: str = "samples",
 ) -> float:
-    """The dial for a budget, given the cost of each dial; `cost` is called repeatedly with the same dials."""
+    """The dial for a budget; `cost` maps a dial to its cost, and may be called twice with the same dial."""
     threshold = policy.dial == "threshold"
     highest, lowest = cost(0.0), cost(1.0 if threshold else _MAX_PRICE)
     if not lowest <= budget <= highest * (1 + tolerance):
@@ -276,7 +277,7 @@ def find_dial(
 
 
 def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, float]:
-    """A budget and a tolerance that can be used; an error for anything else."""
+    """Checks a budget and a tolerance; raises if they can't be used."""
     average, share = parse_finite(budget), parse_finite(tolerance)
     if average is None or average <= 0:
         raise BudgetOutOfRange(
@@ -290,7 +291,7 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 
 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """The problems to calibrate on. A policy without a dial is fitted, and its `fit` checks the problems."""
+    """The problems to calibrate on. A policy without a dial is fitted, and `fit` checks them instead."""
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
@@ -300,7 +301,7 @@ def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error",
 def _bisect(
     cost: Callable[[float], float], budget: float, low: float, high: float, *, enough: float, by_ratio: bool
 ) -> float:
-    """The dial in (low, high] whose cost is the nearest not above the budget; cost(low) is above it."""
+    """The dial in (low, high] with the highest cost within the budget; cost(low) exceeds it."""
     for _ in range(_MAX_STEPS):
         if cost(high) >= enough or high - low <= _RESOLUTION * high:
             break
@@ -314,7 +315,7 @@ def _find_middle(low: float, high: float, *, by_ratio: bool) -> float:
 
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
-    """A price that costs too much (or 0), and one that doesn't."""
+    """A price that costs too much (or 0), and one that fits."""
     low, high = _BRACKET_LOW, _BRACKET_HIGH
     while cost(high) > budget and high < _MAX_PRICE:
         low, high = high, high * 2
@@ -331,7 +332,7 @@ def _make_cost(
     request_costs: RequestCosts,
     map_blocks: BlockMap,
 ) -> Callable[[float], float]:
-    """A function from a dial to its mean cost; each dial is replayed once."""
+    """A function from dials to mean costs, which replays each dial once."""
     reading = policy.read(ballots.prompts)
     places = count_places(policy, len(ballots))
     rows = np.repeat(np.arange(len(ballots)), places)
@@ -353,7 +354,7 @@ def _make_cost(
             costs[dial] = float(amounts.mean())
         elif dial not in costs:
             dials = [dial]
-            if map_blocks is not map:  # where paths are drawn again in each pass, more dials are tried in one
+            if map_blocks is not map:  # try more dials per pass, because each pass draws the paths again
                 dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
             sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
             requests = len(ballots) * layout.orders
@@ -367,7 +368,7 @@ def _make_cost(
 def _sum_costs(
     policy: Policy, dials: Sequence[float], request_costs: RequestCosts, block: PathBlock
 ) -> Floats:
-    """What the requests of a block cost together, (dials,)."""
+    """The total cost of a block's requests, (dials,)."""
     problems, sums = block.start + block.paths.problems, []
     for dial in dials:
         reading, own = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
@@ -377,7 +378,7 @@ def _sum_costs(
 
 
 def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> list[float]:
-    """The dials that a bisection asks for in its next steps after this one."""
+    """The dials that bisection may need in its next steps."""
     below, above = [value for value in tried if value < dial], [value for value in tried if value > dial]
     if not below or not above:
         return []
@@ -390,7 +391,7 @@ def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> li
 
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:
-    """Fits a policy without a dial for a budget: by its `fit`, or as a new one with that budget."""
+    """Fits a policy without a dial for a budget, by its `fit` or as a new one."""
     fit: Any = policy.fit
     if "budget" in inspect.signature(fit).parameters:
         fit(source, budget=budget)
@@ -410,9 +411,7 @@ def _refit(policy: Policy, source: Ballots, budget: float) -> None:
 
 _FEWEST_PROBLEMS = 30
 _PRICES, _THRESHOLDS = np.geomspace(1e-5, 1.0, 48), np.linspace(0.0, 1.0, 24)
-_COSTS = 60  # average costs that are compared
-_ORDERS = 25  # random orders of each problem, at most
-_LOW = 2.5  # percentile at the lower end of a 95% interval
+_ORDERS = 25  # most random orders per problem
 
 
 def measure_quality(
@@ -424,7 +423,7 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """The average cost that a quality stands for, in samples or the menu's unit; BudgetInvalid if none."""
+    """The average cost that meets a quality, in the unit of the modes; BudgetInvalid if none does."""
     if seen := policy.count_in_sample(ballots):
         raise BudgetInvalid(
             f"budget '{quality}': {policy.kind} was fitted on {seen} of these {len(ballots)} problems; give "
@@ -432,24 +431,20 @@ def measure_quality(
         )
     if policy.dial is None:
         raise BudgetInvalid(f"budget '{quality}': {policy.kind} has no dial; give an amount")
-    _check_rival(policy, quality)
-    orders = min(orders, _ORDERS)
-    paths: Paths | ModePaths
+    mode = _find_rival(policy, quality)
+    dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
     if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
-        paths = draw_paths_by_mode(
-            ballots, weigh=policy.weigh, longest=policy.longest_by_mode, orders=orders, rng=rng
-        )
-        dials, rival, rival_cost = policy.prices_, *_follow_mode(policy, paths, quality)
-    else:
-        check_memory(ballots, orders, policy)
-        paths = draw_paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
-        dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
-        ends = np.full(len(paths), quality.samples)
-        rival, rival_cost = PolicyRun.of(paths, ends, ends), float(quality.samples)
-    reading = policy.read(ballots.prompts)
-    runs = [run_policy(policy, paths, dial=float(dial), reading=reading) for dial in dials]
-    known = ~np.isnan(paths.mean_per_problem(rival.grade))
-    basis = "grade" if known.any() else "agrees"
+        dials = policy.prices_
+    layout, reading = arrange_paths(policy, ballots, min(orders, _ORDERS)), policy.read(ballots.prompts)
+    parts = []
+    for block in split_paths(policy, ballots, reading, layout=layout, rng=rng):
+        runs = [run_policy(policy, block.paths, dial=float(dial), reading=block.reading) for dial in dials]
+        runs.append(follow_mode(block.paths, mode, quality.samples))
+        each = [ProblemResults.from_run(block.paths, run) for run in runs]
+        parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
+    cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)  # (dials + 1, problems) each
+    known = ~np.isnan(accuracy[-1])
+    right = accuracy if known.any() else agreement
     known |= not known.any()
     groups = number_alike(ballots.group().groups[known])
     if not are_enough(groups):
@@ -462,59 +457,18 @@ def measure_quality(
             f"budget '{quality}' can't be told on {known.sum()} problems with a gold answer or grade; give "
             f"{_FEWEST_PROBLEMS} or more"
         )
-    cost = np.stack([paths.mean_per_problem(run.cost) for run in runs])[:, known]
-    right = np.stack([paths.mean_per_problem(getattr(run, basis)) for run in runs])[:, known]
-    gains = right - paths.mean_per_problem(getattr(rival, basis))[known]
-    costs, gains = _match_costs(cost, gains)
-    lows = np.percentile(resample_groups(groups, rng, RESAMPLES) @ gains.T, _LOW, axis=0)
-    curve = QualityCurve(
-        samples=quality.samples,
-        mode=quality.mode,
-        rival_cost=rival_cost,
-        accuracy=float(paths.mean_per_problem(getattr(rival, basis))[known].mean()),
-        costs=tuple(costs.tolist()),
-        gains=tuple(gains.mean(axis=1).tolist()),
-        lows=tuple(lows.tolist()),
-    )
+    cost, right = sum_by_group(cost[:, known], groups), sum_by_group(right[:, known], groups)
+    rival = UniformVotes(quality.samples, quality.mode, float(cost[-1].mean()), right[-1])
+    points = PolicyPoints(cost=cost[:-1], accuracy=right[:-1])
+    (curve,) = compare_qualities(points, [rival], digits=".4g")
     return curve.find_cost(quality, problems=int(known.sum()), margin=margin)
 
 
-def _check_rival(policy: Policy, quality: Quality) -> None:
-    """BudgetInvalid, with what can be compared, if the policy has no such samples."""
+def _find_rival(policy: Policy, quality: Quality) -> int:
+    """The index of a quality's mode; BudgetInvalid, listing possible comparisons, if there is none."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:
         known = ", ".join(f"{mode} x {count}".removeprefix(" x ") for mode, count in most.items())
         raise BudgetInvalid(f"budget '{quality}' can't be compared with here; give {known}, or fewer samples")
-
-
-def _follow_mode(policy: MenuPolicy, paths: ModePaths, quality: Quality) -> tuple[PolicyRun, float]:
-    """So many samples of one mode for every request, and what they cost on average."""
-    rows, drawn = np.arange(len(paths)), np.zeros((len(paths), len(policy.names)), dtype=np.int64)
-    drawn[:, policy.names.index(quality.mode or "")] = quality.samples
-    leader: Ints = paths.votes_after(rows, drawn).find_leaders()[0]
-    cost = paths.cost_after(rows, drawn)
-    run = PolicyRun(
-        drawn=drawn.sum(axis=1),
-        waves=np.ones(len(paths), dtype=np.int64),
-        grade=paths.worth_of(rows, leader),
-        agrees=paths.worth_of(rows, leader, by_agreement=True),
-        tokens=np.full(len(paths), np.nan),
-        cost=cost,
-        by_mode=drawn,
-    )
-    return run, float(cost.mean())
-
-
-def _match_costs(cost: Floats, gains: Floats) -> tuple[Floats, Floats]:
-    """Costs from the least to the most, and each problem's gain there, by mixing the two settings around it.
-
-    Both are (settings, problems).
-    """
-    order = np.argsort(cost.mean(axis=1), kind="stable")
-    means = cost[order].mean(axis=1)
-    targets = np.geomspace(means[0], means[-1], _COSTS) if means[-1] > means[0] else means[:1]
-    above = np.clip(np.searchsorted(means, targets), 1, max(1, len(means) - 1))
-    spread = np.maximum(means[above] - means[above - 1], np.finfo(float).tiny)
-    share = np.clip((targets - means[above - 1]) / spread, 0, 1)[:, None]
-    return targets, (1 - share) * gains[order[above - 1]] + share * gains[order[above]]
+    return list(most).index(name)

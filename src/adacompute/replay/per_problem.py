@@ -1,8 +1,8 @@
-"""What a policy gives on each problem: along recorded paths, or exactly; at one dial, or at many.
+"""A policy's results on each problem, along recorded paths or exactly, at one dial or several.
 
-A policy that decides from the prompt alone takes a plain vote of b samples, whose accuracy over all
-subsets is known exactly, so no orders are needed. With ties going to the first answer seen, each tied
-answer is first equally often, so the mean over all orders equals sharing the tie.
+A policy that decides from the prompt alone takes an unweighted vote of b samples, whose exact accuracy over
+all subsets is known, so no orders are needed. Giving ties to the first answer seen makes each tied answer win
+equally often, so the mean over all orders equals sharing the tie.
 """
 
 import copy
@@ -32,20 +32,20 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
-_MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
-_MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
+_MAX_CELLS = 1 << 22  # draws over all paths of a block, about 60 bytes each
+_MODE_PATHS = 6000  # paths in a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
-_ROUNDING = 1e-9  # a smaller share of requests is rounding
-_PLACES, _MOST_PLACES = 1 << 15, 64  # all prompts' together, about, and one prompt's, at most
+_ROUNDING = 1e-9  # smaller shares of requests are rounding errors
+_PLACES, _MOST_PLACES = 1 << 15, 64  # places: all prompts together (about), and most per prompt
 
 
 def run_policy(
     policy: Policy, paths: Paths | ModePaths, *, dial: float | Floats | None, reading: Floats | None = None
 ) -> PolicyRun:
-    """Runs the policy along every path, wave by wave, until it stops there.
+    """Runs the policy along every path, wave by wave, until it stops.
 
-    `dial` may be given for each path, (paths,). `reading` is what `policy.read` gives for the prompts of the
-    paths' problems, where the caller has it; or that of each path.
+    `dial` may be given per path, (paths,). `reading` is what `policy.read` returns for the prompts of the
+    paths' problems, or for each path, if the caller has it.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
@@ -71,8 +71,15 @@ def run_policy(
     return walk.finish(waves)
 
 
+def follow_mode(paths: Paths | ModePaths, mode: int, samples: int) -> PolicyRun:
+    """So many samples of one mode for every request, in one wave."""
+    walk, rows = Walk(paths), np.arange(len(paths))
+    walk.draw(rows, Draws(np.full(len(rows), mode), np.full(len(rows), samples)))
+    return walk.finish(np.ones(len(rows), dtype=np.int64))
+
+
 def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Draws:
-    """What each request draws before anything is drawn for it, as `decide` gives it."""
+    """The first draws for each request, as `decide` returns them."""
     draws = policy.decide(reading, make_empty_state(len(reading), len(policy.names)), dial)
     if (draws.counts < 1).any():
         raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
@@ -80,7 +87,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
+    """Raises PolicyError if the paths are too short for the policy, or weigh votes differently."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -95,17 +102,17 @@ def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProblemResults:
-    """The expected results of each problem, all (problems,)."""
+    """Expected results per problem, all (problems,)."""
 
-    cost: Floats  # samples; of several modes what they cost
-    accuracy: Floats  # 0 to 1; NaN: not known
+    cost: Floats  # samples; with several modes, their cost
+    accuracy: Floats  # 0 to 1; NaN if unknown
     agreement: Floats  # with the vote of all samples, 0 to 1
     waves: Floats
-    tokens: Floats  # output tokens; NaN: not known
-    counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
-    rounds: Ints = field(repr=False)  # (problems, waves + 1) requests by waves
+    tokens: Floats  # output tokens; NaN if unknown
+    counts: Ints = field(repr=False)  # (longest + 1,) requests by number of samples
+    rounds: Ints = field(repr=False)  # (problems, waves + 1) requests by number of waves
     by_mode: Floats  # (problems, modes) samples
-    certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
+    certified: Floats | None = None  # share of requests with a certified answer; None if not measured
 
     @classmethod
     def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
@@ -142,7 +149,7 @@ class ProblemResults:
 
     @classmethod
     def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
-        """The results of several blocks, in order."""
+        """The results of several blocks, concatenated."""
         names = ["cost", "accuracy", "agreement", "waves", "tokens", "by_mode", "rounds"]
         names += [] if parts[0].certified is None else ["certified"]
         return cls(
@@ -152,13 +159,13 @@ class ProblemResults:
 
 
 def _count_rounds(paths: Paths | ModePaths, waves: Ints) -> Ints:
-    """Requests by waves, (problems, waves + 1)."""
+    """Requests by number of waves, (problems, waves + 1)."""
     shape = (len(paths.ballots), int(np.sum(paths.longest)) + 1)
     return np.bincount(paths.problems * shape[1] + waves, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
-    """The waves that so many of the requests don't exceed; `rounds` are requests by waves, (waves + 1,).
+    """The number of waves that this share of requests doesn't exceed; `rounds` are counts (waves + 1,).
 
     >>> count_most(np.array([0, 90, 8, 2]), 0.95), count_most(np.array([0, 90, 8, 2]))
     (2, 3)
@@ -169,22 +176,22 @@ def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathBlock:
-    """Some problems, and how their paths are drawn: the same ones whenever that is."""
+    """Some problems, and the random state for their paths, which are the same each time."""
 
     ballots: Ballots
-    reading: Floats  # as `policy.read` gives it for their prompts
-    start: int  # the first one's row among all problems
+    reading: Floats  # what `policy.read` returns for the prompts
+    start: int  # first row among all problems
     layout: PathLayout
-    rng: np.random.Generator  # where their part of the stream begins
+    rng: np.random.Generator  # at the start of this block's part of the stream
     weigh: VoteWeights | None
 
     @cached_property
     def paths(self) -> Paths | ModePaths:
-        """Their paths, drawn when they are first asked for."""
+        """The paths, drawn on first use and kept."""
         return self.draw()
 
     def draw(self) -> Paths | ModePaths:
-        """Their paths, to be used once."""
+        """The paths, drawn for a single use."""
         rng, layout = copy.deepcopy(self.rng), self.layout
         if layout.by_mode:
             return draw_paths_by_mode(
@@ -196,13 +203,13 @@ class PathBlock:
 def split_paths(
     policy: Policy, ballots: Ballots, reading: Floats, *, layout: PathLayout, rng: np.random.Generator
 ) -> Iterator[PathBlock]:
-    """Problems in blocks whose paths fit in memory.
+    """Splits problems into blocks whose paths fit in memory.
 
-    Of one mode `rng` ends where it would if all had been drawn; of several each block has its own stream.
+    With one mode, `rng` ends as if everything had been drawn; with several, each block has its own stream.
     """
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
-    draws = layout.shuffles * ballots.classes.shape[1]  # one problem's
+    draws = layout.shuffles * ballots.classes.shape[1]  # per problem
     step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
@@ -219,7 +226,7 @@ def split_paths(
 
 
 def skip_draws(rng: np.random.Generator, draws: int) -> None:
-    """Moves a generator on by so many 64-bit numbers."""
+    """Advances a generator by this many 64-bit numbers."""
     if not isinstance(rng.bit_generator, np.random.PCG64):
         for start in range(0, draws, _SKIPPED_AT_ONCE):
             rng.integers(0, 1 << 62, min(_SKIPPED_AT_ONCE, draws - start), dtype=np.int64)
@@ -227,12 +234,12 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
     before: Any = rng.bit_generator.state
     rng.bit_generator.advance(draws)
     after: Any = rng.bit_generator.state
-    # half of a number may be left over, which `advance` forgets
+    # restore an unused half of a number, which `advance` discards
     rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
 
 
 def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> ProblemResults:
-    """The results of the policy on a block's problems."""
+    """The policy's results on a block's problems."""
     reading, dials = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
     return ProblemResults.from_policy(policy, block.paths, dial=dials, reading=reading)
 
@@ -240,31 +247,31 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """What is read of each order of each prompt's samples, and the dial it is decided at, by its place."""
+    """The readings for each order of each prompt, and the dials, by the request's place."""
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
 def count_places(policy: Policy, requests: int) -> int:
-    """In how many places each prompt is decided by a policy that needs no orders: enough for smooth costs."""
+    """The number of places to decide each prompt at, without orders: enough for smooth costs."""
     return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
 class ExactReplay:
-    """Plain votes of b samples of each problem, scored exactly, each b when it is first needed."""
+    """Unweighted votes of b samples per problem, scored exactly when first needed."""
 
     def __init__(self, ballots: Ballots, *, map_blocks: BlockMap = map) -> None:
         self._ballots = ballots
         self._map_blocks = map_blocks
         self._grades = grade_samples(ballots)
         self._agreement = compute_agreement(ballots)
-        self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
+        self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement by b, both (problems,)
 
     def replay(
         self, policy: Policy, *, dial: float | Floats | None, reading: Floats | None = None
     ) -> ProblemResults:
-        """The results of a policy that decides from the prompt alone and weighs no votes.
+        """The results of a policy that decides from the prompt alone and doesn't weigh votes.
 
-        `reading` and `dial` may be given for several places of each prompt, (prompts * places,).
+        `reading` and `dial` may be given for several places per prompt, (prompts * places,).
         """
         reading = policy.read(self._ballots.prompts) if reading is None else reading
         budgets = decide_first_wave(policy, reading, dial).counts.reshape(len(self._ballots), -1)
@@ -299,7 +306,7 @@ class ExactReplay:
 
 
 def compute_agreement(ballots: Ballots) -> Floats:
-    """Each answer's share of the vote of all of its problem's samples, (problems, samples); NaN: absent."""
+    """Each answer's share of the vote of all samples of its problem, (problems, samples); NaN if absent."""
     share = compute_full_vote(ballots)  # (problems, classes)
     agreement = np.zeros(ballots.classes.shape)
     row, column = np.nonzero(ballots.classes >= 0)
@@ -309,27 +316,27 @@ def compute_agreement(ballots: Ballots) -> Floats:
 
 
 def compute_mean_tokens(ballots: Ballots) -> Floats:
-    """Output tokens of a sample, (problems,); NaN: not known."""
+    """Mean output tokens per sample, (problems,); NaN if unknown."""
     present = ballots.classes != ABSENT
     return np.asarray(np.where(present, ballots.tokens, 0.0).sum(axis=1) / np.maximum(1, present.sum(axis=1)))
 
 
 def can_replay_exactly(policy: Policy) -> bool:
-    """Whether a policy can be replayed without orders."""
+    """Whether a policy can be replayed exactly, without orders."""
     return policy.one_shot and policy.weigh is None and policy.longest <= MAX_EXACT_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
-    """Expected results per setting and problem, all (dials, problems) except the dials."""
+    """Expected results per dial and problem, all (dials, problems) except the dials."""
 
     dials: tuple[float | None, ...]
     cost: Floats  # samples
-    accuracy: Floats  # 0 to 1; NaN: not known
+    accuracy: Floats  # 0 to 1; NaN if unknown
     agreement: Floats  # with the vote of all samples, 0 to 1
     waves: Floats
-    tokens: Floats  # NaN: not known
-    rounds: Ints  # (dials, problems, waves + 1) requests by waves
+    tokens: Floats  # NaN if unknown
+    rounds: Ints  # (dials, problems, waves + 1) requests by number of waves
 
     def __len__(self) -> int:
         return len(self.dials)
@@ -344,9 +351,9 @@ class Sweep:
 def sweep(
     policy: Policy, paths: Paths, dials: Sequence[float | None], *, exact: ExactReplay | None = None
 ) -> Sweep:
-    """The policy at each dial (`[None]` where it has none), on paths with the policy's own votes.
+    """The policy's results at each dial (`[None]` if it has none), on paths with its own votes.
 
-    With `exact`, made of the same ballots, a policy that decides from the prompt alone is scored
+    `exact` must be made from the same ballots; with it, a policy that decides from the prompt alone is scored
     exactly.
     """
     reading = policy.read(paths.ballots.prompts)

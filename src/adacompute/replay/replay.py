@@ -1,4 +1,4 @@
-"""Replays a policy over a pool, as if live: cost, accuracy with an interval over problems, waves."""
+"""Replays a policy over a pool as if live: cost, accuracy with an interval over problems, waves."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,23 @@ from adacompute.score import MeanEstimate
 from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
 
-DEFAULT_SEED = 0  # where no generator is given, so that results repeat
-_MAX_ORDERS = 1_000_000  # per problem: more is taken for a mistake
-_MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
+DEFAULT_SEED = 0  # used without a given generator, so that results repeat
+_MAX_ORDERS = 1_000_000  # per problem: more is probably a mistake
+_MAX_DRAWS = 1 << 28  # draws over all paths, about 60 bytes each: 16 GB
 RESAMPLES = 2000  # bootstrap samples of the problems
-_MOST_COMPARED = 50_000  # problems: of more only equal questions are one group
-_TAIL = 0.025  # on each side of a 95% interval
+_MOST_COMPARED = 50_000  # with more problems, only equal questions are grouped
+_TAIL = 0.025  # probability on each side of a 95% interval
 
 
 def check_policy(policy: object) -> Policy:
-    """A policy; PolicyError for anything else."""
+    """Returns a policy; PolicyError for anything else."""
     if not isinstance(policy, Policy):
         raise PolicyError(f"{format_value(policy)} is not a policy; give one, e.g. StoppingPolicy()")
     return policy
 
 
 def resolve_dial(policy: Policy, price: float | None) -> float | None:
-    """The dial's value, given as `price`; PolicyError if it can't be used."""
+    """The dial's value from `price`; PolicyError if it is invalid."""
     if policy.dial is None:
         if price is not None:
             raise PolicyError(
@@ -60,7 +60,7 @@ def resolve_dial(policy: Policy, price: float | None) -> float | None:
 
 
 def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
-    """The generator to draw orders with; PolicyError where the number of orders is invalid."""
+    """The generator for orders; PolicyError if the number of orders is invalid."""
     check_integer("orders", orders, high=_MAX_ORDERS)
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise PolicyError(f"rng {format_value(rng)} can't be used; give np.random.default_rng(seed)")
@@ -68,9 +68,9 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
 
 
 def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
-    """PolicyError where the paths of so many orders need more memory than is allowed.
+    """Raises PolicyError if the paths of these orders need too much memory.
 
-    Paths of several modes are drawn again for each price, some at a time.
+    Paths of several modes are drawn in parts, for each price again.
     """
     longest = max(policy.longest, ballots.classes.shape[1])
     max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * longest))
@@ -84,7 +84,7 @@ def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
 def select_replayable(
     ballots: Ballots, longest: Sequence[int], *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
-    """The problems with enough recorded answers, of each mode, and the ids of those that were left out."""
+    """The problems with enough recorded answers in each mode, and the ids of the others."""
     usable = np.ones(len(ballots), dtype=np.bool_)
     for votes, count in zip(ballots.parts, longest, strict=True):
         usable &= find_replayable(votes.ids, votes.drawn, mask_votable(votes), count, too_few=too_few)
@@ -96,7 +96,7 @@ def select_replayable(
 
 
 def arrange_paths(policy: Policy, ballots: Ballots, orders: int) -> PathLayout:
-    """How the paths are drawn that a policy is replayed along; `ballots` are those that can be replayed."""
+    """How to draw the paths for replaying a policy; `ballots` are the replayable ones."""
     if len(policy.names) > 1:
         return PathLayout(longest=policy.longest, windows=1, shuffles=orders, by_mode=policy.longest_by_mode)
     return PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
@@ -110,9 +110,9 @@ def find_replayable(
     *,
     too_few: Literal["error", "drop"] = "error",
 ) -> Bools:
-    """Which problems have answers (`has_votes`) and enough of them, (problems,).
+    """Which problems have answers (`has_votes`), and enough of them, (problems,).
 
-    Raises where some haven't, unless `too_few` is "drop" and some have.
+    Raises if some don't, unless `too_few` is "drop" and others remain.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if not len(ids):
@@ -138,7 +138,7 @@ def find_replayable(
 def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
     """The weight of each problem in each bootstrap resample, (resamples, problems); rows sum to 1.
 
-    `weights @ values` are the resampled means; for two policies on the same problems, use the same
+    `weights @ values` are the resampled means. To compare two policies on the same problems, use the same
     weights.
     """
     drawn = rng.integers(0, problems, (resamples, problems))
@@ -148,7 +148,7 @@ def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RES
 
 
 def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """As `draw_resamples`, where whole groups are drawn; `groups` numbers that of each problem."""
+    """Like `draw_resamples`, but draws whole groups; `groups` is each problem's group number."""
     count = int(groups.max(initial=-1)) + 1
     weights = draw_resamples(count, rng, resamples)
     if count == len(groups):
@@ -158,7 +158,7 @@ def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RES
 
 
 def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
-    """The 95% interval of the mean of one value a problem, (problems,)."""
+    """The 95% interval of the mean of one value per problem, (problems,)."""
     low, high = np.quantile(weights @ values, (_TAIL, 1 - _TAIL))
     return float(low), float(high)
 
@@ -166,9 +166,9 @@ def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
 def bootstrap_mean(
     values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, *, groups: Ints | None = None
 ) -> MeanEstimate:
-    """The mean of one value a problem with its bootstrap interval; Wilson's where all are equal.
+    """The mean of one value per problem with its bootstrap interval; Wilson's if all values are equal.
 
-    Whole `groups` are drawn; of few there is no interval. None: each problem is one.
+    Resamples whole `groups`; too few groups give no interval. None: each problem is a group.
 
     >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
@@ -184,29 +184,29 @@ def bootstrap_mean(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replayed:
-    """A policy over recorded samples, as if live, at one setting of its dial."""
+    """The results of a policy on recorded samples, as if live, at one dial."""
 
-    policy: str  # its kind
-    dial: float | None  # None: the policy has none
+    policy: str  # the policy's kind
+    dial: float | None  # None if the policy has none
     problems: int
-    orders: int  # paths a problem; 0 where no orders were needed
-    cost: float  # mean a request, in `unit`
-    accuracy: MeanEstimate  # with its 95% interval over problems; of 0 problems, NaN: not known
-    agreement: float  # with the vote of all of a problem's samples, 0 to 1
-    waves: float  # mean a request
+    orders: int  # paths per problem; 0 if none were needed
+    cost: float  # mean per request, in `unit`
+    accuracy: MeanEstimate  # with its 95% interval over problems; NaN of 0 problems if unknown
+    agreement: float  # with the vote of all samples of a problem, 0 to 1
+    waves: float  # mean per request
     most_waves: int
-    rounds_p95: int  # waves that 95% of requests don't exceed
-    tokens: float | None  # mean output tokens a request; None: not known
+    rounds_p95: int  # 95th percentile of waves per request
+    tokens: float | None  # mean output tokens per request; None if unknown
     counts: Ints = field(repr=False)  # (longest + 1,) requests that drew 0, 1, ... samples
     each_cost: Floats = field(repr=False)  # (problems,)
-    each_accuracy: Floats = field(repr=False)  # (problems,); NaN: not known
-    dropped: tuple[str, ...] = ()  # ids of problems that were left out for too few samples
-    exact: bool  # over all subsets, not by orders
-    protocol: str  # how it was measured, in words
-    certified: float | None = None  # share of requests whose answer is certified; None: not measured
+    each_accuracy: Floats = field(repr=False)  # (problems,); NaN if unknown
+    dropped: tuple[str, ...] = ()  # ids of problems left out for too few samples
+    exact: bool  # over all subsets instead of random orders
+    protocol: str  # description of the method
+    certified: float | None = None  # share of requests with a certified answer; None if not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # what costs are counted in: with several modes, as theirs
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
+    unit: str = "samples"  # unit of costs; with several modes, the menu's
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -246,18 +246,16 @@ def replay(
     too_few: Literal["error", "drop"] = "error",
     map_blocks: BlockMap = map,
 ) -> Replayed:
-    """What the policy costs and how often it is right on recorded samples, drawn in many random orders.
+    """The policy's cost and accuracy on recorded samples, drawn in many random orders.
 
-    `price` is the value of the policy's dial: a price, or for some policies a threshold. `calibrate` finds
-    it for a budget.
-    The policy sees the samples as they would come, and votes are counted as it counts them
-    (`policy.weigh`). Where the policy can be copied for a pool's scale of confidence (`copy_for`),
-    which needs no labels, that copy is replayed; `calibrate` settles the policy itself. How many of the
-    problems it was fitted on is reported (`in_sample`). A policy that decides from the prompt alone,
-    with plain votes, is scored exactly, without orders. The interval is by bootstrap over problems.
-    Problems with fewer samples than the policy may draw, or without recorded answers, are an error, or
-    are left out with `too_few="drop"`. `map_blocks` maps a function over blocks of problems, as `map` does;
-    `scale.stages.open_shards` has one for Ray.
+    `price` is the value of the policy's dial: a price, or for some policies a threshold; `calibrate` finds it
+    for a budget. The policy sees samples one by one as if live, and its own weights (`policy.weigh`) apply to
+    votes. A policy that can adapt to a pool's scale of confidence without labels (`copy_for`) is replayed as
+    an adapted copy; `calibrate` adapts the policy itself. `in_sample` counts the problems that it was fitted
+    on. A policy that decides from the prompt alone with unweighted votes is scored exactly, without orders.
+    The interval is by bootstrap over problems. Problems with fewer samples than the policy may draw, or
+    without recorded answers, are an error, or left out with `too_few="drop"`. `map_blocks` maps a function
+    over blocks of problems, as `map` does; `scale.stages.open_shards` has one for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy
@@ -269,7 +267,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    if len(policy.names) > 1:  # how many samples it may draw depends on them
+    if len(policy.names) > 1:  # its maximum number of samples depends on them
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
     if len(policy.names) == 1:
@@ -290,7 +288,7 @@ def replay(
     if policy.menu is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    sample = policy.menu[policy.names[0]].cost if len(policy.names) == 1 else 1.0  # counted at 1 each so far
+    sample = policy.menu[policy.names[0]].cost if len(policy.names) == 1 else 1.0  # so far each counted as 1
     unit = policy.menu.currency or policy.menu.unit
     return replace(
         result, unit=unit, draws=draws, cost=result.cost * sample, each_cost=result.each_cost * sample
@@ -307,7 +305,7 @@ def build_result(
     dropped: tuple[str, ...],
     rng: np.random.Generator,
 ) -> Replayed:
-    """Builds the result from what each problem gave; only the prompts of `ballots` are looked at."""
+    """Builds the result from the results per problem; uses only the prompts of `ballots`."""
     known = ~np.isnan(results.accuracy)
     groups = (ballots.group() if len(ballots) <= _MOST_COMPARED else ballots).groups
     tokens, rounds = float(results.tokens.mean()), results.rounds.sum(axis=0)
@@ -340,7 +338,7 @@ def build_result(
 
 
 def describe_replay_protocol(policy: Policy, orders: int) -> str:
-    """How a replay was done, in words; `orders` is 0 where none were needed."""
+    """Describes how a replay was done; `orders` is 0 if none were needed."""
     votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     if orders:
         method = f"{orders} random orders of each problem's samples, ties to the first seen"

@@ -1,4 +1,4 @@
-"""One page that says what a budget buys on a pool, with its tables and figures beside it.
+"""A page that shows what a budget buys on a pool, with its tables and figures.
 
-Knows nothing of how policies decide or of the command line.
+Knows nothing about how policies decide, or about the command line.
 """

@@ -1,6 +1,6 @@
-"""Builds the report of a pool: evaluate every policy once, make every section from that, and say how.
+"""Builds the report of a pool: evaluates every policy once, then makes all sections from that.
 
-Sections are made by one process or several, with the same results.
+Sections are built by one or several processes, with the same results.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from adacompute.report.document import Column, Report, ReportPart, Section, Tabl
 from adacompute.report.exhibits import frontier, modes, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
-Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
+Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are collapsed at first
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
@@ -76,7 +76,7 @@ POLICIES = (
     "stopping",
     *ROUND_LIMITS,
 )
-_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done beside the evaluation
+_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work done besides the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _FEW_MODE_ORDERS = 12
@@ -99,11 +99,11 @@ _UNGRADED_MODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInputs:
-    """One pool with its evaluation: what sections are built from."""
+    """A pool with its evaluation: the inputs of all sections."""
 
     name: str
-    runs: EvaluationRuns = field(repr=False)  # every policy, held-out
-    evaluation: Evaluation = field(repr=False)  # the same, compared and in words
+    runs: EvaluationRuns = field(repr=False)  # every policy, held out
+    evaluation: Evaluation = field(repr=False)  # the same runs, compared and described
     oracle: Oracle | None = field(repr=False)  # None without grades
     money: Money
     quick: bool
@@ -112,14 +112,14 @@ class ReportInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One section: its part of the page, and the function that builds it."""
+    """A section: its part of the page, and the function that builds it."""
 
     key: str
     title: str
     part: str
     build: Callable[[ReportInputs], Section]
-    effort: float = 1.0  # rough seconds for 600 problems; the longest start first
-    several: bool | None = None  # whether it is about several modes, or one; None: both
+    effort: float = 1.0  # rough seconds for 600 problems; longest first
+    several: bool | None = None  # True: only for several modes, False: only for one; None: both
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -147,7 +147,7 @@ def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
     return Oracle.of(setup) if setup.basis == "accuracy" else None
 
 
-JOBS = (  # in the order of the page
+JOBS = (  # in page order
     Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict),
     Job(key="modes", title="Modes", part="modes", build=_build_modes, several=True),
     Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, several=False),
@@ -159,7 +159,7 @@ JOBS = (  # in the order of the page
 def run_jobs(
     inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
 ) -> dict[str, Section]:
-    """Every section, by the job's key; one that fails says why instead."""
+    """Every section by its job's key; a section that fails shows the reason."""
     sections: dict[str, Section] = {}
     slowest_first = sorted(jobs, key=lambda job: -job.effort)
     with open_workers(inputs, workers=workers) as run_tasks:
@@ -192,14 +192,13 @@ def build_report(
     jobs: Sequence[Job] = JOBS,
     parts: Sequence[Part] = PARTS,
 ) -> Report:
-    """Evaluate a pool and build its report; the same whatever the number of workers.
+    """Evaluates a pool and builds its report; the number of workers doesn't change the result.
 
-    `menu` are several modes in the ballots, with their costs: then the page is about them, in its unit.
-    `jobs` are its sections and `parts` its parts, in the order of the page; a study adds its own.
-    `wait_for_verdict` gives the verdict of `judge_pool` where another process makes it meanwhile.
+    `menu` has the costs of several modes in the ballots; the page is then about them, in its unit. `jobs` are
+    the page's sections and `parts` its parts, in order; a study can add its own. `wait_for_verdict` returns
+    the verdict of `judge_pool` if another process computes it.
 
-    Workers above one are processes: a script that asks for them puts its work below
-    `if __name__ == "__main__":`.
+    More than one worker means processes, so scripts that use them need `if __name__ == "__main__":`.
     """
     check_drawing()
     ballots = ballots.group()
@@ -251,7 +250,7 @@ def _run_policies(
     quick: bool,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> tuple[EvaluationRuns, Oracle | None]:
-    """Every policy of one mode, with less noise: the oracle is exact, and they are compared with it."""
+    """Runs every policy of one mode with less noise, to compare policies with the exact oracle."""
     graded, _ = select_graded(ballots)
     beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
@@ -269,7 +268,7 @@ def _run_policies(
 def _build_parts(
     sections: Mapping[str, Section], jobs: Sequence[Job], parts: Sequence[Part]
 ) -> list[ReportPart]:
-    """Parts with at least one section, in the order of the page."""
+    """Parts with at least one section, in page order."""
     report_parts = []
     for key, title, about, folded in parts:
         built = tuple(sections[job.key] for job in jobs if job.part == key and job.key in sections)
@@ -300,7 +299,7 @@ def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: boo
 
 
 def _uneven_notices(setup: EvaluationSetup) -> list[str]:
-    """A notice where the few samples of one problem limit all others."""
+    """A notice if a problem with few samples limits all others."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
     if setup.menu is not None or fewest >= LONGEST or median <= fewest:
@@ -318,15 +317,15 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
 
 
 def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
-    """The usual average budgets that the problem with fewest samples allows."""
+    """The default average budgets that the problem with fewest samples allows."""
     fewest = int(ballots.drawn.min())
     return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or (1.0,)
 
 
 def hash_ballots(ballots: Ballots) -> str:
-    """A hash of everything a report looks at: questions, votes, grades, tokens, log-probabilities."""
+    """A hash of everything that a report uses: questions, votes, grades, tokens, log-probabilities."""
     names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-    names += ["signals"] if ballots.signals is not None else []  # else the hash is that of older versions
+    names += ["signals"] if ballots.signals is not None else []  # keeps the hash of older versions
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
         hasher.update(repr(fields).encode("utf-8", "replace"))
@@ -340,7 +339,7 @@ def hash_ballots(ballots: Ballots) -> str:
 def collect_facts(
     ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
 ) -> dict[str, Any]:
-    """What went in and which versions made it, as plain data."""
+    """The inputs and the versions that made the report, as plain data."""
     drawn = np.concatenate([part.drawn for part in ballots.parts])
     menu = evaluation.menu
     model: str | None = f"of {join_words(list(ballots.names))}"
@@ -374,7 +373,7 @@ def collect_facts(
 
 
 def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
-    """The last section: what went in and what was used."""
+    """The last section: inputs and versions."""
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
@@ -411,7 +410,7 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
 
 
 def _package_versions() -> dict[str, str]:
-    """The versions of the libraries that made the numbers, as far as they are installed."""
+    """The versions of the installed libraries that affect the numbers."""
     versions = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

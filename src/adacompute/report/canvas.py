@@ -1,8 +1,7 @@
-"""A matplotlib figure turned into SVG: axes, marks that show their values, labels at the ends of lines.
+"""Draws matplotlib figures as SVG: axes, marks that show their values, labels at line ends.
 
-Text stays text, in the page's own font, and is never parsed as a formula. It is laid out with
-DejaVu Sans, which is wider than the fonts of pages, so that nothing overlaps. The same figure
-always gives the same file.
+Text stays text in the page's font, and is never parsed as a formula. Layout uses DejaVu Sans, which is wider
+than web fonts, so nothing overlaps. The same figure always gives the same file.
 """
 
 import io
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
-WIDTH = 7.2  # inches of 72 points: a page's column
+WIDTH = 7.2  # inches of 72 points: the page's column width
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
-_LOG_RATIO = 6.0  # the largest over the smallest cost: a wider axis is logarithmic
-_MARK_RADIUS = 7  # points around a mark that react to the pointer
+_LOG_RATIO = 6.0  # largest over smallest cost; a wider axis is logarithmic
+_MARK_RADIUS = 7  # points around a mark that react to the mouse
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
-_IN_TAG = r"(?=[^<>]*>)"  # in a figure's text every < and > is escaped
+_IN_TAG = r"(?=[^<>]*>)"  # figures escape every < and > in text
 _TAG = re.compile(r"<[^<>]*>")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _USE = r'\s*<use [^<>]*style="'
@@ -46,13 +45,13 @@ class _Mark:
 
 
 def check_drawing() -> None:
-    """Fail with one line where matplotlib isn't installed, before work whose figures it draws."""
+    """Fails with a short message if matplotlib isn't installed, before long work starts."""
     with needs_extra("fit"):
         import matplotlib  # noqa: F401
 
 
 class Canvas:
-    """A figure of rows × columns of axes; the style holds inside its `with`.
+    """A figure with rows × columns of axes; its style applies inside the `with`.
 
     >>> with Canvas("frontier", height=3.2) as canvas:
     ...     ax = canvas.axes[0]
@@ -93,20 +92,20 @@ class Canvas:
         self._style.__exit__(None, None, None)
 
     def mark(self, axes: "Axes", x: float, y: float, text: str) -> None:
-        """A point that shows its value when pointed at, in the axes' own coordinates."""
+        """Adds a point that shows its value on hover, in the axes' coordinates."""
         self._marks.append(_Mark(axes, float(x), float(y), strip_controls(text)))
 
     def _settle_labels(self) -> None:
-        """Moves what may only be placed once the layout is known."""
+        """Places labels that need the final layout."""
 
     def svg(self) -> str:
-        """The figure with its marks as SVG. The canvas can't be used after this."""
+        """The figure with its marks as SVG. Can be called once."""
         out = io.StringIO()
         with warnings.catch_warnings():
-            # browsers have the glyphs that DejaVu Sans lacks, and axes that are too small can be seen
+            # browsers have glyphs that DejaVu Sans lacks; axes that are too small are visible
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # already laid out; saving would do it twice more
+            self.figure.set_layout_engine("none")  # already laid out; saving would repeat it twice
             self._settle_labels()
             self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
@@ -123,7 +122,7 @@ def _mark_circle(mark: _Mark, height: float) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """The text without characters that SVG can't hold or that reverse the writing direction."""
+    """The text without characters that SVG can't hold or that reverse text direction."""
     characters = (" " if character in "\n\r\t" else character for character in text)
     return "".join(
         character for character in characters if unicodedata.category(character) not in _UNSAFE_CATEGORIES
@@ -131,7 +130,7 @@ def strip_controls(text: str) -> str:
 
 
 def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
-    """The SVG without prologue and fixed size, with ids unique on the page, and marks on top."""
+    """The SVG without prologue and fixed size, with unique ids, and marks on top."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -146,14 +145,14 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves the style shared by many markers to their group, which halves a figure of many problems."""
+    """Moves markers' common style to their group, which halves figures of many problems."""
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'
 
 
 def to_standalone_svg(svg: str) -> str:
-    """A figure as a file of its own, in dark colours where the reader's screen prefers them."""
+    """A figure as a separate file, with dark colours if the reader prefers them."""
     page = COLOURS["page"][1]
     rules = dark_css() + f"@media screen and (prefers-color-scheme: dark){{svg{{background:{page}}}}}"
     at = svg.index(">") + 1
@@ -169,7 +168,7 @@ def set_ticks(axis: "Axis", values: Sequence[float]) -> None:
 
 
 def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
-    """An x axis from 1 sample to `largest`, at least 2, on a log scale with a tick at each doubling."""
+    """An x axis from 1 sample to `largest` (at least 2), logarithmic, with a tick at each doubling."""
     largest = max(2.0, largest)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.95, largest * 1.05)
@@ -181,7 +180,7 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
 def set_cost_axis(
     axes: "Axes", budgets: Sequence[float], format_cost: Callable[[float], str], label: str
 ) -> None:
-    """An x axis of average costs, with a tick at each budget that is far enough from the one before."""
+    """An x axis of average costs, with a tick at each budget that isn't too close to the previous one."""
     ticks: list[float] = []
     for budget in budgets:
         if not ticks or budget > 1.15 * ticks[-1]:
@@ -205,23 +204,23 @@ COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStyle:
-    """How one policy is drawn and named, the same in every figure."""
+    """A policy's name and style, the same in every figure."""
 
-    name: str  # for people
+    name: str  # display name
     colour: str  # a key of COLOURS
-    line: str = "-"  # matplotlib's: - -- : -.
+    line: str = "-"  # matplotlib line styles: - -- : -.
 
 
 POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["policies"].items()}
 
 
 def policy_style(policy: str) -> PolicyStyle:
-    """A policy's style; an unknown one is grey, under its own name."""
+    """A policy's style; unknown policies are grey and keep their name."""
     return POLICY_STYLES.get(policy, PolicyStyle(name=policy, colour="grey"))
 
 
 def colour(name: str) -> str:
-    """The colour to draw in: the light one."""
+    """The (light) colour to draw in."""
     return COLOURS[name][0]
 
 
@@ -231,10 +230,10 @@ FIGURE_STYLE: Any = {  # for matplotlib
 
 
 def dark_css() -> str:
-    """CSS rules that show figures in dark colours where a screen prefers them; print stays light."""
+    """CSS rules that give figures dark colours in dark mode; print stays light."""
     rules = []
     for light, dark in COLOURS.values():
-        # no "svg " in the selector: a marker is a <use>, whose shape has no svg above it
+        # no "svg " in the selector: a marker is a <use>, and its shape isn't inside an svg
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

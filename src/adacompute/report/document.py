@@ -1,8 +1,7 @@
-"""What a report consists of: tables, pictures, sections, parts, and the report itself.
+"""The parts of a report: tables, pictures, sections, parts, and the report itself.
 
-A cell holds a value, not a text: the page, the CSV and the Markdown each write it in their own
-way. Every table and picture names the protocol its numbers were made under. Plain data (CSV,
-JSON) and the wording of numbers are here too.
+Cells hold values rather than text; the page, the CSV and the Markdown each format them. Every table and
+picture states how its numbers were measured. CSV, JSON and number formats are here too.
 """
 
 import csv
@@ -15,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
+from adacompute.replay.matching import Interval
 
 Kind = Literal[
     "text",
@@ -33,13 +32,13 @@ Kind = Literal[
     "flag",
 ]
 
-_DIGITS = 6  # significant digits: more than a figure shows, and the file stays readable
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a text that spreadsheets evaluate
+_DIGITS = 6  # significant digits: more than a figure shows, while files stay readable
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters that make spreadsheets evaluate a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A mean over seeds or splits, and its standard deviation over them."""
+    """A mean over seeds or splits, with its standard deviation."""
 
     mean: float
     std: float
@@ -47,8 +46,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved(Interval):
-    """A share that is saved. Uniform sampling was recorded up to some number of samples only, so a
-    value that reaches `most` may be more.
+    """A saved share. Uniform sampling is recorded only up to some number of samples, so a value of `most` is
+    a lower bound.
     """
 
     most: float
@@ -56,7 +55,7 @@ class Saved(Interval):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A number of which only a lower bound is known; null in files."""
+    """A lower bound of a number; null in files."""
 
     bound: float
 
@@ -66,30 +65,29 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading, and how its values are written.
+    """A heading, and the format of its values.
 
-    Shares are percent to a tenth (`percent`: whole), differences of shares are points,
-    numbers have two places (`tenths`: one), amounts have no needless zeros, money is as
-    `format_money` writes it.
+    Shares are percent with one decimal (`percent`: none), differences of shares are points, numbers have two
+    decimals (`tenths`: one), amounts have no trailing zeros, and money is formatted by `format_money`.
     """
 
     name: str
     kind: Kind = "text"
-    limit: float | None = None  # an infinite value is written as above this: > 16
-    about: str = ""  # what the heading means, where it isn't plain
+    limit: float | None = None  # an infinite value is shown as above this: > 16
+    about: str = ""  # explains the heading, if needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of values under headings."""
+    """Rows of values below headings."""
 
-    key: str  # name of its file, and its anchor
+    key: str  # its file name and its anchor
     title: str
-    protocol: str  # how its numbers were made
+    protocol: str  # how its numbers were measured
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    bold: tuple[int, ...] = ()  # rows to set off
+    bold: tuple[int, ...] = ()  # rows to emphasise
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -100,38 +98,38 @@ class Table:
                 raise ValueError(f"table {self.key}: {len(row)} cells under {len(self.columns)} headings")
 
     def records(self) -> list[dict[str, Any]]:
-        """Each row as plain data by heading."""
+        """Each row as a dict by heading."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, map(_cell_data, row), strict=True)) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A figure as SVG, with the numbers it draws."""
+    """A figure as SVG, with the numbers that it draws."""
 
     key: str
     title: str
     protocol: str
     svg: str = field(repr=False)
-    alt: str  # what it shows, for readers who can't see it
+    alt: str  # description for screen readers
     caption: str = ""
     data: dict[str, Any] = field(default_factory=dict, repr=False)  # plain data, for results.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading of the report and what stands below it."""
+    """A heading of the report with its content."""
 
     key: str
     title: str
     words: tuple[str, ...] = ()  # paragraphs
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    missing: tuple[str, ...] = ()  # what can't be shown of this pool, and why
+    missing: tuple[str, ...] = ()  # what is missing for this pool, and why
 
 
 def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
-    """A value as a person reads it.
+    """Formats a value for people.
 
     >>> format_cell(0.6123, Column(name="accuracy", kind="share"))
     '61.2%'
@@ -157,14 +155,14 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
 
 
 def format_mean(cell: Cell, column: Column) -> str:
-    """A value without its interval, for a narrow table."""
+    """A value without its interval, for narrow tables."""
     return format_cell(replace(cell, low=None, high=None) if isinstance(cell, Interval) else cell, column)
 
 
 def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
-    """The share of the uniform samples that are needed for the same accuracy that isn't drawn.
+    """The share of samples saved, compared with uniform sampling at the same accuracy.
 
-    Where uniform sampling needs more than `longest`, the most recorded, that many are counted.
+    If uniform sampling needs more than `longest`, the most recorded, that number is used.
 
     >>> saved = compute_saved(6.0, Interval(mean=math.inf, low=14.87, high=math.inf), longest=16)
     >>> format_cell(saved, Column(name="saved", kind="percent"))
@@ -176,7 +174,7 @@ def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
 
 
 def _format_end(interval: Interval, value: float | None, column: Column) -> str:
-    """The mean or an end of an interval; empty where there is none."""
+    """The mean or an end of an interval; empty if there is none."""
     if value is None:
         return ""
     is_bound = isinstance(interval, Saved) and value >= interval.most
@@ -185,7 +183,7 @@ def _format_end(interval: Interval, value: float | None, column: Column) -> str:
 
 def _format_number(value: float, column: Column) -> str:
     kind = column.kind
-    if value != value:  # NaN: not known
+    if value != value:  # NaN: unknown
         return "–"
     if value == math.inf:
         return "more than there are" if column.limit is None else f"> {column.limit:g}"
@@ -211,7 +209,7 @@ def _cell_data(cell: Cell) -> Any:  # noqa: ANN401
 
 
 def join_words(items: Sequence[str]) -> str:
-    """Items joined by commas and a last "and".
+    """Joins items with commas and a final "and".
 
     >>> join_words(["1.5", "2", "3"]), join_words(["2"])
     ('1.5, 2 and 3', '2')
@@ -225,9 +223,7 @@ def format_gains(values: Iterable[Interval]) -> str:
 
 
 def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:
-    """Indices of the differences clearly above zero, and of those clearly below: their
-    intervals exclude it.
-    """
+    """Indices of the differences clearly above zero and clearly below it: their intervals exclude zero."""
     sure = [at for at, value in enumerate(values) if not value.holds_zero]
     return [at for at in sure if values[at].mean > 0], [at for at in sure if values[at].mean < 0]
 
@@ -240,27 +236,27 @@ def _format_gain(value: Interval) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPart:
-    """A heading of the page, with the sections below it."""
+    """A heading of the page with its sections."""
 
     key: str
     title: str
-    about: str  # what is found there, in a sentence
+    about: str  # its content, in a sentence
     sections: tuple[Section, ...]
-    folded: bool = False  # its sections open when they are clicked
+    folded: bool = False  # its sections are collapsed at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
-    """Everything said of one pool; the first part is the verdict."""
+    """A pool's report; the first part is the verdict."""
 
-    name: str  # the pool's, as shown
+    name: str  # display name of the pool
     headline: str
-    below: str  # what supports the headline: protocol and interval
-    facts: Mapping[str, Any]  # how it was made: versions, seeds, numbers of problems and samples
-    notices: tuple[str, ...]  # to be read before anything else
+    below: str  # the basis of the headline: protocol and interval
+    facts: Mapping[str, Any]  # versions, seeds, numbers of problems and samples
+    notices: tuple[str, ...]  # warnings, shown first
     parts: tuple[ReportPart, ...]
-    evaluation: Evaluation = field(repr=False)  # every policy, held-out
-    money: Mapping[str, Any] | None = None  # what the page needs to recompute money; plain data
+    evaluation: Evaluation = field(repr=False)  # every policy, held out
+    money: Mapping[str, Any] | None = None  # data from which the page recomputes money
 
     def sections(self) -> Iterator[Section]:
         for part in self.parts:
@@ -276,7 +272,7 @@ class Report:
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """As `replace_non_finite`, with six digits, as figures need no more.
+    """Like `replace_non_finite`, rounded to six digits.
 
     >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
     {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
@@ -287,8 +283,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
 def to_csv(table: Table) -> str:
     """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x, x_std.
 
-    A text that a spreadsheet would read as a formula gets an apostrophe in front; numbers
-    stay numbers.
+    A text that a spreadsheet would evaluate as a formula gets a leading apostrophe; numbers stay numbers.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -305,7 +300,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_data(report: Report) -> dict[str, Any]:
-    """The whole report as plain data, for results.json; null for what isn't known."""
+    """The whole report as plain data for results.json; unknown values are null."""
     protocols = [table.protocol for table in report.tables()]
     protocols += [picture.protocol for picture in report.pictures()]
     data: Any = replace_non_finite(
@@ -337,7 +332,7 @@ def to_data(report: Report) -> dict[str, Any]:
 
 
 def replace_non_finite(value: object, *, digits: int | None = None) -> object:
-    """Plain data with None for every number that JSON can't hold; `digits` of the others, if not all.
+    """Plain data with None for numbers that JSON can't hold; others are rounded to `digits` if given.
 
     >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
     {'a': None, '2': [1.5, None]}
@@ -346,7 +341,7 @@ def replace_non_finite(value: object, *, digits: int | None = None) -> object:
         value = value.tolist()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    if isinstance(value, str):  # a lone surrogate, which JSON can hold, can't be written
+    if isinstance(value, str):  # replaces unpaired surrogates, which can't be written
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         shown = value if digits is None else float(f"{value:.{digits}g}")
@@ -380,5 +375,5 @@ def _csv_value(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"  # names come from pools, and a spreadsheet would run them
+        return f"'{value}"  # names come from pools, and a spreadsheet would evaluate them
     return "" if value is None else value

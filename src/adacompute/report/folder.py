@@ -1,8 +1,7 @@
-"""The folder of a report: each file in it is either the old one or the new one, never half of one.
+"""Writes a report's folder: each file is always either the old or the new one, never partial.
 
-A file is written beside its place and moved there. results.json names the files of a report, so
-that a later report knows which files it replaces; all others stay. What can't be written is
-refused before the work starts.
+A file is written next to its destination and moved there. results.json lists the files of a report, so that a
+later report knows which files to replace; all others stay. Errors are raised before the work starts.
 """
 
 import contextlib
@@ -26,12 +25,13 @@ from adacompute.report.page import render_page
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
-_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # left by browsers, killed runs
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come from pools
+# left by file browsers or killed runs
+_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # invalid in XML; names come from pools
 
 
 def check_writable(folder: Path) -> None:
-    """Raise ReportError where no file can be created in the folder; leaves nothing behind."""
+    """Raises ReportError if no file can be created in the folder; leaves nothing behind."""
     with lock_report_folder(folder):
         trial = folder / f".{secrets.token_hex(16)}.trial"
         try:
@@ -43,8 +43,8 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_report_folder(folder: Path) -> Iterator[None]:
-    """One writer to a folder at a time; the second waits. The folder is created, and removed
-    again if empty. Where the file system has no locks, writers go on without.
+    """Allows one writer per folder; others wait. Creates the folder, and removes it again if it stays empty.
+    On file systems without locks, writers don't wait.
     """
     with (
         _report_os_errors(folder),
@@ -55,7 +55,7 @@ def lock_report_folder(folder: Path) -> Iterator[None]:
 
 
 def publish_files(files: Mapping[Path, bytes]) -> None:
-    """Publish files in this order. A lack of space fails before the first one is moved."""
+    """Publishes files in this order. Fails for lack of space before moving the first one."""
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
             folders.enter_context(_with_folder(folder))
@@ -64,7 +64,7 @@ def publish_files(files: Mapping[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def _report_os_errors(folder: Path) -> Iterator[None]:
-    """Turn what the system says of a folder into one line that names it."""
+    """Turns system errors about a folder into a one-line message that names it."""
     if "\0" in str(folder):
         raise ReportError(f"{folder}: no name can have that character in it; name another place")
     try:
@@ -78,7 +78,7 @@ def _report_os_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_folder(folder: Path) -> Iterator[None]:
-    """A folder with its parents; those created here that are empty at the end are removed."""
+    """Creates a folder and its parents; those created here are removed if empty at the end."""
     missing: list[Path] = []
     parent = folder
     while not os.path.lexists(parent) and parent != parent.parent:
@@ -88,13 +88,13 @@ def _with_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for created in missing:  # the innermost first
+        for created in missing:  # innermost first
             with contextlib.suppress(OSError):
                 _remove_if_idle(created)
 
 
 def _remove_if_idle(folder: Path) -> None:
-    """Remove an empty folder that nobody writes to; OSError otherwise."""
+    """Removes an empty folder that nobody writes to; OSError otherwise."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,7 +104,7 @@ def _remove_if_idle(folder: Path) -> None:
 
 
 def render_files(report: Report) -> dict[str, bytes]:
-    """Every file of a report, by its path inside the folder."""
+    """All files of a report, by path inside the folder."""
     for kind, exhibits in (("tables", report.tables()), ("figures", report.pictures())):
         keys = [exhibit.key for exhibit in exhibits]
         if len(set(keys)) < len(keys) or not all(map(_NAME.fullmatch, keys)):
@@ -117,13 +117,13 @@ def render_files(report: Report) -> dict[str, bytes]:
 
 
 def check_report_folder(folder: Path) -> None:
-    """Raise ReportError where a file that belongs to no report is in the way, or nothing can be written."""
+    """Raises ReportError if the folder has a file from outside a report in the way, or isn't writable."""
     check_writable(folder)
     _check_foreign_files(folder)
 
 
 def _check_foreign_files(folder: Path) -> None:
-    """Raise ReportError where a file that belongs to no report is in the way."""
+    """Raises ReportError if a file from outside a report is in the way."""
     if _read_results(folder) is not None:
         return
     foreign = [name for name in (PAGE, RESULTS) if _path_exists(folder / name)]
@@ -143,14 +143,13 @@ def _check_foreign_files(folder: Path) -> None:
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
-    """Publish a report's files; files of an earlier report are removed, all others stay.
+    """Publishes a report's files, removing those of an earlier report; all others stay.
 
-    If it is interrupted, each file is the old or the new one, and writing again repairs it:
-    results.json comes first and names the files of both reports until those of the old one
-    are gone.
+    If interrupted, each file is the old or the new one, and writing again repairs the folder: results.json
+    comes first and lists the files of both reports until the old ones are gone.
     """
     with lock_report_folder(folder):
-        _check_foreign_files(folder)  # under the lock, or a half-written report looks foreign
+        _check_foreign_files(folder)  # needs the lock, or an unfinished report looks foreign
         old = (_read_results(folder) or {}).get("files")
         names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []
         stale = sorted(set(names) - set(files))
@@ -161,7 +160,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
             remove_leftovers(folder / name)
-            temporary_path(folder / name).unlink(missing_ok=True)  # an older version left it
+            temporary_path(folder / name).unlink(missing_ok=True)  # left by an older version
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
@@ -176,7 +175,7 @@ def _results_json(data: Mapping[str, Any], names: list[str]) -> bytes:
 
 
 def _read_results(folder: Path) -> dict[str, Any] | None:
-    """What results.json of a report says; None where there is no report."""
+    """The results.json of a report; None if there is no report."""
     try:
         results = orjson.loads((folder / RESULTS).read_bytes())
     except (OSError, orjson.JSONDecodeError):

@@ -1,7 +1,7 @@
-"""A report as one HTML page that loads nothing from outside and runs only its own script.
+"""Renders a report as one HTML page that loads nothing from outside and runs only its own script.
 
-Every text is escaped. Markup, style and script lie beside this file as page.html, page.css and
-page.js; the form of prices as money.html; the share button's as share.html and share.js.
+All texts are escaped. Markup, style and script are page.html, page.css and page.js; money.html has the price
+form, share.html and share.js the share button.
 """
 
 import base64
@@ -35,16 +35,16 @@ _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
 _GAIN = Column(name="gain", kind="points")
-_FOLD_ROWS = 20  # rows; a longer table is folded
-_LONG_TEXT = 30  # characters; a longer text may wrap
+_FOLD_ROWS = 20  # rows; longer tables are collapsed
+_LONG_TEXT = 30  # characters; longer texts may wrap
 _CODE = re.compile(r"`([^`]+)`")
 _STYLE_TAG = re.compile(
     r"<style\b.*?</style>", re.DOTALL
-)  # it would style the whole page; page.css has the same rules
+)  # would style the whole page; page.css has the same rules
 
 
 def render_table(exhibit: Table) -> str:
-    """A table with its title, what its headings mean, its protocol, and a link to its file."""
+    """A table with its title, headings explained, protocol, and a link to its file."""
     heads = "".join(
         f"<th{_alignment(column)} scope=col>{escape(column.name)}</th>" for column in exhibit.columns
     )
@@ -68,11 +68,11 @@ def render_table(exhibit: Table) -> str:
 
 
 def render_figure(picture: Picture) -> str:
-    """A picture with its title, its caption, its protocol, and a link to its file."""
+    """A picture with its title, caption, protocol, and a link to its file."""
     alt = escape(picture.alt, quote=True)
     svg = _STYLE_TAG.sub("", picture.svg)
     referenced = set(_REFERENCED_ID.findall(svg))
-    svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)  # drop unused ids
+    svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)  # remove unused ids
     svg = svg.replace("<svg", f'<svg role="img" tabindex="0" aria-label="{alt}"', 1)
     return (
         f'<figure class="exhibit picture" id="figure-{picture.key}">'
@@ -85,7 +85,7 @@ def render_figure(picture: Picture) -> str:
 
 
 def render_paragraphs(words: Sequence[str], name: str = "") -> str:
-    """Paragraphs, with a class where one is given; text between backticks becomes code."""
+    """Paragraphs, with a class if given; text between backticks becomes code."""
     start = f'<p class="{name}">' if name else "<p>"
     texts = (_CODE.sub(r"<code>\1</code>", escape(text)) for text in words if text)
     return "".join(f"{start}{text}</p>" for text in texts)
@@ -105,7 +105,7 @@ def _render_cell(text: str, alignment: str) -> str:
 
 
 def _explain_columns(columns: Sequence[Column]) -> str:
-    """What the headings mean; headings with the same meaning are named together."""
+    """Explains the headings; headings with the same meaning are explained together."""
     names: dict[str, list[str]] = {}
     for column in columns:
         if column.about:
@@ -133,7 +133,7 @@ def render_page(report: Report) -> str:
     """The whole page."""
     style = _read_asset("page.css") + dark_css()
     script = f'"use strict";\n{_read_asset("page.js")}\n{_read_asset("share.js")}'
-    content_policy = (  # figures carry style attributes; nothing else does, and nothing is fetched
+    content_policy = (  # figures have style attributes; nothing else has, and nothing is fetched
         f"default-src 'none'; style-src {_csp_hash(style)}; style-src-attr 'unsafe-inline'; "
         f"script-src {_csp_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
@@ -165,7 +165,7 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:
-    """The first part: its words stand below the headline, then the notices, then its figures and tables."""
+    """The first part: text below the headline, then notices, figures and tables."""
     words = [report.below, *(text for section in part.sections for text in section.words)]
     body = "".join(_render_section(replace(section, words=())) for section in part.sections)
     return (
@@ -176,7 +176,7 @@ def _render_verdict(report: Report, part: ReportPart) -> str:
 
 
 def _render_money(data: Mapping[str, Any] | None) -> str:
-    """What a thousand requests cost and save, and the form for the reader's own prices."""
+    """What a thousand requests cost and save, and a form for the reader's prices."""
     if data is None or data["words"] is None:
         return ""
     money = Money(
@@ -226,7 +226,7 @@ def _tile_value(cost: float, money: Money) -> str:
 
 
 def build_share(report: Report) -> dict[str, Any]:
-    """What the share button shows: a picture's texts, and a paragraph. share.js adds money to both."""
+    """The share button's data: texts for a picture, and a paragraph. share.js adds money to both."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{_capitalise(protocol).rstrip('.')}." if protocol else ""
     return {
@@ -262,7 +262,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _describe_figure(report: Report) -> str:
-    """The protocol of the figure on the shared picture, which isn't the verdict's."""
+    """The protocol of the figure in the shared picture, which differs from the verdict's."""
     few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 
@@ -286,7 +286,7 @@ def _render_part(part: ReportPart) -> str:
 
 
 def _render_section(section: Section) -> str:
-    """Words, then pictures, then tables, then what is missing."""
+    """Text, then pictures, tables, and what is missing."""
     tables = map(render_table, section.tables)
     pictures = "".join(map(render_figure, section.pictures))
     words, missing = render_paragraphs(section.words), render_paragraphs(section.missing, "missing")
@@ -307,12 +307,12 @@ def _render_contents(parts: Sequence[ReportPart]) -> str:
 
 
 def _fill_template(text: str, **values: str) -> str:
-    """Replaces all placeholders in one pass, so that no value is read as a placeholder."""
+    """Replaces all placeholders in one pass, so that values can't contain placeholders."""
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], text)
 
 
 def _script_json(value: Any) -> str:  # noqa: ANN401
-    """JSON that no HTML parser takes for the end of a script."""
+    """JSON that HTML parsers can't mistake for the end of a script."""
     return orjson.dumps(replace_non_finite(value)).decode().replace("<", "\\u003c").replace(">", "\\u003e")
 
 

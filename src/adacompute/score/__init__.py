@@ -1,4 +1,4 @@
-"""What recorded samples are worth: accuracy by budget, and its cost. Knows nothing of allocations."""
+"""Estimates accuracy by budget, and its cost, from recorded samples. Knows nothing about allocations."""
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise

@@ -1,7 +1,7 @@
-"""Accuracy of the other ways to make one answer of b samples: weighted vote, best-of-b, any-correct.
+"""Accuracy of other ways to combine b samples into one answer: weighted vote, best-of-b, any-correct.
 
-Best-of and any-correct are exact over all subsets, by ranks. The weighted vote is exact where few
-subsets exist, and simulated elsewhere.
+Best-of and any-correct are exact over all subsets, using ranks. The weighted vote is exact if there are few
+subsets, and simulated otherwise.
 """
 
 import copy
@@ -36,14 +36,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
-_KEPT_WEIGHTS = 3  # ways of weighing a pool's votes whose weights are kept
+_SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs processed at a time
+_KEPT_WEIGHTS = 3  # sets of vote weights cached per pool
 _LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
 _BLOCK_PROBLEMS = 1024  # problems whose votes are simulated at a time
-_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
-_SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
-_FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
-_MIN_ORDERS = 32  # orders of samples in a simulation: their spread tells its error
+_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs in memory at a time
+_SAMPLES_PER_CLASS = 0.75  # adding up so many samples takes as long as one class in a matrix product
+_FIRST, _LAST, _NEVER = 0, 1, 2  # ranking tiers: an answer, an abstention, an absent sample
+_MIN_ORDERS = 32  # orders of samples in a simulation: enough to estimate its error
 
 
 # --- best-of and any-correct, by ranks ---
@@ -52,9 +52,9 @@ _MIN_ORDERS = 32  # orders of samples in a simulation: their spread tells its er
 def score_best_of(
     ballots: Ballots, grades: Floats, budgets: Sequence[int], by: Literal["logprob", "entropy"] | Floats
 ) -> AccuracyEstimates:
-    """Accuracy of the best scored sample: `by` mean log-probability, minus entropy or your own scores.
+    """Accuracy of the sample with the best score: mean log-probability, minus entropy, or your own scores.
 
-    A score of your own is (problems, samples), higher is better; only abstentions may lack one.
+    Your own scores are (problems, samples), higher is better; only abstentions may lack one.
     """
     abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
     scores = _read_scores(ballots, by)
@@ -81,14 +81,13 @@ def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 def score_by_rank(
     scores: Floats, grades: Floats, classes: npt.NDArray[np.int32], abstains: Flags, budgets: Sequence[int]
 ) -> AccuracyEstimates:
-    """The mean grade of the best scored of b, (problems, budgets). All arrays are (problems, samples).
+    """The mean grade of the best-scored of b samples, (problems, budgets). Arrays are (problems, samples).
 
-    Of b samples drawn without replacement from n, the best scored one answers. Sorted from the best
-    down, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the C(n, b) subsets; samples
-    of equal score share their places equally, so each counts with the mean grade of its ties. A sample
-    that abstains is chosen only where nothing else was drawn, and is then wrong; one graded right has
-    answered, whatever was recorded. Standard errors are the delete-one jackknife's, in closed form;
-    there is none where b = n.
+    Of b samples drawn without replacement from n, the one with the best score answers. Sorted from best to
+    worst, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the C(n, b) subsets. Samples with
+    equal scores share their places equally, so each counts with their mean grade. An abstention is chosen
+    only if nothing else was drawn, and is then wrong; a sample graded right counts as an answer, whatever was
+    recorded. Standard errors are the delete-one jackknife's in closed form; there is none if b = n.
     """
     shape = (len(scores), len(budgets))
     accuracy, error = np.zeros(shape), np.full(shape, np.nan)
@@ -106,7 +105,7 @@ def score_by_rank(
 
 
 def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
-    """Higher is better, (problems, samples); NaN: not recorded."""
+    """Scores (problems, samples), higher is better; NaN if not recorded."""
     if not isinstance(by, str):
         scores = np.asarray(by, dtype=np.float64)
         if scores.shape != ballots.classes.shape:
@@ -121,7 +120,7 @@ def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -
 
 
 class _RankedSamples:
-    """Samples in order of rank, best first, with their ties. Arrays are (problems, samples)."""
+    """Samples sorted by rank, best first, with their ties. Arrays are (problems, samples)."""
 
     def __init__(self, scores: Floats, tier: npt.NDArray[np.int64], grades: Floats) -> None:
         order = np.lexsort((-scores, tier), axis=1)
@@ -131,11 +130,11 @@ class _RankedSamples:
         self.drawn = present.sum(axis=1)  # (problems,)
         self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
         self.present = present
-        new = np.ones((rows, width + 1), dtype=bool)  # a tie begins here; one past the end, too
+        new = np.ones((rows, width + 1), dtype=bool)  # where a tie begins, including one past the end
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        ends = np.where(new, place, width)[:, :0:-1]  # the places behind each
+        ends = np.where(new, place, width)[:, :0:-1]  # the end of each sample's tie
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
         total = _sum_before(self.grades)  # (problems, samples + 1)
@@ -143,15 +142,15 @@ class _RankedSamples:
         self.tied = self.sum / self.size
 
     def mean(self, budget: int) -> Floats:
-        """Over all subsets of that size, (problems,)."""
+        """The mean over all subsets of this size, (problems,)."""
         return np.asarray(
             (_compute_place_weights(self.drawn, self.grades.shape[1], budget) * self.tied).sum(axis=1)
         )
 
     def jackknife(self, budget: int, mean: Floats) -> Floats:
-        """The standard error of `mean`, (problems,); NaN where leaving one out leaves too few."""
+        """The standard error of `mean`, (problems,); NaN if leaving one sample out leaves too few."""
         weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
-        # those before the ties of the one left out keep their places, those behind move up by one
+        # when one sample is left out, those before its tie keep their places, and those after move up
         before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
         moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
         until = _sum_before(moved * self.tied)
@@ -159,7 +158,7 @@ class _RankedSamples:
         share = _sum_before(weights)
         ties = np.take_along_axis(share, self.end - 1, 1) - np.take_along_axis(share, self.begin, 1)
         others = (self.sum - self.grades) / np.maximum(self.size - 1, 1)
-        left = before + ties * others + behind  # the mean without this one
+        left = before + ties * others + behind  # the mean without this sample
         squares = np.where(self.present, left - mean[:, None], 0.0) ** 2
         enough = self.drawn > budget
         drawn = np.maximum(self.drawn, 1)
@@ -167,12 +166,12 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums of what stands before each place, (problems, samples + 1)."""
+    """Sums of the values before each place, (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
 def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int) -> Floats:
-    """The chance of each place to be the best of `budget`, (problems, samples), without overflow."""
+    """The probability that each place is the best of `budget`, (problems, samples), without overflow."""
     place = np.arange(width)
     left = drawn[:, None] - place  # samples from this place on
     steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # C(left-1, b-1) / C(left, b-1)
@@ -193,26 +192,23 @@ def score_weighted_vote(
     draws: int,
     map_blocks: BlockMap = map,
 ) -> AccuracyEstimates:
-    """Accuracy of a vote of b where each sample counts by how sure the model was.
+    """Accuracy of a vote of b samples, each weighted by the model's confidence.
 
-    `weigh` None fits the scale to these samples, without labels.
+    If `weigh` is None, the scale is fitted to these samples, without labels.
 
-    The weights of equal answers are summed, the heaviest answer wins, exact ties share equally,
-    abstentions are ignored, and where all abstain the vote is wrong. The accuracy is the mean over
-    subsets of b of a problem's n samples. With one or two samples the surest one decides, which is
-    exact by ranks; where there are no more subsets than `draws`, all are listed; else `draws` of them
-    are drawn: random orders of the samples, cut into disjoint windows of b, which vary less than
-    subsets drawn one by one.
+    The weights of equal answers are summed and the heaviest answer wins. Exact ties share equally,
+    abstentions are ignored, and if all abstain the vote is wrong. The accuracy is the mean over subsets of b
+    of a problem's n samples. With one or two samples the most confident one decides, which is exact by ranks.
+    If there are at most `draws` subsets, all are listed. Otherwise `draws` of them are drawn: random orders
+    of the samples, cut into disjoint windows of b, which have a smaller variance than independent subsets.
 
-    Problems share the orders, but each shuffles its own samples first, so their errors are
-    uncorrelated. `simulation_error` is the spread of the means of whole orders, and at least what that
-    many draws can resolve. `standard_error` is the delete-one jackknife over the same subsets (those
-    without a sample are the subsets of the others), less the variance that drawing adds to it, and
-    never above the bound of U-statistics, Var(U) <= b/n Var(one vote); the variance of the simulation
-    is added. It is NaN where b = n.
+    Problems share the orders, but each shuffles its own samples first, so their errors are uncorrelated.
+    `simulation_error` is the spread of the means of whole orders, and at least the resolution of that many
+    draws. `standard_error` is the delete-one jackknife over the same subsets, minus the variance that drawing
+    adds to it, at most the bound for U-statistics, Var(U) <= b/n Var(one vote); plus the variance of the
+    simulation. It is NaN if b = n.
 
-    Weights are whole units, so sums and ties are exact, up to 131,072 votes of average weight a
-    problem.
+    Weights are integers, so sums and ties are exact up to 131,072 votes of average weight per problem.
     """
     _check_draws(draws)
     weights = compute_weight_units(ballots, weigh)
@@ -243,7 +239,7 @@ def score_weighted_vote(
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            subsets = copy.deepcopy(rng)  # all blocks draw the same
+            subsets = copy.deepcopy(rng)  # all blocks draw the same subsets
             for start in range(0, len(rows), _BLOCK_PROBLEMS):
                 part = slice(start, start + _BLOCK_PROBLEMS)
                 places.append((rows[part], k))
@@ -263,23 +259,23 @@ def score_weighted_vote(
 
 
 def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
-    """Vote weights by a signal, scaled by these samples' mean, which needs no labels."""
+    """Vote weights from a signal, scaled by its mean over these samples; needs no labels."""
     values, known = _read_signals(ballots, signal)
     if not known.any():
         raise _build_unweighable_error(len(ballots), signal)
     scale = math.fsum(values[known].tolist()) / int(known.sum())
-    if scale == 0:  # all are certain: all count the same
+    if scale == 0:  # all samples are certain: all count equally
         return VoteWeights(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
     return VoteWeights(signal=signal, scale=scale)
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """The weight of every sample in whole units, (problems, samples); not to be written to.
+    """The weight of every sample in whole units, (problems, samples); don't modify it.
 
-    `weigh` None fits the scale to the samples.
+    If `weigh` is None, the scale is fitted to the samples.
 
-    `partial`: these are some of the samples, and it is enough if others have the signal. The last few of a
-    pool are kept: policies that are compared weigh its votes alike.
+    With `partial`, these are part of a larger set, and only others may have the signal. The last few results
+    per pool are cached, because compared policies weigh votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     kept = _LAST_WEIGHTS.setdefault(ballots, {})
@@ -313,7 +309,7 @@ def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool
 
 
 def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
-    """Each sample's score of a verifier, and whether it has one, (problems, samples) both."""
+    """Each sample's score from a verifier, and whether it has one, both (problems, samples)."""
     if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
@@ -321,12 +317,12 @@ def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
 
 
 def _weigh_exponents(exponents: Floats) -> list[int]:
-    # math.exp, not numpy's: the two differ in the last place, and a live tally must weigh the same
+    # math.exp, because numpy's may differ in the last digit, and a live tally must get the same weight
     return [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
 
 
 def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
-    """Whether any sample has a signal that the model reads beside the mean log-probability."""
+    """Whether any sample has a signal that the model reads besides the mean log-probability."""
     if model is None or ballots.signals is None:
         return False
     columns = [SIGNAL_NAMES.index(name) for name in model.names if name != "logprob"]
@@ -334,7 +330,7 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """As `SignalModel.log_odds` of every sample, to the last bit, and where it is known."""
+    """`SignalModel.log_odds` of every sample, exact to the last bit, and where it is known."""
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
         return total, np.zeros(total.shape, dtype=bool)
@@ -353,7 +349,7 @@ def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Float
 
 
 def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
-    """What a model reads of every sample, transformed, (problems, samples, names); NaN: not known."""
+    """The transformed signals that a model reads, (problems, samples, names); NaN if unknown."""
     values = np.full((*ballots.classes.shape, len(names)), np.nan)
     for k, name in enumerate(names):
         if name == "logprob":
@@ -361,7 +357,7 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
         elif ballots.signals is not None:
             values[:, :, k] = ballots.signals[:, :, SIGNAL_NAMES.index(name)]
         present = np.isfinite(values[:, :, k]) & (ballots.classes != ABSENT)
-        # one by one, because numpy's logarithm differs from a live sample's in the last place
+        # one by one, because numpy's logarithm may differ in the last digit from a live sample's
         transformed = [transform_signal(name, value) for value in values[:, :, k][present].tolist()]
         values[:, :, k] = np.nan
         values[:, :, k][present] = transformed
@@ -369,25 +365,25 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
 
 
 def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
-    """Count, sum and sum of squares of each signal of the samples with an answer, to settle a model on."""
+    """Count, sum and sum of squares of each signal over answered samples, to refit a model on."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
     moments = {}
     for k, name in enumerate(model.names):
         known = values[np.isfinite(values[:, k]), k]
-        bounded = np.clip(known, *model.find_bounds(name))  # none far from the model's centre
+        bounded = np.clip(known, *model.find_bounds(name))  # limits outliers
         squares = (bounded * bounded).tolist()
         moments[name] = (float(len(bounded)), math.fsum(bounded.tolist()), math.fsum(squares))
     return moments
 
 
 def _read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Each sample's signal, and whether it is known, (problems, samples) both."""
+    """Each sample's signal, and whether it is known, both (problems, samples)."""
     values = ballots.signal(signal)
     return values, np.isfinite(values) & (ballots.classes != ABSENT)
 
 
 def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
-    """The error where no sample of that many problems has the signal."""
+    """The error if none of the samples of these problems has the signal."""
     what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
     return NotRecorded(
         f"no sample of these {problems} problems has {what} to weigh its vote by; "
@@ -396,7 +392,7 @@ def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
 
 
 def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
-    """The worth of each sample's answer: the mean grade of its class, (problems, samples); 0 where none."""
+    """The value of each sample's answer: the mean grade of its class, (problems, samples); 0 without one."""
     values = np.zeros(classes.shape)
     at, column = np.nonzero(classes >= 0)
     values[at, column] = measure_classes(classes, grades)[1][at, classes[at, column]]
@@ -407,10 +403,10 @@ def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
 class _ShuffledVotes:
     """One problem's votes, its samples shuffled."""
 
-    classes: Ints  # (samples,) some class where there is no answer
-    weights: Floats  # (samples,) whole units; 0 where there is no answer
-    values: Floats  # (classes,) worth of each class
-    constant: float | None  # the worth of every vote, where they can't differ
+    classes: Ints  # (samples,) arbitrary if there is no answer
+    weights: Floats  # (samples,) whole units; 0 if there is no answer
+    values: Floats  # (classes,) value of each class
+    constant: float | None  # the value of every vote, if all votes have the same
 
     @classmethod
     def of(
@@ -430,10 +426,9 @@ class _ShuffledVotes:
         )
 
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
-        """The worth of the vote of each subset, (subsets,).
+        """The value of the vote of each subset, (subsets,).
 
-        `subsets` are numbers of samples, (budget, subsets), and `chosen` the same as 0 and 1, (samples,
-        subsets).
+        `subsets` are sample numbers (budget, subsets); `chosen` is the same as 0 and 1, (samples, subsets).
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -443,9 +438,9 @@ class _ShuffledVotes:
         return np.where(best > 0, credit / wins.sum(axis=0), 0.0)
 
     def _sum_weights(self, subsets: Ints, chosen: Floats) -> Floats:
-        """The weight of each class in each subset, (classes, subsets): whole numbers, exact in any order."""
+        """The weight of each class in each subset, (classes, subsets): integers, exact in any order."""
         kinds, count = len(self.values), subsets.shape[1]
-        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding samples up is faster than a matrix product
+        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding samples is faster than a matrix product
             cell = self.classes[subsets] * count + np.arange(count)
             sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
             return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
@@ -455,18 +450,18 @@ class _ShuffledVotes:
 
 
 class _SubsetSums:
-    """Sums over the subsets of one problem so far."""
+    """Running sums over the subsets of one problem."""
 
     def __init__(self, problem: _ShuffledVotes, n: int, budget: int, *, every: bool) -> None:
         self.problem, self.n, self.budget, self.every = problem, n, budget, every
         self.count = self.orders = 0
         self.total = self.squares = self.spread = 0.0
-        self.inside = np.zeros(n)  # votes' worth of the subsets that hold a sample, (samples,)
-        self.held = np.zeros(n)  # how many those are
+        self.inside = np.zeros(n)  # (samples,) summed votes of the subsets that contain each sample
+        self.held = np.zeros(n)  # (samples,) number of these subsets
 
     def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
-        """Counts the votes of subsets, (samples, subsets), `windows` to an order; `held` are how many
-        of them hold each sample.
+        """Counts the votes of subsets, (samples, subsets), with `windows` per order; `held` says how many
+        subsets contain each sample.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -486,7 +481,7 @@ class _SubsetSums:
         noise = 0.0 if self.every else self._compute_noise(mean)
         if self.n == self.budget:
             return mean, math.nan, noise
-        without = self.count - self.held  # subsets, (samples,)
+        without = self.count - self.held  # (samples,) subsets without each sample
         left = np.where(without > 0, (self.total - self.inside) / np.maximum(without, 1), mean)
         jackknife = (self.n - 1) * float(left.var())
         if not self.every:
@@ -496,13 +491,13 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        least = 1.0 / (self.count + 2)  # as if one more draw had come out differently
+        least = 1.0 / (self.count + 2)  # as if one more draw had a different outcome
         return max(math.sqrt(between), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VoteBlock:
-    """Some problems of equally many samples, and the random numbers for their subsets."""
+    """Problems with equally many samples, and the random numbers for their subsets."""
 
     problems: Sequence[_ShuffledVotes]
     n: int  # samples
@@ -525,7 +520,7 @@ def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float,
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
-    """Whether all subsets are listed, and otherwise how many windows an order is cut into."""
+    """Whether to list all subsets, and otherwise how many windows to cut each order into."""
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
 
@@ -536,14 +531,14 @@ def _check_draws(draws: int) -> None:
 
 
 def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
-    """Every subset, some at a time, (subsets, budget) sample numbers."""
+    """Every subset, in batches (subsets, budget) of sample numbers."""
     subsets = itertools.combinations(range(n), budget)
     while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
         yield np.array(block)
 
 
 def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """At least `draws` subsets, whole random orders cut into windows, (subsets, budget) sample numbers."""
+    """At least `draws` subsets from random orders cut into windows, (subsets, budget) sample numbers."""
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
     for start in range(0, orders, step):
@@ -553,7 +548,7 @@ def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.
 
 
 def _mark_subsets(subsets: Ints, n: int) -> Floats:
-    """Which samples each subset holds, (samples, subsets) of 0 and 1."""
+    """Which samples each subset contains, (samples, subsets) of 0 and 1."""
     chosen = np.zeros((n, len(subsets)))
     chosen[subsets.T, np.arange(len(subsets))] = 1.0
     return chosen

@@ -1,9 +1,8 @@
-"""What each sample is worth, which problems can be scored, and halves of their samples for cross-fitting.
+"""Grades of samples, which problems can be scored, and random halves for cross-fitting.
 
-A sample's grade is what was recorded as `correct`. An abstention without a recorded grade is wrong
-where the problem's gold answer or other grades are known, and unknown elsewhere. A null answer
-that was graded right means that answers were not recorded: a problem without any answer can't be
-voted on then.
+A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
+answer or other grades, and unknown otherwise. A null answer that was graded right means that answers weren't
+recorded: if a problem has no answers at all, it can't be voted on.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,16 +16,16 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-_NAMED = 3  # problems in a message
-_MAX_NAMED = 5  # problems in a refusal to score
-DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal scores compare equal
+_NAMED = 3  # problems named in a message
+_MAX_NAMED = 5  # problems named in a refusal
+DECIMALS = 13  # digits kept of a score: more than rounding errors need, so equal scores compare equal
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-# maps a function over blocks of work, in order: `map`, or one that does it elsewhere
+# maps a function over blocks of work in order, like `map`, possibly on other machines
 BlockMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-ClassNumbers = npt.NDArray[np.int32]  # by first appearance; -1 abstains, -2 absent
+ClassNumbers = npt.NDArray[np.int32]  # numbered by first appearance; -1: abstained, -2: absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,13 +33,13 @@ class AccuracyEstimates:
     """The accuracy of each problem at each budget, with its standard error."""
 
     accuracy: Floats  # (problems, budgets) 0 to 1
-    standard_error: Floats  # (problems, budgets) NaN where it can't be known
+    standard_error: Floats  # (problems, budgets) NaN if unknown
     simulated: bool = False  # False: exact
-    simulation_error: Floats | None = None  # (problems, budgets) Monte Carlo standard error, where simulated
+    simulation_error: Floats | None = None  # (problems, budgets) Monte Carlo standard error, if simulated
 
 
 def grade_samples(ballots: Ballots) -> Floats:
-    """Each sample's grade, (problems, samples) 0 to 1; NaN: not known, or absent."""
+    """Each sample's grade, (problems, samples) from 0 to 1; NaN if unknown or absent."""
     values = ballots.correct.astype(np.float64)
     known = ballots.gold_known | ~np.isnan(values).all(axis=1)
     values[(ballots.classes == ABSTAINS) & np.isnan(values) & known[:, None]] = 0.0
@@ -48,9 +47,9 @@ def grade_samples(ballots: Ballots) -> Floats:
 
 
 def mask_graded(ballots: Ballots, values: Floats) -> Bools:
-    """Which problems have samples, all of them with a known grade, (problems,).
+    """Which problems have samples that all have a known grade, (problems,).
 
-    `values` are the samples' grades.
+    `values` are the grades of the samples.
     """
     present = ballots.classes != ABSENT
     return np.asarray(present.any(axis=1) & ~(np.isnan(values) & present).any(axis=1))
@@ -64,7 +63,7 @@ def mask_votable(ballots: Ballots) -> Bools:
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Rows of the problems that can be scored; raises for the others, unless `drop` leaves them out."""
+    """Rows of problems that can be scored; raises for others, unless `drop` omits them."""
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
     votes = mask_votable(ballots) | (not voting)
@@ -95,9 +94,9 @@ def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str
 
 
 def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
-    """The number of samples of each class and their mean grade, both (problems, classes), 0 without samples.
+    """The number of samples in each class and their mean grade, both (problems, classes); 0 if empty.
 
-    `classes` and `values`, the samples' grades, are (problems, samples).
+    `classes` and `values` (the grades) are (problems, samples).
     """
     width = int(classes.max(initial=ABSTAINS)) + 1
     answered = classes >= 0
@@ -109,11 +108,11 @@ def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floa
 
 
 def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Each problem's samples, split at random: no sample in both halves, every problem in both.
+    """Splits each problem's samples at random into two halves; every problem is in both.
 
-    Of n samples of a mode a half has n/2; where n is odd, problems take turns as to which half gets one
-    more. Samples stay in drawing order, and classes are numbered by first appearance in their half. Choose
-    on one half and judge on the other (cross-fitting).
+    A mode's n samples are split evenly; if n is odd, problems alternate in which half gets one more. Samples
+    stay in drawing order, and classes are numbered by first appearance in their half. Choose on one half and
+    evaluate on the other (cross-fitting).
     """
     ballots = source if isinstance(source, Ballots) else source.ballots()
     parts = [_split(votes, rng) for votes in ballots.parts]
@@ -125,7 +124,7 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
 
 
 def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Both halves, with classes numbered as they were."""
+    """Both halves, with unchanged class numbers."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     drawn = ballots.drawn
@@ -138,7 +137,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
             "two samples are the least; collect more, or leave them out"
         )
     odd = drawn % 2 == 1
-    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # the first half's, (problems,)
+    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # (problems,) samples in the first half
     keys = np.where(ballots.classes == ABSENT, np.inf, rng.random(ballots.classes.shape))
     rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; absent ones last
     present = ballots.classes != ABSENT
@@ -147,7 +146,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
 
 
 def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
-    """These samples only, (problems, samples), moved to the left in the order drawn."""
+    """Only the samples marked in `chosen`, (problems, samples), shifted left in drawing order."""
     order = (~chosen).argsort(axis=1, kind="stable")
     width = int(chosen.sum(axis=1).max(initial=0))
     order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]

@@ -1,13 +1,13 @@
-"""Votes of samples of two modes, counted together.
+"""Accuracy of votes that combine samples of two modes.
 
 The accuracy of a mixed vote of k samples of one mode and j of another is the mean over all pairs of subsets,
-computed without listing them. Draw each sample of mode A with chance p and of mode B with chance q: classes
-are then independent, and the chance that a class has a certain number of votes, that no other class has more,
-and that k and j samples are drawn in all is a coefficient of a product of polynomials in two variables, one
-factor a class. Ties are shared by an integral over a third variable, as in `plain_vote`. All terms are
-positive, so nothing cancels. Standard errors are by the delete-one jackknife over the samples of both modes:
-the accuracy without a sample follows from that of the subsets that contain it, which the same product gives
-where the factor of that sample's class counts its samples.
+computed without listing them. If each sample of mode A is drawn with probability p and of mode B with q,
+classes are independent. The probability that a class has a certain number of votes, that no other class has
+more, and that k and j samples are drawn in all is then a coefficient of a product of polynomials in two
+variables, with one factor per class. Ties are shared by an integral over a third variable, as in
+`plain_vote`. All terms are positive, so nothing cancels. Standard errors are from the delete-one jackknife
+over the samples of both modes: the accuracy without a sample follows from that of the subsets that contain
+it, which the same product gives if that class's factor also counts its samples.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import DECIMALS, AccuracyEstimates, Floats, Ints, grade_samples, measure_classes
 from adacompute.score.plain_vote import compute_gauss_nodes
 
-MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly
+MAX_EXACT_MIX = 16  # most samples of each mode in a mixed vote that is scored exactly
 
 
 def score_mixed_vote(
@@ -34,10 +34,10 @@ def score_mixed_vote(
     *,
     errors: bool = True,
 ) -> AccuracyEstimates:
-    """Votes of so many samples of each mode, all votes counting the same and ties shared, (problems, counts).
+    """Accuracy of votes with these counts of samples per mode, unweighted, ties shared, (problems, counts).
 
-    They are exact, of up to 16 samples of each mode. `errors=False` leaves the standard errors out, as NaN,
-    which takes a third of the time.
+    Exact up to 16 samples of each mode. `errors=False` sets the standard errors to NaN, which takes a third
+    of the time.
     """
     largest = max(max(count) for count in counts)
     if largest > MAX_EXACT_MIX:
@@ -53,34 +53,34 @@ def score_mixed_vote(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Kind:
-    """Classes of one problem with the same numbers of samples and the same worth."""
+    """Classes of one problem with the same numbers of samples and the same value."""
 
-    votes: bool  # False: abstentions, which never lead
-    first: int  # samples of each class in the first mode
+    votes: bool  # False: abstentions, which can't lead
+    first: int  # samples of each class from the first mode
     second: int
     worth: float  # 0 to 1
-    classes: int = 1  # how many are of this kind
+    classes: int = 1  # number of such classes
 
     def with_classes(self, classes: int) -> "_Kind":
-        """The same kind, with so many classes."""
+        """The same kind with another number of classes."""
         return replace(self, classes=classes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
-    """All of a problem that its scores depend on; many problems have the same."""
+    """Everything that a problem's scores depend on; many problems share it."""
 
-    drawn: tuple[int, int]  # samples of each mode
-    kinds: tuple[_Kind, ...]  # with abstentions as one
+    drawn: tuple[int, int]  # samples from each mode
+    kinds: tuple[_Kind, ...]  # abstentions are one kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pair:
-    """Two modes' votes on the same problems; classes are numbered alike in both."""
+    """Two modes' votes on the same problems; both number classes alike."""
 
     classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # (problems, samples) of each mode
-    sizes: tuple[Floats, Floats]  # (problems, classes) samples of each class
-    worth: Floats  # (problems, classes) mean grade of a class's samples in both modes
+    sizes: tuple[Floats, Floats]  # (problems, classes) samples of each mode per class
+    worth: Floats  # (problems, classes) mean grade of a class's samples from both modes
 
     @classmethod
     def of(cls, first: Ballots, second: Ballots) -> "_Pair":
@@ -97,7 +97,7 @@ class _Pair:
         return len(self.worth)
 
     def score_exactly(self, counts: Sequence[tuple[int, ...]], *, errors: bool) -> tuple[Floats, Floats]:
-        """Accuracy and jackknife error of each mix, (problems, mixes) both."""
+        """Accuracy and jackknife error of each mix, both (problems, mixes)."""
         accuracy, error = np.empty((2, len(self), len(counts)))
         scored: dict[_Votes, tuple[Floats, Floats]] = {}
         first, second = np.array(counts).T
@@ -127,34 +127,34 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The totals that a leader may have, and for each the nodes y of the integral that shares its ties."""
+    """The totals that a leader may have, each with the nodes y of the integral that shares ties."""
 
-    levels: Ints  # (levels,) totals above 0, rising
+    levels: Ints  # (levels,) totals above 0, ascending
     factors: Floats  # (layers, first + 1, second + 1) 1 below a layer's total, y at it, 0 above
-    weights: Floats  # (levels, layers) of the nodes; 0 in layers of other totals
+    weights: Floats  # (levels, layers) weights of the nodes; 0 in layers of other totals
 
 
 @dataclass(slots=True)
 class _VoteProduct:
-    """Scores all mixes of up to `first` samples of one mode and `second` of another, at once."""
+    """Scores all mixes of up to `first` samples of one mode and `second` of another at once."""
 
     first: int
     second: int
     errors: bool = True  # False: standard errors are NaN
-    totals: Ints = field(init=False)  # (first + 1, second + 1) of a class with so many votes of each mode
+    totals: Ints = field(init=False)  # (first + 1, second + 1) votes of a class by its samples of each mode
 
     def __post_init__(self) -> None:
         self.totals = np.add.outer(np.arange(self.first + 1), np.arange(self.second + 1))
 
     def score(self, votes: _Votes) -> tuple[Floats, Floats]:
-        """Accuracy and standard error of each mix, (first + 1, second + 1) both.
+        """Accuracy and standard error of each mix, both (first + 1, second + 1).
 
-        Both are NaN where a mode has too few samples; the error also where a mix takes all samples of a mode.
+        Both are NaN if a mode has too few samples; the error also if a mix takes all samples of a mode.
         """
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # plain, then for every kind of class its votes of the first mode and of the second in a right vote
+        # first the plain sums; then for each kind the votes of a class, by mode, in a right vote
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:
@@ -170,10 +170,10 @@ class _VoteProduct:
         return means[0], error
 
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
-        """The chances that a class of the kind `winner` leads, summed over its classes, ties shared.
+        """The probability that a class of kind `winner` leads, summed over its classes, with ties shared.
 
-        (1 + 2 * kinds, first + 1, second + 1): the chances, and the expected votes of a class of each kind,
-        of the first mode and of the second, where the winner leads.
+        Returns (1 + 2 * kinds, first + 1, second + 1): the probabilities, then for each kind the expected
+        votes of a class from the first and from the second mode if the winner leads.
         """
         own = kinds[winner]
         others = [kind.with_classes(kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
@@ -183,7 +183,7 @@ class _VoteProduct:
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
         own_votes = np.zeros((2, *self.totals.shape))
-        mine = self._list_votes(own, chances)  # (first votes, second votes)
+        mine = self._list_votes(own, chances)  # (votes from the first mode, votes from the second)
         for i, j in zip(*np.nonzero(mine), strict=True):
             if not i and not j:
                 continue
@@ -193,7 +193,7 @@ class _VoteProduct:
             result[rows, i : i + a, j : j + b] += own.classes * part
             own_votes[0, i : i + a, j : j + b] += i * part[0]
             own_votes[1, i : i + a, j : j + b] += j * part[0]
-        # a class of the winner's kind is the winner itself once, and one of the others elsewhere
+        # one class of the winner's kind is the winner itself, the others compete with it
         place = 1 + 2 * winner
         result[place : place + 2] *= (own.classes - 1) / own.classes
         result[place : place + 2] += own_votes
@@ -206,7 +206,7 @@ class _VoteProduct:
         nodes, weights, places = [], [], []
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
-            most = (self.first + self.second) // level - 1  # others for which votes are left
+            most = (self.first + self.second) // level - 1  # other classes that can have as many votes
             y, weight = compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
             weights += weight.tolist()
@@ -222,7 +222,7 @@ class _VoteProduct:
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """The chance of each number of votes of a class, (first votes, second votes)."""
+        """The probability of each number of votes of a class, (first votes, second votes)."""
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -233,9 +233,9 @@ class _VoteProduct:
     ) -> tuple[Floats, list[int]]:
         """The product of the factors of all other classes, and the kinds whose votes it counts, in order.
 
-        (1 + 2 * kinds counted, layers, first + 1, second + 1): plain, then with one class of each kind
-        counted by its votes of the first mode, and of the second. Classes that are counted come last, so
-        that few factors multiply many rows.
+        Returns (1 + 2 * kinds counted, layers, first + 1, second + 1): plain, then for each kind with one
+        class counted by its votes from the first and from the second mode. Counted classes come last, so that
+        few factors multiply many rows.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -261,7 +261,7 @@ class _VoteProduct:
         return full, order
 
     def _multiply(self, state: Floats, factor: Floats) -> Floats:
-        """The product of polynomials, cut at `first` and `second`; `factor` may differ by layer."""
+        """The product of polynomials, truncated at `first` and `second`; `factor` may differ by layer."""
         factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
         rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
         columns = min(state.shape[3] + factor.shape[2] - 1, self.second + 1)
@@ -279,19 +279,19 @@ class _VoteProduct:
 def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
     """The delete-one jackknife over the samples of both modes, (first + 1, second + 1).
 
-    `means` are the accuracy, and the expected votes in a right vote of one class of each kind, by mode.
+    `means` holds the accuracy, and per kind and mode the expected votes of one class in a right vote.
     """
     accuracy = means[0]
     variance = np.zeros(accuracy.shape)
     for mode, total in enumerate(votes.drawn):
-        taken = np.arange(accuracy.shape[mode]) / total  # the chance that a sample is drawn
+        taken = np.arange(accuracy.shape[mode]) / total  # the probability that a given sample is drawn
         taken = taken[:, None] if mode == 0 else taken[None, :]
         left_out = np.where(taken < 1, 1 - taken, np.nan)
         counts = np.array([(kind.first, kind.second)[mode] for kind in votes.kinds])
         known = np.flatnonzero(counts)
         inside = (
             means[1 + mode + 2 * known] / counts[known, None, None]
-        )  # a sample is drawn, and the vote right
+        )  # a given sample is drawn, and the vote is right
         without = (accuracy - inside) / left_out  # (kinds, …) the accuracy without a sample of that kind
         samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
         centre = np.tensordot(samples, without, axes=1) / total
@@ -301,6 +301,6 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _list_chances(n: int, upto: int, chance: float) -> Floats:
-    """The chances that 0 to `upto` of n samples are drawn, each with this chance, (upto + 1,)."""
+    """The probabilities that 0 to `upto` of n samples are drawn, each drawn with `chance`, (upto + 1,)."""
     values = [comb(n, k) * chance**k * (1 - chance) ** (n - k) if k <= n else 0.0 for k in range(upto + 1)]
     return np.array(values)

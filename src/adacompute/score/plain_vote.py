@@ -1,8 +1,7 @@
-"""Accuracy of the plain vote of b samples: exact over all subsets, and the paper's disjoint windows.
+"""Accuracy of the unweighted vote of b samples: exact over all subsets, or the paper's disjoint windows.
 
-Ties are shared equally, abstentions are drawn but don't vote, and where all abstain the vote is
-wrong. A class is worth the mean grade of its samples, so there may be several right classes and
-partial credit.
+Ties are shared equally; abstentions are drawn but don't vote; if all abstain, the vote is wrong. The value of
+a class is the mean grade of its samples, which allows several right classes and partial credit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,22 +29,21 @@ from adacompute.score.grades import (
 
 _Longs = npt.NDArray[np.longdouble]
 
-MAX_EXACT_BUDGET = 256  # larger budgets take seconds a problem
+MAX_EXACT_BUDGET = 256  # larger budgets take seconds per problem
 _SLAB_PROBLEMS = 1024  # problems scored at a time
-_COMPLEX_CELLS = 1 << 19  # complex numbers held at a time in each of a few arrays, 8 MB each
-_COUNT_CELLS = 1 << 22  # counts of windows held at a time
-_NEGLIGIBLE = log(1e-18)  # what the Fourier sum may mix in, relative to what it reads
+_COMPLEX_CELLS = 1 << 19  # complex numbers in memory at a time in each of a few arrays, 8 MB each
+_COUNT_CELLS = 1 << 22  # window counts in memory at a time
+_NEGLIGIBLE = log(1e-18)  # largest relative error that the Fourier sum may add
 
 
 def score_exact_vote(
     ballots: Ballots, grades: Floats, budgets: Sequence[int], *, map_blocks: BlockMap = map
 ) -> AccuracyEstimates:
-    """The vote's accuracy over all subsets of each budget, (problems, budgets), with its standard error.
+    """The vote's accuracy over all subsets of each budget, (problems, budgets), with standard errors.
 
-    Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known
-    grade; the standard error also where the budget takes all samples. Standard errors are by the
-    delete-one jackknife over a problem's samples, each class keeping its worth: where one answer was
-    graded now right, now wrong, the noise of the grades is not in them.
+    Accuracy is NaN if a problem has fewer samples than the budget, or an ungraded sample; the standard error
+    also if the budget takes all samples. Standard errors are the delete-one jackknife's over a problem's
+    samples, with fixed class values: noise in the grades of one answer isn't included.
     """
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
@@ -62,9 +60,9 @@ def score_exact_vote(
 
 
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups of problems to score together: their number of samples, and their rows.
+    """Groups of problems to score together: their number of samples and their rows.
 
-    Ungraded problems are left out.
+    Skips ungraded problems.
 
     The last digit of a sum may depend on the other problems in the group.
     """
@@ -75,7 +73,7 @@ def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, In
 
 
 def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems of equally many samples, (problems, budgets), not rounded."""
+    """Accuracy and standard error of problems with equally many samples, (problems, budgets), not rounded."""
     total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
     groups = _group_classes(classes, grades)
@@ -90,12 +88,12 @@ def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClassGroups:
-    """The classes of some problems; classes of one problem with equal size and value are grouped."""
+    """The classes of some problems; equal size and value within a problem are grouped."""
 
-    problem: Ints  # (kinds,) ascending
+    problem: Ints  # (kinds,) row of the problem, ascending
     size: Ints  # (kinds,) samples in each such class
     value: Floats  # (kinds,) 0 to 1
-    classes: Ints  # (kinds,) how many such classes
+    classes: Ints  # (kinds,) number of such classes
 
 
 def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
@@ -118,10 +116,11 @@ def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
 def _score_budget(
     groups: _ClassGroups, abstentions: Ints, *, total: int, budget: int
 ) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems with `total` samples each, (problems,) both."""
+    """Accuracy and standard error of problems with `total` samples each, both (problems,)."""
     sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
     size_columns = size_columns[1:]  # (kinds,) columns; column 0 counts abstentions
-    class_counts = np.zeros((len(abstentions), len(sizes)))  # (problems, sizes) classes of that size
+    # (problems, sizes) number of classes of that size
+    class_counts = np.zeros((len(abstentions), len(sizes)))
     np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
     class_counts[:, 0] = abstentions
     right = np.flatnonzero(groups.value)  # rows
@@ -133,12 +132,10 @@ def _score_budget(
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # (problems, sizes) accuracy when a worthless class of that size has a sample less
+    # (problems, sizes) accuracy if a worthless class of that size loses a sample
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    without_vote = without[
-        groups.problem, size_columns
-    ]  # (kinds,) accuracy when one of its samples is deleted
+    without_vote = without[groups.problem, size_columns]  # (kinds,) accuracy if one of its samples is deleted
     without_vote[right] += value * (
         win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
     )
@@ -150,7 +147,7 @@ def _score_budget(
 def _compute_jackknife(
     groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
 ) -> Floats:
-    """The standard error from the accuracies after deleting one vote or one abstention."""
+    """The standard error, from the accuracies after deleting one vote or one abstention."""
     samples = groups.size * groups.classes  # (kinds,)
     mean = (
         np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
@@ -167,42 +164,42 @@ def _compute_jackknife(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WinShares:
-    """A class's expected share of the win, one row a class. Shares after a deletion are NaN where b = n."""
+    """A class's expected share of the win, one class per row. Shares after a deletion are NaN if b = n."""
 
-    share: Floats  # (rows,) of b of all n samples
-    less_own: Floats  # (rows,) one of the class's own samples taken away, so b of n - 1
-    less_other: Floats  # (rows, sizes) one sample of another class of that size taken away; 0: there is none
+    share: Floats  # (rows,) with b of all n samples
+    less_own: Floats  # (rows,) with b of n - 1, without one of the class's own samples
+    less_other: Floats  # (rows, sizes) without one sample of another class of that size; 0 if there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Circle:
-    """Where the polynomials are evaluated: half of an odd number of points, the rest being conjugates."""
+    """The evaluation points: half of an odd number of points on the unit circle; the rest are conjugates."""
 
-    chance: float  # p of a sample to be drawn
+    chance: float  # p, the probability that a sample is drawn
     points: Floats  # (points,) angles
-    weights: Floats  # (points,) of the Fourier sum
+    weights: Floats  # (points,) weights of the Fourier sum
 
 
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
-    """Every row's share of the win: `own` (rows,) of `total` samples, against the other classes.
+    """Every row's share of the win: a class of `own` (rows,) of `total` samples against the others.
 
-    `others` (rows, sizes) says how many other classes of each of `sizes` there are; the first column
-    counts abstentions, whatever its size says.
+    `others` (rows, sizes) is the number of other classes of each of `sizes`; the first column counts
+    abstentions, whatever its size.
 
-    A class with t votes wins if no other has more, and shares the win where others have t too. Draw
-    each sample with chance p: classes are then independent, and the chance that
+    A class with t votes wins if no other has more, and shares the win with others that have t too. If each
+    sample is drawn with probability p, classes are independent, and the probability that
 
         own has t votes, the others none above t, all together b
 
-    is a coefficient of a product of polynomials in z, one factor a class: its binomial chances up to t
-    votes, the last times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share among
-    j + 1 leaders; Gauss-Legendre nodes make it exact. Divided by the chance of b in all, p affects
-    only the rounding.
+    is a coefficient of a product of polynomials in z with one factor per class: its binomial probabilities up
+    to t votes, the last one times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share
+    among j + 1 leaders; Gauss-Legendre nodes make it exact. After dividing by the probability of b in all, p
+    affects only rounding.
 
-    Products are sums of logarithms, so all rows at once are one matrix product over the sizes that
-    occur, at points z on the unit circle; a Fourier sum then reads off the coefficient. Removing one
-    sample of a class changes one factor: one more matrix product. With more than half of b votes no
-    other class can lead, and the chance is the hypergeometric one.
+    Products are sums of logarithms, so one matrix product over the occurring sizes handles all rows, at
+    points z on the unit circle; a Fourier sum then extracts the coefficient. Removing one sample of a class
+    changes one factor: one more matrix product. With more than half of b votes no other class can lead, and
+    the probability is hypergeometric.
     """
     circle = _choose_circle(total, budget)
     sums, lesser = np.zeros((2, len(own)))  # (rows,) each
@@ -233,32 +230,32 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     return WinShares(
         share=share,
         less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
-        # a size that no other class has was never in the product: what was read of it means nothing
+        # ignore sizes that no other class has, which aren't in the product
         less_other=np.where(others > 0, shifted / less + sure, 0.0),
     )
 
 
 def _choose_circle(total: int, budget: int) -> _Circle:
-    """Points on the unit circle, so many that no other number drawn is mistaken for `budget`.
+    """Enough points on the unit circle to separate `budget` from all other numbers drawn.
 
-    p is chosen so that `budget` is the likeliest number drawn.
+    p makes `budget` the most likely number drawn.
     """
     p = min(budget / total, 1 - 0.5 / total)
     chances = _compute_log_binomial(np.array([total]), total, p)[0]  # (total + 1,)
     likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
-    count = max(budget, int(likely) - budget + 1) | 1  # odd: at -1 a factor may vanish
+    count = max(budget, int(likely) - budget + 1) | 1  # odd: at -1 a factor may be 0
     half = np.arange(count // 2 + 1)
     return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
 
 
 def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[Floats, Floats]:
-    """Each size's factor for `votes` of the leader, at each node y and point z, (sizes, columns).
+    """Each size's factor for a leader with `votes`, at each node y and point z, (sizes, columns).
 
-    First its logarithm; then, transposed, what multiplies the product when the class has a sample less, so
-    that a product with real and imaginary parts side by side gives the real part.
+    First its logarithm. Then, transposed, the factor for a class with one sample less, arranged so that a
+    product with real and imaginary parts side by side gives the real part.
     """
     votes = chances.shape[1] - 1
-    scale = chances.max(axis=1)  # (2 * sizes,) a factor may be too small for a number, its logarithm is not
+    scale = chances.max(axis=1)  # (2 * sizes,) a factor may underflow, its logarithm doesn't
     coefficients = np.exp(chances - scale[:, None])
     powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])  # (t, points)
     head = coefficients[:, :votes] @ powers[:votes]  # (2 * sizes, points)
@@ -273,7 +270,7 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Logarithms of what reads the coefficient of z^place, integrated over y, (nodes * points,)."""
+    """Logarithms of the weights that extract the coefficient of z^place, over nodes y and points, flat."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
@@ -282,18 +279,18 @@ def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
     """Points from 0 to 1 and their weights, exact for polynomials."""
     nodes, weights = leggauss(count)
-    return (nodes + 1) / 2, weights / 2  # from 0 to 1
+    return (nodes + 1) / 2, weights / 2  # rescaled to [0, 1]
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Nodes and weights exact for as many ties as `votes` each of `budget` allow, `room` at a time."""
+    """Nodes and weights, exact for ties between classes with `votes` of `budget`, `room` at a time."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
 
 @lru_cache(maxsize=32)
 def _compute_log_factorials(upto: int) -> _Longs:
-    """Of 0 to `upto`, in extended precision: in double precision 64! is right to 13 digits only."""
+    """Logarithms of 0! to `upto`!, in extended precision: as a double, 64! has only 13 right digits."""
     logs = np.zeros(upto + 1, dtype=np.longdouble)
     logs[1:] = np.cumsum(np.log(np.arange(1, upto + 1, dtype=np.longdouble)))
     logs.setflags(write=False)
@@ -301,7 +298,7 @@ def _compute_log_factorials(upto: int) -> _Longs:
 
 
 def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
-    """Logarithm of n over k, broadcast; -inf where there is no way."""
+    """Logarithm of n over k, broadcast; -inf if it is 0."""
     fits = (k >= 0) & (k <= n)
     logs = _compute_log_factorials(int(n.max(initial=0)))
     top, part = np.where(fits, n, 0), np.where(fits, k, 0)
@@ -309,14 +306,14 @@ def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
 
 
 def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
-    """Logarithms of the chances of 0 to `upto` of n samples, each with chance p, (n, upto + 1)."""
+    """Logarithms of the probabilities of 0 to `upto` of n samples, each with probability p, (n, upto + 1)."""
     k, chance = np.arange(upto + 1), np.longdouble(p)
     logs = _compute_log_choose(n[:, None], k) + k * np.log(chance) + (n[:, None] - k) * np.log(1 - chance)
     return np.asarray(logs, dtype=np.float64)
 
 
 def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
-    """The chance of more than half of `budget` of `total` samples, (rows,), where no other class can lead."""
+    """The probability of over half of `budget` of `total` samples, (rows,); then nothing else can lead."""
     votes = np.arange(budget // 2 + 1, budget + 1)
     sizes, inverse = np.unique(own, return_inverse=True)
     logs = _compute_log_choose(sizes[:, None], votes) + _compute_log_choose(
@@ -329,10 +326,10 @@ def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
 def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
     """The vote's mean accuracy over disjoint windows of b samples in recorded order, (problems, budgets).
 
-    This is the paper's estimator. Of n samples there are n // b windows; the remaining samples are
-    unused. Its mean is that of all subsets, its variance is larger. The standard error comes from the
-    windows' spread. Accuracy is NaN where a problem has fewer samples than the budget, or a sample
-    without a known grade; the standard error also where there is one window.
+    This is the paper's estimator. n samples give n // b windows; the rest are unused. Its mean equals that
+    over all subsets, its variance is larger. The standard error comes from the windows' spread. Accuracy is
+    NaN if a problem has fewer samples than the budget, or an ungraded sample; the standard error also if
+    there is only one window.
     """
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     known, drawn = mask_graded(ballots, grades), ballots.drawn
@@ -346,7 +343,7 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 
 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
-    """The leading answer's mean share of the answers in windows of `budget`, (problems,); NaN: no window."""
+    """The leading answer's mean share of the answers in windows of `budget`, (problems,); may be NaN."""
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
     for rows in _split_rows(enough, classes, budget):
@@ -358,14 +355,14 @@ def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
 
 
 def _split_rows(rows: Ints, classes: ClassNumbers, budget: int) -> list[Ints]:
-    """The rows, split so that their windows' counts fit in memory."""
+    """Splits the rows so that the counts of each part's windows fit in memory."""
     kinds = int(classes.max(initial=0)) + 1
     step = max(1, _COUNT_CELLS // (kinds * max(1, classes.shape[1] // budget)))
     return [rows[i : i + step] for i in range(0, len(rows), step)]
 
 
 def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
-    """Votes of each class in each window, (problems, windows, classes); which windows are whole."""
+    """Votes of each class in each window, (problems, windows, classes), and which windows are complete."""
     rows, width, kinds = len(classes), classes.shape[1] // budget, int(classes.max(initial=-1)) + 1
     cut = classes[:, : width * budget].reshape(rows, width, budget)
     cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
@@ -374,7 +371,7 @@ def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
 
 
 def _score_windows(counts: Ints, values: Floats) -> Floats:
-    """The worth of each window's leaders, shared, (problems, windows); `values` is (problems, classes)."""
+    """The value of each window's leaders, shared, (problems, windows); `values` is (problems, classes)."""
     best = counts.max(axis=2, initial=0)[:, :, None]
     leads = (counts == best) & (best > 0)  # (problems, windows, classes)
     won = np.einsum("pwk,pk->pw", leads, values, optimize=False)
@@ -383,7 +380,7 @@ def _score_windows(counts: Ints, values: Floats) -> Floats:
 
 
 def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
-    """The mean over whole windows, (problems,), and its standard error; NaN from one window."""
+    """The mean over complete windows, (problems,), and its standard error; NaN for a single window."""
     count = whole.sum(axis=1)
     mean = (values * whole).sum(axis=1) / count
     squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)

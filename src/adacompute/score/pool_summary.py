@@ -1,9 +1,8 @@
-"""What is in a pool, in numbers.
+"""Summarises a pool in numbers.
 
-Vote accuracy is that of the plain vote, exact: the mean over all subsets of b samples, ties shared
-equally, abstentions ignored, wrong where all abstain. Intervals are over problems. Problems whose
-answers were not recorded are left out of votes and of agreement, which is the leader's mean share
-in disjoint windows of b.
+Vote accuracy is the unweighted vote's, exact: the mean over all subsets of b samples, with ties shared
+equally, abstentions ignored, and wrong if all abstain. Intervals are over problems. Problems without recorded
+answers are left out of votes and of agreement, which is the leader's mean share in disjoint windows of b.
 """
 
 import math
@@ -24,13 +23,13 @@ PROTOCOL = (
     "a vote of b: the mean over all subsets of b of a problem's samples; "
     "ties shared, abstentions ignored; 95% interval over problems"
 )
-_MAX_LISTED = 40  # subjects or levels worth listing
+_MAX_LISTED = 40  # most subjects or levels that are listed
 _Z = 1.959964  # for a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEstimate:
-    """A mean over problems with its 95% interval; no interval from a single problem, NaN from none."""
+    """A mean over problems with its 95% interval; no interval for a single problem, NaN without problems."""
 
     mean: float
     low: float | None
@@ -40,39 +39,39 @@ class MeanEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSummary:
-    """What one model gave under one set of parameters. Shares and accuracies are 0 to 1."""
+    """Statistics of one model under one set of parameters. Shares and accuracies are 0 to 1."""
 
     model: str | None
     parameters: Mapping[str, Any]
     problems: int  # with samples
     samples: int
-    samples_min: int  # a problem
+    samples_min: int  # per problem
     samples_median: float
     samples_max: int
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share, of those where it is known
+    finished: float | None  # share, among samples where it is known
     mean_tokens: float | None
     failures: Mapping[str, int]  # by kind
-    accuracy: MeanEstimate | None  # one sample's; None: correctness is not known
-    votes: Mapping[int, MeanEstimate]  # by budget, as far as there are samples and answers
-    unvotable: int  # problems with grades but no recorded answers: they have an accuracy and no vote
+    accuracy: MeanEstimate | None  # of one sample; None if correctness is unknown
+    votes: Mapping[int, MeanEstimate]  # by budget, if there are enough samples and answers
+    unvotable: int  # problems with grades but no recorded answers: they have an accuracy but no vote
     agreement: float | None  # mean share of the leading answer
-    agreement_budget: int | None  # the largest of the budgets that at least half of the problems have
-    agreement_problems: int  # that have it
-    classes_mean: float | None  # different answers a problem
+    agreement_budget: int | None  # the largest budget that at least half of the problems have samples for
+    agreement_problems: int  # problems that have it
+    classes_mean: float | None  # different answers per problem
     classes_max: int
-    account: Account | None = None  # the calls that drew them; None: none was recorded
+    account: Account | None = None  # the calls that drew the samples; None if not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is in a pool."""
+    """Statistics of a pool."""
 
     problems: int
     samples: int
     failures: int
     gold_known: int  # problems with a gold answer
-    subjects: Mapping[str, int] | None  # problems by subject; None: none, or too many to list
+    subjects: Mapping[str, int] | None  # problems by subject; None if there are none, or too many to list
     levels: Mapping[str, int] | None
     sources: tuple[SourceSummary, ...]
     protocol: str = PROTOCOL
@@ -86,7 +85,7 @@ class Summary:
 
 
 def summarise(pool: Pool, budgets: Sequence[int] = (1, 2, 4, 8, 16)) -> Summary:
-    """Counts, shares and the plain vote's accuracy by budget, for every source of a pool."""
+    """Counts, shares and the unweighted vote's accuracy by budget, for every source of a pool."""
     if not budgets or any(type(b) is not int or b < 1 for b in budgets):
         raise RecordInvalid(f"budgets {budgets!r} can't be used; give whole numbers from 1, e.g. (1, 2, 4)")
     with pool.snapshot():
@@ -117,7 +116,7 @@ def _summarise_source(
     classes = ballots.classes[voting]
     largest = _find_common_budget(budgets, drawn[voting])
     shares = compute_agreement(classes, largest) if largest is not None else np.zeros(0)
-    shares = shares[~np.isnan(shares)]  # problems that have so many samples
+    shares = shares[~np.isnan(shares)]  # problems with enough samples
     kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
     return SourceSummary(
         model=model,
@@ -151,17 +150,17 @@ def _find_common_budget(budgets: Sequence[int], drawn: Ints) -> int | None:
 def _estimate_votes(
     ballots: Ballots, values: Floats, rows: Bools, budgets: Sequence[int]
 ) -> dict[int, MeanEstimate]:
-    """Each budget's vote over those of the problems `rows` that have the samples."""
-    voted = np.where(rows[:, None], values, np.nan)  # without grades a problem has no accuracy
+    """Each budget's vote over the problems in `rows` that have enough samples."""
+    voted = np.where(rows[:, None], values, np.nan)  # problems without grades have no accuracy
     wanted = [b for b in budgets if (rows & (ballots.drawn >= b)).any()]
     accuracy = score_exact_vote(ballots, voted, wanted).accuracy  # (problems, budgets)
     return {b: estimate_mean(column[~np.isnan(column)]) for b, column in zip(wanted, accuracy.T, strict=True)}
 
 
 def estimate_mean(values: Floats) -> MeanEstimate:
-    """The mean of one value a problem, (problems,), with its normal 95% interval, within 0 to 1.
+    """The mean of one value per problem, (problems,), with its normal 95% interval clipped to [0, 1].
 
-    Where all problems have the same value, Wilson's interval: four problems out of four prove little.
+    If all problems have the same value, Wilson's interval: four out of four prove little.
     """
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) <= 1:

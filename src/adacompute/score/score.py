@@ -1,4 +1,4 @@
-"""Recorded samples -> an accuracy table: votes of one mode, or of several and mixes of two, and costs."""
+"""Computes an accuracy table from recorded samples: votes of one mode, or of several and mixes of two."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,10 +31,10 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
-MENU_BUDGETS = (1, 2, 4, 8)  # samples of each of several modes
-_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # all that a menu's table takes
-_SEED = 0  # simulations without a given generator use it, so that results repeat
-_MIN_DRAWS = 2  # an error can be estimated from so many
+MENU_BUDGETS = (1, 2, 4, 8)  # samples of each mode if there are several
+_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # the only options for a menu's table
+_SEED = 0  # seeds simulations without a given generator, so that results repeat
+_MIN_DRAWS = 2  # fewest draws that give an error estimate
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -58,22 +58,21 @@ def score(
     errors: bool = True,
     map_blocks: BlockMap = map,
 ) -> AccuracyTable:
-    """The accuracy of every problem at every budget, from its recorded samples, with standard errors.
+    """The accuracy of every problem at every budget, from recorded samples, with standard errors.
 
-    `aggregate` makes one answer of b samples: the plain vote; the vote weighted `by` how sure the model was;
-    the best-of-b `by` its log-probability, its entropy or scores of your own, (problems, samples), higher
-    being better; or any of them being correct (pass@b). All are means over every subset of b samples, but
-    for weighted votes, which are simulated with at least `draws` subsets where there are more. `estimator`
-    "windows" is the paper's, for plain votes. Problems with fewer samples than the largest budget, or without
-    what the score needs, are an error, or are left out with `too_few="drop"` and listed in `table.dropped`.
-    `model` and `parameters` name the source of a pool that holds several. Without `budgets` they are 1, 2, 4,
-    8 and 16 samples.
+    `aggregate` combines b samples into one answer: the unweighted vote; the vote weighted `by` the model's
+    confidence; the best-of-b `by` log-probability, entropy or your own scores, (problems, samples), higher is
+    better; or any-correct (pass@b). All are means over every subset of b samples, except that weighted votes
+    are simulated with at least `draws` subsets if there are more. `estimator="windows"` is the paper's, for
+    unweighted votes. Problems with fewer samples than the largest budget, or without what the score needs,
+    are an error; `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters`
+    select a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
-    Pools that were joined, or a pool with several sources and a `menu`, give a table over modes: each mode's
-    budgets and, unless `mixed=False`, mixed votes of two modes, in the menu's unit of cost; without `menu`, a
-    sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
-    8 by default. Columns are named as in "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote has at
-    most 16 samples of each mode; `errors=False` leaves their standard errors out.
+    Joined pools, or a pool with several sources and a `menu`, give a table over modes: each mode's budgets
+    and, unless `mixed=False`, mixed votes of two modes, in the menu's unit of cost. Without `menu`, a sample
+    costs its mean of recorded tokens. `budgets` may then be given per mode, and default to 1, 2, 4 and 8.
+    Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote has at most 16 samples of each
+    mode; `errors=False` omits their standard errors.
 
     `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
     Ray.
@@ -118,29 +117,29 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class ModeColumn:
-    """What one column of a table over modes draws: samples of one mode, or of two.
+    """The samples that one column of a table over modes draws, from one mode or two.
 
     >>> str(ModeColumn((("smol", 2), ("qwen", 1))))
     'smol x 2 + qwen x 1'
     """
 
-    draws: tuple[tuple[str, int], ...]  # names of modes, and how many samples of each
+    draws: tuple[tuple[str, int], ...]  # mode names, and how many samples of each
 
     def __str__(self) -> str:
         return " + ".join(f"{name} x {count}" for name, count in self.draws)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Samples by mode."""
+        """Samples per mode."""
         return dict(self.draws)
 
 
 def list_columns(
     menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
 ) -> tuple[ModeColumn, ...]:
-    """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
+    """The columns of a menu's table: each mode's budgets in menu order, then the mixes of each pair.
 
-    A mode of infinite cost is never drawn, so it has no column.
+    A mode with infinite cost is never drawn, so it has no column.
     """
     sizes = _check_menu_budgets(menu, budgets)
     single = [ModeColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
@@ -154,7 +153,7 @@ def list_columns(
 
 
 def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ...]]:
-    """Each mode's budgets, in the menu's order, without modes that are never drawn."""
+    """Each mode's budgets in menu order, without modes that are never drawn."""
     names = [mode.name for mode in menu.modes if math.isfinite(mode.cost)]
     if not names:
         raise ScoreError(
@@ -175,7 +174,7 @@ def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ..
 
 
 def _check_menu_options(*options: object) -> None:
-    """Raises ScoreError for options that are for one mode only."""
+    """Raises ScoreError for options that apply to one mode only."""
     names = ("estimator", "aggregate", "by", "cost", "model", "parameters")
     for name, value, default in zip(names, options, _PLAIN_OPTIONS, strict=True):
         if value is not default and not (isinstance(value, str) and value == default):
@@ -225,7 +224,7 @@ def _score_modes(
 
 
 def _select_rows(ballots: Ballots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
-    """Rows of the problems that can be scored in every mode."""
+    """Rows of problems that can be scored in every mode."""
     rows = np.arange(len(ballots))
     for name, votes in zip(ballots.names, ballots.parts, strict=True):
         try:
@@ -253,7 +252,7 @@ def _estimate_modes(
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
-    """Accuracy and standard error, (problems, columns), and how they were made."""
+    """Accuracy and standard error, both (problems, columns), and a description of the method."""
     parts = dict(zip(ballots.names, ballots.parts, strict=True))
     accuracy, error = np.empty((2, len(ballots), len(columns)))
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -279,7 +278,7 @@ def _estimate_modes(
 def _check_method(
     budgets: object, *, estimator: Estimator, aggregate: Aggregate, too_few: str
 ) -> tuple[int, ...]:
-    """The budgets, checked; raises ScoreError where they or the method can't be used."""
+    """The checked budgets; raises ScoreError if they or the method can't be used."""
     _check_choice("estimator", estimator, get_args(Estimator))
     _check_choice("aggregate", aggregate, get_args(Aggregate))
     _check_choice("too_few", too_few, ("error", "drop"))
@@ -299,7 +298,7 @@ def _estimate(
     draws: int,
     map_blocks: BlockMap,
 ) -> tuple[AccuracyEstimates, str]:
-    """The estimates, and a description of how they were made."""
+    """The estimates, and a description of the method."""
     values = grade_samples(ballots)
     if aggregate == "weighted":
         weights = _choose_weights(ballots, by)
@@ -330,14 +329,14 @@ def _estimate(
 
 
 def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
-    """The largest Monte Carlo error of the estimates; None where nothing was simulated."""
+    """The largest Monte Carlo error of the estimates; None if nothing was simulated."""
     if not estimates.simulated or estimates.simulation_error is None:
         return None
     return float(np.nanmax(estimates.simulation_error))
 
 
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
-    """How votes are weighted; raises ScoreError where that is impossible."""
+    """The weights of votes; raises ScoreError if they can't be computed."""
     if isinstance(by, VoteWeights):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
@@ -374,7 +373,7 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
 
 
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """The caller's own scores for these rows; they were given for all problems, (problems, samples)."""
+    """Your own scores for these rows, taken from those of all problems, (problems, samples)."""
     if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
@@ -386,12 +385,12 @@ def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
     return scores[rows]
 
 
-_UNITS = ("samples", "tokens")  # costs are counted in them; the third is money
+_UNITS = ("samples", "tokens")  # units of cost; the third is money
 _MILLION = 1e6
 
 
 def check_budgets(budgets: object) -> tuple[int, ...]:
-    """Numbers of samples, checked; raises ScoreError where they can't be used."""
+    """Checks numbers of samples; raises ScoreError if they can't be used."""
     sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
     whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
     if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
@@ -404,17 +403,17 @@ def check_budgets(budgets: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Costs:
-    """What each budget costs, and in which unit."""
+    """The cost of each budget, and its unit."""
 
     amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
     unit: str
-    note: str = ""  # what was assumed, in words
+    note: str = ""  # assumptions, in words
 
 
 def compute_costs(
     ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
-    """The cost of every budget for the problems `rows`, by their own mean of output tokens."""
+    """The cost of every budget for the problems `rows`, from each problem's mean output tokens."""
     counts = np.array(budgets, dtype=np.float64)  # (budgets,)
     if isinstance(cost, TokenPrices):
         return Costs(
@@ -430,7 +429,7 @@ def compute_costs(
 
 
 def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
-    """(problems, budgets)"""
+    """The cost in money, (problems, budgets)."""
     output = np.zeros(len(rows))
     if prices.output > 0:
         output = compute_mean_output(ballots, rows) * prices.output / _MILLION
@@ -440,7 +439,7 @@ def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: 
 
 
 def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
-    """Output tokens of a sample, (problems,)."""
+    """Mean output tokens per sample, (problems,)."""
     tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
     unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
     if len(unknown):
@@ -453,7 +452,7 @@ def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
 
 
 def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Of every problem of the source, (problems,): as given, else as its calls recorded them."""
+    """Prompt tokens of every problem, (problems,): given, or else from the recorded calls."""
     tokens = prices.prompt_tokens
     if isinstance(tokens, Sequence) and len(tokens) != len(ballots):
         raise ScoreError(
@@ -464,7 +463,7 @@ def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
 
 
 def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
-    """How prompts are paid for: as the prices say, else as the source's calls recorded it."""
+    """How prompts are charged: as the prices say, or else as the source's calls recorded it."""
     if prices.prompts is None:
         return ballots.charge
     return replace(ballots.charge, choices=1 if prices.prompts == "each" else None)

@@ -1,4 +1,4 @@
-"""Accuracy table and budget -> frontier and allocation. Knows nothing of models, prompts or files."""
+"""From an accuracy table and a budget to a frontier and an allocation. Knows no models or files."""
 
 from adacompute.solve.allocation import solve
 from adacompute.solve.constraints import Cap

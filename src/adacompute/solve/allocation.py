@@ -1,12 +1,11 @@
-"""One budget: its price, each problem's mode, the one mixed problem and the bound.
+"""Solves one budget: its price, each problem's mode, the one mixed problem and the bound.
 
-The price is the slope of the hull edge at which the budget ends, when the edges of all problems are
-taken steepest first. Only the edges near it are sorted: a sample of the rows says which these are.
+The price is the slope of the hull edge at which the budget runs out, taking the edges of all problems
+steepest first. Only edges near the price are sorted; a sample of rows locates it.
 
-`method="bisection"` is the paper's way: it bisects for a price in [0, 5] in 50 steps (the paper's
-"Binary Search Details"). Cost is a staircase in the price, so the search ends on a step that
-misses the budget; the problems whose mode differs between the two ends are then mixed, all with
-one probability.
+`method="bisection"` is the paper's method: it bisects for a price in [0, 5] in 50 steps (the paper's "Binary
+Search Details"). Cost is a staircase in the price, so the search ends at a step that misses the budget.
+Problems whose mode differs between the two ends are then mixed, all with one probability.
 """
 
 from collections.abc import Sequence
@@ -39,8 +38,8 @@ from adacompute.solve.pricing import (
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-_SMALL_TABLE = 4096  # rows that are quicker taken whole than bracketed
-_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # every slope that is neither 0 nor free
+_SMALL_TABLE = 4096  # for fewer rows, sorting all edges is faster than estimating a bracket
+_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # bounds of slopes that are neither 0 nor infinite
 
 # the paper's bisection
 _MAX_PRICE = 5.0
@@ -56,10 +55,10 @@ def solve(
     method: Literal["exact", "bisection"] = "exact",
     limits: Sequence[Cap] = (),
 ) -> Allocation:
-    """The best allocation whose average cost is at most `budget`, with its price and a bound to certify it.
+    """The best allocation with average cost at most `budget`, with its price and an upper bound.
 
-    `limits` are further averages to keep, each with a price of its own. `method="bisection"` is the paper's:
-    a price in [0, 5] found in 50 steps, and every problem that is undecided there mixed.
+    `limits` are further averages to respect, each with its own price. `method="bisection"` is the paper's: a
+    price in [0, 5] found in 50 steps, with all undecided problems mixed.
 
     >>> plan = solve(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]), budget=1.25)
     >>> plan.choice.tolist(), [(m.problem, m.mode, m.probability) for m in plan.mix], round(plan.bound, 3)
@@ -92,14 +91,14 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """The steps of all problems, split by a bracket of slopes."""
+    """The steps of all problems, split by whether their slope is inside a bracket."""
 
-    choice: Ints  # (problems,) how many steps of each lie above the bracket
-    base_cost: float  # cost of all of these, with the cheapest modes'
-    slope: Floats  # (within,) of the steps inside the bracket
+    choice: Ints  # (problems,) steps above the bracket
+    base_cost: float  # cost of these steps, plus the cheapest modes
+    slope: Floats  # (within,) of steps inside the bracket
     place: npt.NDArray[np.int64]  # (within,) row times width plus step
     cost: Floats  # (within,)
-    width: int  # steps a problem
+    width: int  # steps per problem
 
     def sort_steepest_first(self) -> tuple[Floats, Floats]:
         """Slopes inside the bracket, steepest first, and the total cost after each."""
@@ -126,10 +125,10 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
-    """Two slopes between which the price most likely lies, estimated from some of the rows."""
+    """Two slopes that probably enclose the price, estimated from some of the rows."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    stride = round(0.5 * len(table) ** (1 / 3))  # about as many rows are sampled as are then left in doubt
+    stride = round(0.5 * len(table) ** (1 / 3))  # balances sampled rows against rows left to sort
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],
         costs=table.costs if table.shared_costs else table.costs[::stride],
@@ -174,7 +173,7 @@ def _collect_steps(table: AccuracyTable, low: float, high: float) -> _BracketSte
 
 
 def _find_price(slope: Floats, reach: Floats, target: float) -> float:
-    """The slope of the first step that no longer fits, steepest first; 0 where all fit."""
+    """The slope of the first step that doesn't fit, steepest first; 0 if all fit."""
     first = int(np.searchsorted(reach, target, side="right"))
     return float(slope[first]) if first < len(slope) else 0.0
 
@@ -182,36 +181,36 @@ def _find_price(slope: Floats, reach: Floats, target: float) -> float:
 def _fill_room(
     steps: _BracketSteps, choice: Ints, price: float, room: float, *, tolerance: float
 ) -> tuple[Mix, int, int]:
-    """Takes edges of this slope, in order of rows, while there is room, in place; the next one is mixed.
+    """Takes edges at the price, in order of rows, while they fit, in place; the next one is mixed.
 
-    Returns the mix, and that next edge: its row, and the mode it leads to.
+    Returns the mix, and the row and target mode of that next edge.
     """
     tied = np.flatnonzero(steps.slope == price)
     tied = tied[np.argsort(steps.place[tied])]
     rows, first, width = np.unique(steps.place[tied] // steps.width, return_index=True, return_counts=True)
-    cost = np.add.reduceat(steps.cost[tied], first)  # (rows,) an edge may be several steps
+    cost = np.add.reduceat(steps.cost[tied], first)  # (rows,) an edge may consist of several steps
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    if fits == len(rows):  # by rounding only
+    if fits == len(rows):  # true only through rounding
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
     share = (room - (float(reach[fits - 1]) if fits else 0.0)) / float(cost[fits])
-    if share * float(cost[fits]) <= tolerance:  # too little to matter: only rounding
+    if share * float(cost[fits]) <= tolerance:  # negligible: only rounding
         return Mix(), row, mode
     mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
     return mix, row, mode
 
 
 def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int) -> float:
-    """An edge's gain divided by its cost, without the rounding that makes slopes comparable."""
+    """An edge's exact gain divided by its cost, not rounded like other slopes."""
     costs = table.costs if table.shared_costs else table.costs[row]
     cost = float(costs[after] - costs[before])
     return float(table.accuracy[row, after] - table.accuracy[row, before]) / cost if cost > 0 else 0.0
 
 
 def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """The allocation at the price that bisection finds, with the steps of the search as its trace."""
+    """The allocation at the price found by bisection, with the steps of the search as its trace."""
     low, high = 0.0, _MAX_PRICE
     choice = {price: best_at(table, price) for price in (low, high)}
     cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
@@ -228,7 +227,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
         steps.append((low, high, middle, cost[middle], cost[low], cost[high]))
         low, high = (middle, high) if cost[middle] > budget else (low, middle)
         choice = {price: choice[price] for price in (low, high)}
-    if cost[low] <= budget:  # even at price 0 the budget is kept
+    if cost[low] <= budget:  # all problems' best modes fit the budget
         high = low
     columns = np.array(steps, dtype=np.float64).reshape(-1, 6).T
     return build_allocation(
@@ -243,7 +242,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Every problem whose mode differs takes the dearer one with the same probability."""
+    """Every problem whose mode differs gets the more expensive one with the same probability."""
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

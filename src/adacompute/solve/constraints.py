@@ -1,7 +1,7 @@
-"""Several limits at once: one price each, and few mixed problems.
+"""Solves several limits at once: one price per limit, and few mixed problems.
 
-The best mixture of modes is a linear programme: each problem's modes have shares that add up to 1,
-and every average cost is within its limit. HiGHS solves it.
+The best mixture of modes is a linear programme: the shares of a problem's modes sum to 1, and every average
+cost is within its limit. HiGHS solves it.
 
 1. `_check_limits` checks the limits and scales them.
 2. `_find_vertex` solves the linear programme.
@@ -24,27 +24,27 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
-_LIMIT_TOLERANCE = 1e-12  # relative to a limit: what rounding may add to an average
-_JOINT_TOLERANCE = 1e-9  # relative to a limit's range: limits that are met together to this are met
-_SHARE_TOLERANCE = 1e-9  # a smaller share of a problem is only rounding
-_VALUE_TOLERANCE = 1e-11  # accuracies this near to each other are the same
+_LIMIT_TOLERANCE = 1e-12  # relative to a limit: rounding that an average may add
+_JOINT_TOLERANCE = 1e-9  # relative to a limit's range: accuracy to which limits are met together
+_SHARE_TOLERANCE = 1e-9  # smaller shares of a problem are rounding errors
+_VALUE_TOLERANCE = 1e-11  # accuracies this close are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cap:
-    """One more average that an allocation must keep: latency, tokens, money.
+    """One more average that an allocation must respect: latency, tokens, money.
 
     >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
     1.5
     """
 
     name: str
-    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order of size
+    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order
     at_most: float  # the average over problems
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:
-    """The best allocation within the budget and all limits; `price` is the budget's own.
+    """The best allocation within the budget and all limits; `price` is the price of the budget.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
     >>> plan = solve_with_limits(table, 2.0, [Cap(name="seconds", costs=[1, 5], at_most=2.0)])
@@ -88,20 +88,20 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
 class _Limit:
     """A limit: the table's own cost under the budget, or another cost.
 
-    Scaled costs count from each problem's cheapest mode, in units of the average range.
+    Scaled costs are above each problem's cheapest mode, in units of the average range.
     """
 
     name: str
     costs: Floats  # (problems, modes)
     at_most: float
     scaled: Floats  # (problems, modes)
-    unit: float  # average over problems of dearest less cheapest; 0: the same for every choice
-    room: float  # what the average of scaled costs may be
-    tolerance: float  # what rounding may add to that
+    unit: float  # average of most expensive minus cheapest; 0: the same for every choice
+    room: float  # upper bound of the average scaled cost
+    tolerance: float  # rounding that the average may add
 
 
 def _check_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> list[_Limit]:
-    """The table's own cost under the budget first, then each limit; each is feasible on its own."""
+    """The table's own cost with the budget first, then each limit; each alone is feasible."""
     checked = [_scale_limit(table.unit, table.cost_matrix, budget)]
     for limit in limits:
         if any(limit.name == other.name for other in checked):
@@ -155,43 +155,42 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
 
 # --- the linear programme ---
 
-_LARGE = 500  # problems above which HiGHS's interior point method (and crossover) is faster than its simplex
-_EVERY, _UNDECIDED = 8, 0.25  # the kinds of a sample, and the share of kinds that its prices leave open
-_PRICE_TOLERANCE = 1e-10  # a cell that is worth no more than that beside the best isn't worth more
-_OPTIMAL, _INFEASIBLE = 0, 2  # status of a result of `linprog`
+# HiGHS's interior point method (with crossover) is faster than its simplex above this many problems
+_LARGE = 500
+_OPTIMAL, _INFEASIBLE = 0, 2  # `linprog` status codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """Shares of modes are looked for that maximise the average value within the limits."""
+    """The linear programme: shares of modes that maximise the average value within the limits."""
 
     values: Floats  # (problems, modes)
-    own_costs: Floats  # (problems, modes) the table's: of equally good shares the cheaper are taken
+    own_costs: Floats  # (problems, modes) the table's costs: break ties between equally good shares
     costs: Floats  # (limits, problems, modes) scaled
-    room: Floats  # (limits,) what the average of each cost may be
-    tolerance: Floats  # (limits,) of that: what rounding may add
+    room: Floats  # (limits,) upper bounds of the average costs
+    tolerance: Floats  # (limits,) rounding allowed beyond `room`
 
     def compute_excess(self, choice: Ints) -> Floats:
-        """What a choice uses beyond each limit, summed over problems, (limits,); negative: unused room."""
+        """A choice's use beyond each limit, summed over problems, (limits,); negative: unused room."""
         used = self.costs[:, np.arange(len(choice)), choice].sum(axis=1)
         return np.asarray(used - len(choice) * (self.room + self.tolerance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Vertex:
-    """A mode for each problem but a few, which are mixed: no more of them than limits bind."""
+    """A mode for each problem except a few mixed ones, at most as many as limits bind."""
 
-    choice: Ints  # (problems,) the mixed ones' largest share
-    rows: Ints  # (mixed,) rising
-    shares: Floats  # (mixed, modes) of each mode, adding up to 1
+    choice: Ints  # (problems,) for mixed problems the largest share
+    rows: Ints  # (mixed,) ascending
+    shares: Floats  # (mixed, modes) sum to 1
     prices: Floats  # (limits,) scaled
-    value: float  # average, mixed
+    value: float  # average, including mixed problems
 
 
 def _find_vertex(programme: _Programme) -> _Vertex | None:
-    """The best vertex of the programme, of several one that is cheap in the table's own cost.
+    """The best vertex of the programme; among several, a cheap one by the table's cost.
 
-    None: infeasible.
+    None if infeasible.
     """
     if (solution := _solve_programme(programme, -programme.values)) is None:
         return None
@@ -210,7 +209,7 @@ def _find_vertex(programme: _Programme) -> _Vertex | None:
 
 
 def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) -> Floats:
-    """Shares of the same value that are cheapest in the table's own cost, (problems, modes)."""
+    """The shares with the same value and the lowest cost by the table, (problems, modes)."""
     net = programme.values - np.tensordot(prices, programme.costs, axes=1)
     best = net >= net.max(axis=1, keepdims=True) - _VALUE_TOLERANCE
     aim = programme.own_costs / max(1e-300, float(programme.own_costs.max()))
@@ -222,62 +221,34 @@ def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) 
 def _solve_programme(
     programme: _Programme, aim: Floats, *, most: Floats | float = 1.0, equal: Bools | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Shares (problems, modes) at a vertex that minimises `aim`, and the limits' prices; None: infeasible.
+    """Shares (problems, modes) at a vertex that minimises `aim`, and the limits' prices; None if infeasible.
 
-    `most`: the largest shares. `equal`, (limits,): whether a limit's room must be used up; it gets no price.
+    `most` bounds the shares. `equal` (limits,): limits that must be used up exactly; these get no price.
     """
     equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
-    # problems that are the same are one, with the sum of their shares
-    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1) + 0.0  # no -0.0
+    # solve identical problems as one, with summed shares
+    # + 0.0 avoids -0.0
+    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1) + 0.0
     rows = cells.reshape(len(cells), -1).view(f"V{cells[0].nbytes}").ravel()  # as bytes: faster
     _, first, group, sizes = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
     aims, largest, *costs = cells[first].transpose(1, 0, 2)
     allowed, uses = largest > 0, np.reshape(costs, (len(equal), *aims.shape))
-    solution = _solve_kinds(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
+    solution = _ask_highs(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
     if solution is None:
         return None
     shares, prices = solution
     return _share_out(shares, group.ravel(), sizes), np.where(equal, 0.0, np.maximum(prices, 0.0))
 
 
-def _solve_kinds(
-    aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
-) -> tuple[Floats, Floats] | None:
-    """As `_solve_programme`, of kinds of problems, (kinds, modes): `sizes` says how many are of each.
-
-    Of many, only cells are looked at that may be worth their price, as a sample of kinds has it. Then prices
-    are compared with all cells: any that is worth more is looked at, too, until there is none.
-    """
-    opened = allowed
-    if len(sizes) > _LARGE:
-        part = np.s_[::_EVERY]
-        sample_room = room * sizes[part].sum() / sizes.sum()
-        sample = aims[part], uses[:, part], sizes[part], allowed[part]
-        if (solution := _solve_kinds(*sample, room=sample_room, equal=equal)) is not None:
-            net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
-            loss = net - net.min(axis=1, keepdims=True)
-            second = np.sort(loss, axis=1)[:, 1:2]  # what the next best mode of each kind lacks
-            opened = allowed & (loss <= np.quantile(second, _UNDECIDED, method="lower"))
-    while (solution := _ask_highs(aims, uses, sizes, opened, room=room, equal=equal)) is not None:
-        net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
-        least = np.where(opened, net, np.inf).min(axis=1, keepdims=True)
-        missed = net < least - _PRICE_TOLERANCE
-        if not missed.any():
-            return solution
-        opened = opened | missed
-    same = (opened == allowed).all()
-    return None if same else _ask_highs(aims, uses, sizes, allowed, room=room, equal=equal)
-
-
 def _ask_highs(
     aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
 ) -> tuple[Floats, Floats] | None:
-    """Shares at a vertex of these cells, (kinds, modes), and the limits' prices; None: infeasible."""
+    """Like `_solve_programme`, for kinds of identical problems (kinds, modes), with `sizes` of each kind."""
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
         from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
 
-    free = allowed.sum(axis=1) > 1  # the others have one mode each
+    free = allowed.sum(axis=1) > 1  # the others have only one mode
     shares = np.where(free[:, None], 0.0, allowed)
     left = room - np.tensordot(uses, shares * sizes[:, None], axes=2)
     kinds, modes = np.nonzero(allowed & free[:, None])
@@ -312,9 +283,9 @@ def _ask_highs(
 
 
 def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
-    """Shares of each problem, (problems, modes), from the mean of its group: few of a group are mixed."""
+    """Distributes the mean shares of each group over its problems, (problems, modes), mixing few of them."""
     order = np.argsort(group, kind="stable")
-    place = np.empty(len(group))  # a problem's within its group
+    place = np.empty(len(group))  # each problem's position in its group
     place[order] = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     ends = np.cumsum(np.where(shares < _SHARE_TOLERANCE / sizes[:, None], 0.0, shares), axis=1)
     ends *= (sizes / ends[:, -1])[:, None]
@@ -324,9 +295,9 @@ def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
-    """The programme and its vertex; Infeasible, naming the limits that clash, where there is none."""
+    """The programme and its vertex. If there is none, raises Infeasible with the limits that clash."""
     vertex = _find_vertex(programme)
-    if vertex is None:  # limits that only just can be met together get a rounding's worth of room
+    if vertex is None:  # allow a rounding error for limits that can only just be met together
         programme = _check_joint_feasibility(programme, priced_limits)
         vertex = _find_vertex(programme)
     if vertex is None:
@@ -335,14 +306,14 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """The programme with room for limits that are feasible together but for rounding."""
+    """The programme, with room for rounding if the limits are otherwise feasible together."""
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
-        no_room = programme.room[:j] <= programme.tolerance[:j]  # so that only the cheapest modes do
+        no_room = programme.room[:j] <= programme.tolerance[:j]  # only the cheapest modes fit
         cheapest = (programme.costs[:j][no_room] <= _LIMIT_TOLERANCE).all(axis=0)
         solution = _solve_programme(before, programme.costs[j], most=cheapest.astype(float))
-        assert solution is not None  # the limits before it are feasible together
+        assert solution is not None  # the previous limits are feasible together
         scaled_least = float((solution[0] * programme.costs[j]).sum()) / len(programme.values)
         if scaled_least > room[j] + _JOINT_TOLERANCE:
             least = float((solution[0] * limit.costs).sum()) / len(programme.values)
@@ -370,18 +341,18 @@ def _format_only_mixed(vertex: _Vertex, priced_limits: Sequence[_Limit]) -> str:
 
 # --- one mode for each problem ---
 
-_MAX_COMBINATIONS = 4096  # combinations that are looked at
-_MAX_CONCESSIONS = 64  # problems that give way
-_INTEGER_PROBLEMS = 400  # problems that an integer programme is asked about
-_MAX_NODES = 20_000  # in its search tree: a limit that doesn't depend on the clock
+_MAX_COMBINATIONS = 4096  # combinations tried
+_MAX_CONCESSIONS = 64  # problems whose mode may be changed to meet the limits
+_INTEGER_PROBLEMS = 400  # problems in the integer programme
+_MAX_NODES = 20_000  # search tree nodes: a limit independent of the clock
 
 
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """One mode for each problem, (problems,), within all limits; None where none was found.
+    """One mode for each problem, (problems,), within all limits; None if none was found.
 
-    The mixed problems are few, so every combination of their modes is tried. Where none keeps the
-    limits, other problems give way, one after the other: the one that loses least value for what it
-    saves. Where that fails, an integer programme decides.
+    There are few mixed problems, so all combinations of their modes are tried. If none meets the limits,
+    other problems get cheaper modes one by one, first those that lose least value per cost saved. If that
+    fails, an integer programme decides.
     """
     choice = _choose_combination(programme, vertex)
     for _ in range(_MAX_CONCESSIONS):
@@ -395,7 +366,7 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """The best combination of the mixed problems' modes; if none keeps the limits, the nearest to it."""
+    """The best combination of the mixed problems' modes; if none meets the limits, the closest one."""
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
     options = [np.arange(modes)] * count
@@ -412,21 +383,21 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 
 
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
-    """The problem and mode that lose least value for what they save; None if nothing saves anything."""
+    """The problem and mode that lose least value per cost saved; None if nothing saves."""
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
     changes = programme.costs - programme.costs[:, rows, choice][:, :, None]
     saved = total - np.maximum(0.0, excess[:, None, None] + changes).sum(axis=0)
     loss = programme.values[rows, choice][:, None] - programme.values
     rate = np.full(saved.shape, np.inf)
-    # the constant prefers one large step over many small ones where none loses value
+    # when nothing loses value, the constant prefers one large step to many small ones
     np.divide(np.maximum(loss, 0.0) + 1e-6, saved, out=rate, where=saved > 1e-9 * total)
     row, mode = divmod(int(rate.argmin()), programme.values.shape[1])
     return (row, mode) if rate[row, mode] < np.inf else None
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Solves an integer programme over some problems: the mixed ones, and others spread over the table."""
+    """Solves an integer programme over the mixed problems and others spread over the table."""
     from scipy.optimize import LinearConstraint, milp
 
     choice, (count, modes) = vertex.choice.copy(), programme.values.shape
@@ -451,7 +422,7 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
 
 
 def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Floats) -> float:
-    """The dual value at these prices; costs count from each problem's cheapest, so that less is rounded."""
+    """The dual value at these prices; costs are above each problem's cheapest mode to reduce rounding."""
     net, bound = table.accuracy.copy(), 0.0
     for limit, price in zip(limits, prices, strict=True):
         if price:
@@ -462,8 +433,9 @@ def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Float
 
 
 def _build_mix(choice: Ints, vertex: _Vertex) -> Mix:
-    """The changes to `choice`, with probabilities, that make the averages those of the vertex."""
-    moved = np.setdiff1d(np.flatnonzero(choice != vertex.choice), vertex.rows)  # gave way: moved back
+    """The changes to `choice`, with probabilities, that give the vertex's averages."""
+    # changed to meet the limits: move back
+    moved = np.setdiff1d(np.flatnonzero(choice != vertex.choice), vertex.rows)
     mixed_index, modes = np.nonzero(vertex.shares)
     rows = vertex.rows[mixed_index]
     other = modes != choice[rows]

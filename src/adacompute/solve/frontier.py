@@ -1,4 +1,4 @@
-"""The whole frontier: every hull edge of every problem, steepest first."""
+"""The whole frontier: all hull edges of all problems, steepest first."""
 
 import math
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# the low bits of a slope, which the hull leaves 0: here they say which edge it is
+# the hull leaves the low bits of a slope 0; here they encode the edge
 _CODE_BITS = np.uint64(0xFFFF)
-_SIGN_BIT = np.uint64(1 << 63)  # the numbers' sign: an ascending sort puts the steepest first
+_SIGN_BIT = np.uint64(1 << 63)  # sign bit: an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
-_MAX_KEYED_MODES = 257  # modes whose edges can be told apart there
+_MAX_KEYED_MODES = 257  # more modes don't fit in these bits
 _ROUNDING = 1e-14  # relative accuracy of sums of doubles
-_BLOCK = 1 << 14  # edges at a time: they stay in the processor's cache from the first sum to the last
+_BLOCK = 1 << 14  # edges per block, which stays in the processor's cache during all sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frontier:
-    """Best accuracy at every average cost: its vertices, cheapest first. Arrays are read-only.
+    """The best accuracy at every average cost, as vertices, cheapest first. Arrays are read-only.
 
-    From vertex v - 1 to v one more unit of cost buys `price[v]` of accuracy: at any price below that and not
-    below `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
+    From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At any price below that and at
+    least `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
     """
 
-    cost: Floats  # (vertices,) average, rising
-    accuracy: Floats  # (vertices,) average, rising
-    price: Floats  # (vertices,) accuracy per unit of cost, falling; the first is infinite
+    cost: Floats  # (vertices,) average, ascending
+    accuracy: Floats  # (vertices,) average, ascending
+    price: Floats  # (vertices,) accuracy per unit of cost, descending; the first is infinite
     unit: str = "samples"
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Frontier:
     @overload
     def at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def at(self, cost: npt.ArrayLike) -> float | Floats:
-        """Best accuracy at an average cost, or at many; beyond the last vertex there is no more to buy."""
+        """Best accuracy at one or many average costs; constant beyond the last vertex."""
         costs = self._check_cost(cost)
         accuracies = np.interp(costs, self.cost, self.accuracy)
         return float(accuracies) if costs.ndim == 0 else accuracies
@@ -56,7 +56,7 @@ class Frontier:
     @overload
     def price_at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def price_at(self, cost: npt.ArrayLike) -> float | Floats:
-        """What one more unit of cost buys there; 0 beyond the last vertex."""
+        """The accuracy that one more unit of cost buys; 0 beyond the last vertex."""
         costs = self._check_cost(cost)
         after = np.searchsorted(self.cost, costs, side="right")
         prices = np.append(self.price, 0.0)[after]
@@ -67,7 +67,7 @@ class Frontier:
             costs = np.asarray(cost, dtype=np.float64)
         except (TypeError, ValueError) as exc:
             raise BudgetOutOfRange(f"an average cost of {cost!r} is not a number; give one") from exc
-        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
+        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # rounding may put a mean slightly below
             low = np.atleast_1d(costs)[np.atleast_1d(~(costs >= self.cost[0]))][0]
             least = format_lower_bound(float(self.cost[0]))
             raise BudgetOutOfRange(
@@ -80,7 +80,7 @@ class Frontier:
 def frontier(table: AccuracyTable) -> Frontier:
     """Every vertex of the concave frontier of (average cost, average accuracy), with its price.
 
-    Its value at a budget is the optimum of the linear programme, which mixing one problem reaches.
+    Its value at a budget is the optimum of the linear programme, reached by mixing one problem.
 
     >>> curve = frontier(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]))
     >>> curve.cost.tolist(), curve.price.round(3).tolist(), round(curve.at(1.25), 3)
@@ -100,10 +100,10 @@ def frontier(table: AccuracyTable) -> Frontier:
 
 
 def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
-    """Slopes, falling, negated, with their edge's code in the low bits; an array for costs; costs by code.
+    """Negated slopes with the edge's code in the low bits, sorted; an array for costs; costs by code.
 
-    Where costs are shared, an edge's two modes say all about it, so one plain sort is enough. The
-    first place is left free.
+    If costs are shared, an edge's two modes determine everything, so one plain sort is enough. The first
+    place is left free.
     """
     width = len(table.modes) - 1
     free = width > 0 and table.costs[1] == table.costs[0]
@@ -111,7 +111,7 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     for _, _, slopes in iterate_slopes(table):
         codes, ends = _encode_edges(slopes)
         if free:
-            ends &= slopes < np.inf  # the others are part of the first vertex
+            ends &= slopes < np.inf  # the others belong to the first vertex
         bits, marks = slopes.view(np.uint64), codes.astype(np.uint64) | _SIGN_BIT
         if ends.all():
             np.bitwise_or(bits, marks, out=keys[filled : filled + bits.size].reshape(bits.shape))
@@ -127,9 +127,9 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 
 
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """The code of the edge that each step is on, so far, and whether it ends there, (steps, rows) both.
+    """The code of the edge that each step belongs to, and whether the edge ends there, both (steps, rows).
 
-    A code is the edge's last step, plus the number of steps times the edge's steps before that one.
+    A code is the edge's last step, plus the number of steps times the edge's number of earlier steps.
     """
     width = len(slopes)
     ends = np.empty(slopes.shape, dtype=bool)
@@ -137,7 +137,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
     numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
-        return numbers, ends  # every step an edge of its own
+        return numbers, ends  # each step is its own edge
     codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint16(width), out=codes[k])
@@ -147,7 +147,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
 
 
 def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
-    """Slopes, falling, and their steps' costs, where these differ by problem; the first place is free."""
+    """Sorted slopes, and their steps' costs if these differ by problem; the first place is left free."""
     prices, costs = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in iterate_slopes(table):
         places = np.flatnonzero((slopes > 0) & (slopes < np.inf))
@@ -167,15 +167,16 @@ def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
 def _accumulate_vertices(
     table: AccuracyTable, keys: Keys, cost: Floats, costs: Floats | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Price, cost and accuracy of each vertex, in place, because these arrays take most of the memory.
+    """Price, cost and accuracy of each vertex, computed in place because the arrays are large.
 
-    Edges of the same slope make one vertex. Each block is summed by itself and added to the sum before
-    it, which over millions of edges keeps the rounding error to a few units in the last place.
+    Edges of equal slope make one vertex. Each block is summed separately and added to the sum so far, which
+    limits the rounding error over millions of edges to a few units in the last place.
     """
     price, accuracy = keys.view(np.float64), np.empty(len(keys))
     price[0], cost[0], accuracy[0] = np.inf, _compute_first_cost(table), _compute_first_accuracy(table)
     filled, reached = 1, complex(cost[0], accuracy[0]) * len(table)
-    buffer = np.empty(_BLOCK, dtype=np.complex128)  # cost and gain side by side: one running sum for the two
+    # cost and gain as one complex number: a single running sum
+    buffer = np.empty(_BLOCK, dtype=np.complex128)
     for start in range(1, len(keys), _BLOCK):
         block = slice(start, start + _BLOCK)
         step = cost[block] if costs is None else costs.take(_decode_keys(keys[block]))
@@ -192,7 +193,7 @@ def _accumulate_vertices(
             price[filled : filled + len(sums)] = price[block].take(ends)
         elif filled < start:
             price[filled : filled + len(sums)] = price[block]
-        # what a step costs one problem, it costs all of them 1/N of
+        # one problem's cost is 1/N of the average
         np.divide(sums.real, len(table), out=cost[filled : filled + len(sums)])
         np.divide(sums.imag, len(table), out=accuracy[filled : filled + len(sums)])
         filled += len(sums)
@@ -200,27 +201,27 @@ def _accumulate_vertices(
 
 
 def _decode_keys(keys: Keys) -> npt.NDArray[np.int64]:
-    """The codes of the keys; the keys become plain slopes in place."""
+    """The codes of the keys; leaves plain slopes in `keys`."""
     codes = (keys & _CODE_BITS).view(np.int64)
     keys &= _SLOPE_BITS
     return codes
 
 
 def _mark_last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """Where in a block a slope occurs for the last time."""
+    """Marks where a slope occurs last in a block."""
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]  # it may be a key still
+        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]  # the next key may not be decoded yet
     return last
 
 
 def _rescale_accuracy(accuracy: Floats, last: float) -> None:
-    """Rescales in place so that the last vertex's accuracy is `last`, because slopes were rounded."""
+    """Rescales in place so that the last vertex's accuracy is `last`, because slopes are rounded."""
     first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
     if gain <= 0:
         return
-    if abs(last - first - gain) <= _ROUNDING * gain:  # rounding errors cancelled: nothing to rescale
+    if abs(last - first - gain) <= _ROUNDING * gain:  # rounding errors cancelled
         accuracy[-1] = max(last, accuracy[-2])
         return
     for start in range(0, len(accuracy), _BLOCK):
@@ -233,7 +234,7 @@ def _rescale_accuracy(accuracy: Floats, last: float) -> None:
 
 
 def _trim(array: Floats, kept: int) -> Floats:
-    # copied where a view would keep a much longer array in memory
+    # copy if a view would keep a much longer array in memory
     return array[:kept].copy() if 2 * kept < len(array) else array[:kept]
 
 
@@ -254,7 +255,7 @@ def _compute_first_cost(table: AccuracyTable) -> float:
 
 
 def _compute_first_accuracy(table: AccuracyTable) -> float:
-    """Average accuracy of the cheapest modes; of several of the same cost, the best."""
+    """Average accuracy of the cheapest modes; the best if several cost the same."""
     if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0

@@ -1,14 +1,12 @@
 """Each problem's upper concave hull, as slopes.
 
-Only modes on the hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's
-corners we keep, for every step from one mode to the next dearer one, the slope of the hull above
-it:
+Only modes on the upper hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's corners we
+keep, for each step from one mode to the next more expensive one, the slope of the hull above the step:
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
-It never rises with k, and is the same number all along one edge. So the cheapest best mode at a
-price is simply how many slopes lie above that price, and its cost can't rise with the price,
-rounding or not.
+The slope never rises with k, and is constant along an edge. So the cheapest best mode at a price is the
+number of slopes above that price, and rounding can't make cost rise with price.
 """
 
 from collections.abc import Iterator
@@ -21,16 +19,16 @@ from adacompute.records import AccuracyTable
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
-_MIN_ROWS = 2048  # in a chunk: fewer cost more in calls than in numbers
-_CELLS = 50000  # in a chunk: its columns stay in the processor's second cache
-_GRAIN = np.uint64(0xFFFF)  # the bits that are rounded away
+_MIN_ROWS = 2048  # rows per chunk: with fewer, calls cost more than arithmetic
+_CELLS = 50000  # cells per chunk: its columns fit in the second-level cache
+_GRAIN = np.uint64(0xFFFF)  # bits that are rounded away
 
 
 def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
-    """Slopes of consecutive rows, a chunk at a time. Each chunk overwrites the one before."""
+    """Slopes of consecutive rows, one chunk at a time. Each chunk overwrites the previous one."""
     accuracy, costs = table.accuracy, table.costs
     size = min(len(accuracy), max(_MIN_ROWS, _CELLS // accuracy.shape[1]))
-    # one workspace: fresh memory for each chunk would cost more than its hulls
+    # reuse one workspace: allocating memory per chunk takes longer than the hulls
     workspace = np.empty((3, accuracy.shape[1], size))
     for start in range(0, len(accuracy), size):
         stop = min(start + size, len(accuracy))
@@ -39,22 +37,22 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
 
 
 def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """What each step to the next mode costs, (modes - 1, rows), or (modes - 1, 1) where costs are shared."""
+    """The cost of each step to the next mode, (modes - 1, rows), or (modes - 1, 1) if costs are shared."""
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
     return np.diff(table.costs[start:stop], axis=1).T
 
 
 def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
-    """How many steps of each problem are marked, (rows,), of (modes - 1, rows)."""
-    small = np.uint8 if len(above) < 256 else np.uint64  # adding bytes is eight times as quick
+    """How many steps of each problem are marked, (rows,); `above` is (modes - 1, rows)."""
+    small = np.uint8 if len(above) < 256 else np.uint64  # summing bytes is eight times as fast
     return np.asarray(np.add.reduce(above.view(np.uint8), axis=0, dtype=small))
 
 
 def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
-    """The hull's slope over each step, (modes - 1, rows): 0 where a step buys nothing.
+    """The hull's slope over each step, (modes - 1, rows); 0 if a step doesn't gain accuracy.
 
-    A better mode of the very same cost is free, and has an infinite slope.
+    A better mode at the same cost is free, and has an infinite slope.
 
     >>> compute_slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
     [0.133, 0.133]
@@ -63,7 +61,7 @@ def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
 
 
 def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Floats:
-    """The slopes, written into a part of `workspace`, (3, modes, rows)."""
+    """The slopes, written to a part of `workspace`, (3, modes, rows)."""
     modes = accuracy.shape[1]
     columns, least, steepest = workspace[0], workspace[1, 1:], workspace[2, 1:]
     if accuracy.strides[0] == accuracy.itemsize:
@@ -73,7 +71,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
-        # the steepest way from mode a to any mode from b on: that never rises with b
+        # the steepest slope from mode a to any mode from b on, which never rises with b
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -86,9 +84,9 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
 
 
 def round_slopes(values: Floats) -> Floats:
-    """Rounds in place to 2^-36 of their size, so that equal slopes, or a price and a slope, compare equal.
+    """Rounds in place to 2^-36 of their size, so that equal slopes and prices compare equal.
 
-    None may be negative: the bits of such numbers order and round as whole numbers do.
+    Values must not be negative: only then do their bits order and round like integers.
     """
     bits = values.view(np.uint64)
     bits += _GRAIN // np.uint64(2) + np.uint64(1)
@@ -97,18 +95,18 @@ def round_slopes(values: Floats) -> Floats:
 
 
 def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
-    """gain / cost in place; where a step costs nothing, infinite for a gain, and minus infinity for none."""
+    """Computes gain / cost in place; if a step is free, infinity for a gain and minus infinity otherwise."""
     if free:
         none = cost <= 0
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))
     elif cost.shape[1] == 1:
-        np.multiply(gain, 1.0 / cost, out=gain)  # quicker than dividing
+        np.multiply(gain, 1.0 / cost, out=gain)  # faster than dividing
     else:
         np.divide(gain, cost, out=gain)
 
 
 def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """The corners of the upper concave hull by rising cost, from the cheapest point to the best.
+    """The corners of the upper concave hull by ascending cost, from the cheapest point to the best.
 
     >>> find_hull([1, 2, 3, 4, 5], [0.5, 0.5, 0.75, 0.8, 0.8]).tolist()
     [0, 2, 3]

@@ -1,10 +1,10 @@
-"""One price over many blocks of problems, exact, by passes that each count choices.
+"""Finds the exact price for many blocks of problems, in passes that count choices.
 
-The price is the slope at which the budget ends, when the steps of all problems are taken steepest first.
-Each pass asks every block how many of its problems choose each mode at a thousand prices. The sums
-say between which two of these the budget ends, and the next pass looks there. A slope, as hull.py rounds
-it, has 47 bits that count, and a pass settles 10 of them, so there are at most five. Then each block takes
-its problems' steps above the price; edges at the price are taken in order of rows while there is room.
+The price is the slope at which the budget runs out, taking the steps of all problems steepest first. In each
+pass every block counts how many of its problems choose each mode at a thousand prices. The sums show between
+which two of them the budget runs out, and the next pass looks there. A slope, as hull.py rounds it, has 47
+significant bits and a pass settles 10, so there are at most five passes. Then each block takes its problems'
+steps above the price, and edges at the price in order of rows while they fit.
 
     search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
     while len(search.prices):
@@ -24,9 +24,9 @@ from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PRICES = 1 << 10  # that a pass asks about
-_GRAIN_BITS = 16  # the bits of a slope that hull.py rounds away
-_LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the number of the largest finite slope
+_PRICES = 1 << 10  # prices per pass
+_GRAIN_BITS = 16  # low bits of a slope, which hull.py rounds away
+_LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # index of the largest finite slope
 
 
 def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
@@ -47,32 +47,30 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What problems may take: all steps steeper than the price, and those at the price that have room."""
+    """What problems may take: all steps steeper than the price, and edges at the price that fit."""
 
-    price: float  # a slope, as the hull rounds it
-    room: float = (
-        -np.inf
-    )  # cost left for edges of that very slope; infinite: for all; minus infinity: for none
-    tolerance: float = 0.0  # what rounding may add to the cost
+    price: float  # a slope, rounded like those of the hull
+    room: float = -np.inf  # cost left for edges at the price; infinity: take all, minus infinity: none
+    tolerance: float = 0.0  # rounding that the cost may add
 
     def after(self, choice: "ModeChoice") -> "Quota":
-        """The quota of the rows that follow those already served."""
+        """The quota for the rows after those that made this choice."""
         return replace(self, room=self.room - choice.tied if choice.edge is None else -np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The first edge at the price without room: one problem's, from its mode to a dearer one."""
+    """The first edge at the price that doesn't fit: one problem's, from its mode to a more expensive one."""
 
     row: int
     mode: int  # a column
     cost: float
     gain: float  # in accuracy
-    probability: float  # how often the dearer mode, so that all of the budget is spent; 0: not mixed
+    probability: float  # of the more expensive mode, so that the budget is spent; 0: not mixed
 
     @property
     def slope(self) -> float:
-        """Its gain divided by its cost, without the rounding that makes slopes comparable."""
+        """The exact gain divided by the cost, not rounded like other slopes."""
         return self.gain / self.cost
 
 
@@ -82,12 +80,12 @@ class ModeChoice:
 
     columns: npt.NDArray[np.intp]  # (problems,)
     accuracy: float  # the sum over them
-    tied: float  # cost of the edges at the price that were taken
-    edge: Edge | None  # the one that found no room; None: it is none of these problems'
+    tied: float  # cost of the edges taken at the price
+    edge: Edge | None  # the edge that didn't fit; None if it belongs to another block
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes steps steeper than the price; then edges at the price, in order of rows, with room."""
+    """Takes steps steeper than the price, then edges at the price that fit, in order of rows."""
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -102,7 +100,7 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
         if fits < len(rows):
             edge = _build_edge(curves, costs, int(rows[fits]), int(before[fits]), int(after[fits]))
             left = quota.room - tied
-            # what is left may be rounding alone
+            # the rest may be a rounding error
             share = min(1.0, left / edge.cost) if left > quota.tolerance else 0.0
             edge = replace(edge, probability=share)
     return ModeChoice(
@@ -121,32 +119,32 @@ def _build_edge(curves: Floats, costs: Floats, row: int, before: int, mode: int)
 
 
 class PriceSearch:
-    """The price of a budget, found by passes. It is found when `prices` is empty."""
+    """Finds the price of a budget in passes. Done when `prices` is empty."""
 
     def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
         self.price = 0.0
         self.passes = 0
-        self.nbytes = 0  # all counts so far
+        self.nbytes = 0  # bytes of all counts so far
         self._costs = costs
         self._target = float(budget) * problems
-        # numbers of slopes: at the first the budget is exceeded, unless all fits; at the second it isn't
+        # indexes of slopes: the first exceeds the budget (unless everything fits), the second doesn't
         self._ends = 0, _LARGEST
         self._spent = 0.0  # by all problems at the price
-        self._tied = np.zeros(0)  # (blocks,) cost of the edges at the price; none: there are none
+        self._tied = np.zeros(0)  # (blocks,) cost of the edges at the price; empty if there are none
 
     @property
     def prices(self) -> Floats:
-        """What the next pass is to ask about, ascending."""
+        """The prices for the next pass, ascending."""
         low, high = self._ends
         numbers = np.unique(low + (high - low) * np.arange(_PRICES) // (_PRICES - 1))
         return (numbers << _GRAIN_BITS).view(np.float64) if high > low else np.zeros(0)
 
     def narrow(self, counts: Sequence[Ints]) -> None:
-        """One pass: `count_choices` of each block at `prices`, in order of rows."""
+        """Processes a pass: the `count_choices` of each block at `prices`, in order of rows."""
         numbers = self.prices.view(np.int64) >> _GRAIN_BITS
-        spent = sum(counts[1:], counts[0]) @ self._costs  # (prices,) falls with the price
+        spent = sum(counts[1:], counts[0]) @ self._costs  # (prices,) falls as the price rises
         fits = spent <= self._target * (1 + COST_TOLERANCE)
-        fits[-1] = True  # it does, but for rounding
+        fits[-1] = True  # always fits, apart from rounding
         first = int(fits.argmax())
         self._ends = int(numbers[max(0, first - 1)]), int(numbers[first])
         self.passes += 1
@@ -159,7 +157,7 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """What each block may take."""
+        """The quota of each block."""
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

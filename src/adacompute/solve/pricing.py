@@ -1,4 +1,4 @@
-"""What one price gives: each problem's best mode, averages, the dual value and the `Allocation`."""
+"""Each problem's best mode at a price, averages, the dual value and the `Allocation`."""
 
 import math
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-COST_TOLERANCE = 1e-12  # what rounding may add to a cost
-_ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
+COST_TOLERANCE = 1e-12  # rounding that a cost may add
+_ROWS = 1 << 14  # rows at a time, so that no temporary array is as large as the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """With this probability the problem gets this mode instead of its choice."""
+    """The probability with which a problem gets this mode instead of its choice."""
 
     problem: int  # row
     mode: int  # column
@@ -29,9 +29,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mix:
-    """The problems that are mixed between modes, so that the expected cost is exactly the budget.
+    """The problems mixed between modes, so that the expected cost is exactly the budget.
 
-    At most one under one budget (at most as many as there are limits under several); the paper's method
+    One problem at most under one budget; under several limits, at most as many as limits. The paper's method
     mixes every problem whose choice changes between two prices. Iterates over `Move`s.
     """
 
@@ -49,7 +49,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """The steps of a bisection, for its diagnostics: one entry a step."""
+    """The steps of a bisection, for diagnosis: one entry per step."""
 
     low: Floats  # (steps,) lower end of the price bracket before the step
     high: Floats  # (steps,) upper end
@@ -61,7 +61,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
-    """How one cap was used. The table's own cost under `budget` comes first, by its unit."""
+    """How much of a limit was used. The table's own cost under `budget` comes first, named by its unit."""
 
     name: str
     at_most: float
@@ -71,34 +71,34 @@ class CapUse:
 
     @property
     def slack(self) -> float:
-        """What is left of the cap in expectation; 0 where it binds."""
+        """The unused part of the limit in expectation; 0 if it binds."""
         return max(0.0, self.at_most - self.mixed_cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Allocation:
-    """A mode for each problem. `choice` is deterministic and keeps the budget; arrays are read-only.
+    """A mode for each problem. `choice` is deterministic and within the budget; arrays are read-only.
 
-    The best deterministic choice there is lies between `accuracy` and `bound`. Mixing reaches `bound`.
+    The best deterministic choice lies between `accuracy` and `bound`. Mixing reaches `bound`.
     """
 
-    budget: float  # the average cost asked for
-    price: float  # accuracy per unit of cost that one more unit must buy; 0: the budget isn't binding
+    budget: float  # the requested average cost
+    price: float  # accuracy per unit of cost at the margin; 0: the budget isn't binding
     choice: Ints  # (problems,) columns of the table
-    mix: Mix  # what to change, and how often, so that the expected cost is the budget
+    mix: Mix  # changes and their probabilities that make the expected cost the budget
     cost: float  # average of `choice`
     accuracy: float  # average of `choice`
     mixed_cost: float  # expected, with the mix
     mixed_accuracy: float  # expected, with the mix
-    bound: float  # no allocation within the budget is more accurate, mixed or not
+    bound: float  # an upper bound for all allocations within the budget
     modes: tuple[ModeName, ...]
     unit: str = "samples"
-    limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
+    limits: tuple[CapUse, ...] = ()  # one per limit if there are several; the budget first
     trace: Trace | None = None  # the steps of a bisection
 
     @property
     def gap(self) -> float:
-        """How far `choice` may be from the best possible accuracy: bound less accuracy."""
+        """An upper bound on how much accuracy `choice` loses: bound minus accuracy."""
         return max(0.0, self.bound - self.accuracy)
 
     @property
@@ -108,17 +108,17 @@ class Allocation:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many problems have each mode, (modes,)."""
+        """How many problems get each mode, (modes,)."""
         return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """A choice with the mixed problems drawn, (problems,): its expected cost is `mixed_cost`."""
+        """A choice with the mixed problems drawn at random, (problems,); expected cost `mixed_cost`."""
         if not isinstance(rng, np.random.Generator):
             raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
         modes = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
-        chance = rng.random(len(rows))[which]  # (moves,) one random number a problem
-        start = np.zeros(len(which))  # where the move's share of [0, 1) begins
+        chance = rng.random(len(rows))[which]  # (moves,) one random number per problem
+        start = np.zeros(len(which))  # where each move's interval in [0, 1) begins
         used = np.zeros(len(rows))
         for at, row in enumerate(which) if len(rows) < len(which) else ():
             start[at] = used[row]
@@ -129,7 +129,7 @@ class Allocation:
 
 
 def best_at(table: AccuracyTable, price: float) -> Ints:
-    """Each problem's best mode at a price, (problems,) columns: the most accuracy less price times cost.
+    """Each problem's best mode at a price, (problems,) columns: maximises accuracy minus price times cost.
 
     Ties go to the cheaper mode, so the average cost never rises with the price.
 
@@ -168,15 +168,15 @@ def _check_choice(table: AccuracyTable, choice: npt.ArrayLike) -> npt.NDArray[np
 
 
 def check_price(price: object) -> None:
-    """Raises BudgetOutOfRange unless the price is a finite number from 0 up."""
+    """Raises BudgetOutOfRange unless the price is finite and not negative."""
     if not isinstance(price, int | float | np.floating) or not 0 <= price < math.inf:
         raise BudgetOutOfRange(f"price {price!r} can't be used; give a number from 0 up")
 
 
 def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) -> None:
-    """Raises BudgetOutOfRange unless the budget is a number from the cheapest average up.
+    """Raises BudgetOutOfRange unless the budget is a number and at least the cheapest average.
 
-    `dearest` is for the message.
+    `dearest` is only shown in the message.
     """
     cheapest_text = format_lower_bound(cheapest)
     if not isinstance(budget, int | float | np.integer | np.floating) or isinstance(budget, bool):
@@ -197,22 +197,22 @@ def check_table(table: object) -> None:
 
 
 def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) -> float:
-    """What a choice, (problems,) columns, costs over all problems."""
+    """The total cost of a choice, (problems,) columns."""
     if not table.shared_costs:
         return math.fsum(_sum_blocks(table.costs, choice))
     return math.fsum(np.bincount(choice, minlength=len(table.modes)) * table.costs)
 
 
 def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
-    """The sum of the chosen values, a block of rows at a time."""
+    """The sum of the chosen values, one block of rows at a time."""
     for start in range(0, len(values), _ROWS):
         yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
 
 
 def dual(table: AccuracyTable, price: float, budget: float) -> float:
-    """The dual value at a price: no allocation of average cost `budget` is more accurate.
+    """The dual value at a price: an upper bound for allocations with average cost `budget`.
 
-    The mean over problems of the best accuracy less price times cost, plus price times budget.
+    The mean over problems of the best accuracy minus price times cost, plus price times budget.
     """
     check_price(price)
     total = []
@@ -223,19 +223,19 @@ def dual(table: AccuracyTable, price: float, budget: float) -> float:
 
 
 def take_chosen(values: Floats, choice: npt.NDArray[np.integer]) -> Floats:
-    """One value a row, (problems,), of (problems, modes)."""
+    """The chosen value of each row, (problems,), from values (problems, modes)."""
     return np.asarray(values[np.arange(len(values)), choice])
 
 
 def restore_columns(columns: Ints, rows: Ints, modes: Ints) -> Ints:
-    """The columns that these modes of these rows had before `sort_by_cost`."""
+    """The original columns, before `sort_by_cost`, of these modes of these rows."""
     return np.asarray(columns[modes] if columns.ndim == 1 else columns[rows, modes])
 
 
 def sort_by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
-    """The table with each row's modes in ascending cost, and their former columns; None: nothing moved.
+    """The table with each row's modes in ascending cost, and their original columns; None if unchanged.
 
-    Columns are (modes,) where costs are shared, else (problems, modes).
+    Columns are (modes,) if costs are shared, else (problems, modes).
     """
     if table.ascending:
         return table, None
@@ -264,7 +264,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """The allocation of a choice and its mix, with their averages; without a `bound`, the mix reaches it."""
+    """The allocation of a choice and its mix, with averages; without `bound`, the mix is optimal."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
@@ -279,7 +279,8 @@ def build_allocation(
         accuracy=accuracy,
         mixed_cost=mixed_cost,
         mixed_accuracy=mixed_accuracy,
-        bound=max(accuracy, mixed_accuracy if bound is None else bound),  # rounding aside, it is
+        # it is at least that, apart from rounding
+        bound=max(accuracy, mixed_accuracy if bound is None else bound),
         modes=table.modes,
         unit=table.unit,
         limits=limits,
@@ -288,7 +289,7 @@ def build_allocation(
 
 
 def compute_mix_change(values: Floats, choice: Ints, mix: Mix) -> float:
-    """How much mixing changes the average of values, (problems, modes)."""
+    """By how much the mix changes the average of values, (problems, modes)."""
     rows = mix.problems
     change = values[rows, mix.modes] - values[rows, choice[rows]]
     return float((mix.probabilities * change).sum()) / len(choice)

@@ -7,6 +7,7 @@ import pytest
 
 from adacompute.errors import TooFewSamples
 from studies.paper.ablation import LEARNER_NAMES, READINGS, Ablation, compute_ablation
+from studies.paper.learners import fit_learner
 from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 
@@ -91,6 +92,18 @@ def test_where_nothing_is_to_be_learned_everyone_imitates_perfectly():
     found = compute_ablation([poor(score_paper_pool)["all right"]], splits=1)
     assert all(one.imitation.mean == 1.0 for one in found.outcomes)
     assert found.slope == 0.0
+
+
+@pytest.mark.parametrize("name", LEARNER_NAMES)
+def test_a_class_that_is_absent_is_never_predicted_and_a_single_one_always(name: str):
+    rng = np.random.default_rng(1)
+    rows, others = rng.normal(size=(160, 7)), rng.normal(size=(300, 7))
+    labels = np.array([1, 4, 16])[np.digitize(rows[:, 0], [-0.5, 0.5])]
+    rows[rng.random(rows.shape) < 0.1] = others[rng.random(others.shape) < 0.1] = np.nan
+    predict = fit_learner(name, rows, labels, seed=0)
+    assert set(predict(others)) <= {1, 4, 16}
+    assert (predict(rows) == labels).mean() > 0.6
+    assert set(fit_learner(name, rows, np.full(160, 4), seed=0)(others)) == {4}
 
 
 def test_budgets_out_of_reach_are_refused_where_none_is_left():

@@ -1,4 +1,4 @@
-"""Stop, ask again, or ask another mode: one policy over a menu of models and efforts, at one price."""
+"""A policy over a menu of models and efforts: at one price it stops, asks again, or asks another mode."""
 
 from adacompute.policies.menu.policy import MenuPolicy
 

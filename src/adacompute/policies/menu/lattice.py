@@ -1,11 +1,11 @@
-"""Backward induction over the lattice of draws by mode: what to do in every state, at every price.
+"""Backward induction over the lattice of draws per mode: the decision in every state, at every price.
 
-A cell of the lattice is a number of draws of each mode. Trees predict, from the votes of a state, how right
-its leader is and how right it would be after two more samples of each mode. By these predictions, and by
-each mode's own critical price, the states of a cell are divided into a few leaves. At a price, the leaves are
-decided cell by cell from the last one back: stop, or draw from the mode whose paths went on to be worth
-most over their price. Predictions are made by trees that haven't seen the problem. What a price's decisions
-are worth is measured on problems that neither the decisions nor the leaves were taken from.
+A cell of the lattice is a number of draws per mode. Trees predict, from the votes of a state, how likely its
+leader is right, now and after two more samples of each mode. These predictions and each mode's critical price
+divide a cell's states into a few leaves. At a price, leaves are decided cell by cell from the last one back:
+stop, or draw from the mode whose paths gained most above their price. Predictions come from trees that
+haven't seen the problem. The value of a price's decisions is measured on problems used neither for the
+decisions nor for the leaves.
 """
 
 import itertools
@@ -26,22 +26,22 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # scikit-learn's, and the number of each node's leaf
+_CellTree = tuple[Any, Ints]  # scikit-learn tree, and the leaf number of each node
 Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
-_ODDS_PRIOR = 0.3  # votes that are added to both sides of the odds
+_ODDS_PRIOR = 0.3  # votes added to both sides of the odds
 _TINY = 1e-9
-_MAX_CELLS = 130  # in a lattice of two modes; three times as many with more modes
-_CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes
+_MAX_CELLS = 130  # most cells with two modes; with more modes, three times as many
+_CHEAP_CAP, _DEAR_CAP = 8, 12  # most draws of the cheaper and of the more expensive of two modes
 _LOOKAHEAD = 2  # samples of a mode that predictions look ahead
-_FOLDS = 3  # that predictions, leaves and decisions are cross-fitted by
+_FOLDS = 3  # folds for cross-fitting predictions, leaves and decisions
 _NO_FOLD = -1
-_LEAVES = 10  # per cell, at most
-_LEAF_PROBLEMS = 16  # problems' worth of paths in a leaf, at least
-_MAX_COST_CHANGE = 0.15  # share of a rule's cost by which it may differ between folds and all problems
-_ROWS = 100_000  # states that trees are learned on, at most
+_LEAVES = 10  # most leaves per cell
+_LEAF_PROBLEMS = 16  # fewest paths in a leaf, in problems
+_MAX_COST_CHANGE = 0.15  # largest relative difference in a rule's cost between folds and all problems
+_ROWS = 100_000  # most states used to train trees
 _TREES = 50
 _SETTINGS: dict[str, Any] = {
     "max_depth": 5,
@@ -53,11 +53,12 @@ _SETTINGS: dict[str, Any] = {
     "nthread": 1,
     "verbosity": 0,
 }
-_MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0  # in a leaf of these trees, and their penalty, in problems' rows
+# smallest leaf of these trees, and their penalty, in rows of a problem
+_MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0
 
 
 def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
-    """How many draws of each mode the lattice has, given the samples that are recorded of each."""
+    """The lattice's number of draws per mode, given the recorded samples per mode."""
     modes = len(recorded)
     if modes == 2:
         return min(_CHEAP_CAP, recorded[0]), min(_DEAR_CAP, recorded[1])
@@ -66,11 +67,11 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
 
 
 def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Floats:
-    """What trees see of a request, (requests, features).
+    """The input of the trees for each request, (requests, features).
 
-    The joint vote, then each mode's votes for the two leading answers, its own first two, how sure it was
-    and its critical price (`critical`, (requests, modes), logarithms; NaN before its first sample), then
-    what the prompts hint at.
+    First the joint vote; then each mode's votes for the two leading answers, its own first two answers, its
+    confidence and its critical price (`critical`, (requests, modes), logarithms; NaN before its first
+    sample); then the prompts' hints.
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -107,15 +108,15 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattice:
-    """Every state of some paths, cell by cell. `worth` is what each leader is worth, (cells, paths)."""
+    """Every state of some paths by cell. `worth` is the value of each leader, (cells, paths)."""
 
     caps: tuple[int, ...]
-    cells: Ints  # (cells, modes) draws
+    cells: Ints  # (cells, modes) number of draws
     features: npt.NDArray[np.float32]  # (cells, paths, features)
     critical: npt.NDArray[np.float32]  # (cells, paths, modes) logarithms; 0 before a mode's first sample
     worth: Floats  # (cells, paths)
-    first: npt.NDArray[np.int16]  # (cells, paths, modes) votes of each mode's commonest answer
-    owner: Ints  # (paths,) problems
+    first: npt.NDArray[np.int16]  # (cells, paths, modes) votes for each mode's most common answer
+    owner: Ints  # (paths,) problem of each path
     problems: int
 
     @classmethod
@@ -160,18 +161,18 @@ class Lattice:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart two cells are that differ by one draw of each mode."""
+        """Distance between the indexes of two cells that differ by one draw, for each mode."""
         return _compute_strides(self.caps)
 
     def moves(self, cell: int) -> Iterator[tuple[int, int]]:
-        """The modes that can be drawn from at a cell, each with the cell that follows."""
+        """The modes that can be drawn in a cell, each with the next cell."""
         for mode, stride in enumerate(self.strides):
             if self.cells[cell, mode] < self.caps[mode]:
                 yield mode, cell + stride
 
 
 def average_paths(values: Floats, problems: int) -> Floats:
-    """The mean of each problem's paths, (problems,); paths of a problem are neighbours."""
+    """The mean over each problem's paths, (problems,); a problem's paths are adjacent."""
     return np.asarray(values.reshape(problems, -1).mean(axis=1))
 
 
@@ -181,17 +182,17 @@ def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Partition:
-    """Small trees, one a cell, that divide its states into leaves; leaves are numbered over all cells."""
+    """One small tree per cell, which divides its states into leaves, numbered over all cells."""
 
     roots: npt.NDArray[np.int32]  # (cells,)
-    feature: npt.NDArray[np.int32]  # (nodes,) column of a prediction
-    threshold: Floats  # (nodes,) up to it a state goes left
-    left: npt.NDArray[np.int32]  # (nodes,) of a leaf: itself
+    feature: npt.NDArray[np.int32]  # (nodes,) column of the predictions
+    threshold: Floats  # (nodes,) values up to this go left
+    left: npt.NDArray[np.int32]  # (nodes,) a leaf points to itself
     right: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int32]  # (nodes,) number of the leaf; 0 of inner nodes
+    leaf: npt.NDArray[np.int32]  # (nodes,) number of the leaf; 0 for inner nodes
 
     def find(self, cells: Ints, predictions: npt.NDArray[np.float32]) -> Ints:
-        """The leaf of each state, (requests,), by its cell and its predictions, (requests, columns)."""
+        """The leaf of each state, (requests,), from its cell and its predictions, (requests, columns)."""
         node = self.roots[cells].astype(np.intp)
         rows = np.arange(len(node))
         while True:
@@ -204,15 +205,16 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticeModel:
-    """States of a menu -> leaves. Decisions are kept by leaf, price by price."""
+    """Maps states of a menu to leaves. Decisions are stored per leaf and price."""
 
     caps: tuple[int, ...]
-    trees: tuple[Trees, ...]  # features -> how right the leader is now, and after more samples of each mode
+    # from features to how likely the leader is right, now and after more samples of each mode
+    trees: tuple[Trees, ...]
     partition: _Partition
     leaves: int
 
     def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
-        """The leaf of each request, (requests,); `critical` is as for `compute_features`.
+        """The leaf of each request, (requests,); `critical` as in `compute_features`.
 
         A state beyond the lattice counts as its last one.
         """
@@ -221,10 +223,10 @@ class LatticeModel:
         features = compute_features(votes, critical, hints)
         scores = np.hstack([trees.scores(features) for trees in self.trees])
         columns = np.hstack([scores, np.nan_to_num(critical)])
-        return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn has 32 bits too
+        return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn uses 32 bits too
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         parts = {
             f"leaf_{name}": getattr(self.partition, name)
             for name in ("roots", "feature", "threshold", "left", "right", "leaf")
@@ -238,7 +240,7 @@ class LatticeModel:
 
     @classmethod
     def restore(cls, arrays: Arrays, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
-        """The model that gave these arrays; PolicyInvalid where none could have."""
+        """Restores a model from arrays; PolicyInvalid if they are invalid."""
         modes = len(caps)
         cells = math.prod(cap + 1 for cap in caps)
         nodes = len(read_array(arrays, "leaf_feature", np.int32, (None,)))
@@ -275,7 +277,7 @@ class LatticeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticePoint:
-    """The decisions at one price, and what they give on problems that they were not taken from."""
+    """The decisions at one price, and their results on problems that they weren't derived from."""
 
     price: float
     actions: Actions
@@ -285,17 +287,17 @@ class LatticePoint:
 
     @property
     def is_stable(self) -> bool:
-        """Whether decisions taken from two thirds of the problems cost about as much as those from all."""
+        """Whether decisions from two thirds of the problems cost about the same as those from all."""
         return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CellLeaves:
-    """The leaf of every state; those of a cell are neighbours."""
+    """The leaf of every state; a cell's leaves are adjacent."""
 
     starts: list[int]  # (cells,) the first leaf
-    ends: list[int]  # (cells,) the one after the last leaf
-    within: Ints  # (cells, paths) the leaf, counted from the cell's first
+    ends: list[int]  # (cells,) one past the last leaf
+    within: Ints  # (cells, paths) leaf number, counted from the cell's first
 
     @classmethod
     def of(cls, leaves: Ints) -> "_CellLeaves":
@@ -306,8 +308,8 @@ class _CellLeaves:
 class LatticeSolver:
     """Decides the leaves of a lattice at any price.
 
-    `leaf` are the leaves of all problems; `fold_leaves` those that the other folds' problems led to, fold by
-    fold: what a rule is worth is measured with leaves and decisions that know nothing of the problem.
+    `leaf` are the leaves from all problems; `fold_leaves` are those from the other folds' problems, fold by
+    fold: a rule is evaluated with leaves and decisions that haven't seen the problem.
     """
 
     def __init__(
@@ -320,7 +322,7 @@ class LatticeSolver:
         self._costs = costs  # (modes,)
 
     def solve(self, price: float) -> LatticePoint:
-        """The decisions at a price, and their worth by cross-fitting."""
+        """The decisions at a price, and their value by cross-fitting."""
         cost, worth = np.zeros(len(self._folds)), np.zeros(len(self._folds))
         actions, full_cost, _ = self._induce(price, self._leaf, np.ones(len(cost)))
         for fold, leaf in enumerate(self._fold_leaves):
@@ -336,7 +338,7 @@ class LatticeSolver:
         )
 
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Actions by leaf from the paths with a weight; what every path costs and is worth by them."""
+        """Actions per leaf, from the paths with nonzero weight; each path's cost and value with these."""
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
@@ -362,9 +364,9 @@ class LatticeSolver:
 def fit_lattice(
     lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
 ) -> tuple[LatticeModel, LatticeSolver]:
-    """The model of these states, and what decides its leaves at any price.
+    """Fits a model to these states, with a solver that decides its leaves at any price.
 
-    `groups`, (problems,) numbers from 0 up, are held out together.
+    `groups`, (problems,) numbered from 0, are held out together.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
@@ -377,7 +379,7 @@ def fit_lattice(
     def divide(fold: int) -> tuple[list[_CellTree], Ints]:
         return _divide_cells(columns, targets, folds != fold, problems=lattice.problems, seed=seed)
 
-    with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
+    with ThreadPoolExecutor() as executor:  # training releases the GIL
         (cell_trees, leaf), *by_fold = executor.map(divide, (_NO_FOLD, *range(_FOLDS)))
     model = LatticeModel(
         caps=lattice.caps,
@@ -391,7 +393,7 @@ def fit_lattice(
 def _divide_cells(
     columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
 ) -> tuple[list[_CellTree], Ints]:
-    """A small tree of each cell, learned on some paths, and the leaf of every state, (cells, paths)."""
+    """A small tree per cell, trained on `taught` paths, and the leaf of every state, (cells, paths)."""
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
 
@@ -412,7 +414,7 @@ def _divide_cells(
 
 
 def _compute_targets(lattice: Lattice) -> Floats:
-    """Worth of the leader now, and after more samples of each mode, (cells, paths, 1 + modes)."""
+    """Value of the leader now, and after more samples of each mode, (cells, paths, 1 + modes)."""
     targets = [lattice.worth]
     strides = np.array(lattice.strides)
     for mode in range(len(lattice.caps)):
@@ -424,7 +426,7 @@ def _compute_targets(lattice: Lattice) -> Floats:
 def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
 ) -> tuple[Floats, tuple[Trees, ...]]:
-    """Cross-fitted predictions of every state, (cells, paths, outputs), and trees learned on all problems."""
+    """Cross-fitted predictions for each state, (cells, paths, outputs), and trees for all problems."""
     xgb = import_xgboost()
 
     cells, paths, outputs = targets.shape
@@ -441,7 +443,7 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trees learned on the other folds, and their predictions of this one; None: on all folds."""
+        """Trains on the other folds, and predicts this one; None: trains on all folds."""
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
         judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
@@ -463,10 +465,10 @@ def _fit_trees(
 
 
 def _align_folds(predictions: Floats, folds: Ints) -> None:
-    """Shifts each fold's predictions, cell by cell, to the mean of all folds.
+    """Shifts each fold's predictions in each cell to the mean of all folds.
 
-    Trees that haven't seen a fold whose problems are hard predict too much there, and the other way round:
-    without this a leaf could tell the folds apart, and so the answers.
+    Trees that haven't seen a fold with hard problems predict too much there, and vice versa. Without the
+    shift, a leaf could identify the fold, and so the answers.
     """
     mean = predictions.mean(axis=1, keepdims=True)
     for fold in range(_FOLDS):
@@ -476,7 +478,7 @@ def _align_folds(predictions: Floats, folds: Ints) -> None:
 
 
 def _join_cell_trees(cell_trees: Sequence[_CellTree]) -> _Partition:
-    """scikit-learn's trees, one a cell, in one set of arrays; children come after their parents."""
+    """Joins scikit-learn's trees, one per cell, into one set of arrays; children follow their parents."""
     sizes = [tree.node_count for tree, _ in cell_trees]
     starts = np.cumsum([0, *sizes[:-1]])
     parts: dict[str, list[npt.NDArray[Any]]] = {

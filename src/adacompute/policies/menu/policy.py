@@ -1,12 +1,11 @@
-"""One policy over a menu: stop, ask the same mode again, or ask another, at one price.
+"""A policy over a menu: at one price it stops, asks the same mode again, or asks another.
 
 `fit` learns three kinds of rules from recorded samples: the lattice's decisions (backward induction over
-draws by mode), cascades of two modes, and each mode's own stopping. A router chooses among the best of them
-by what a prompt hints at. Every rule is a point of cost and accuracy, the lattice's and the router's by
-cross-fitting; the policy keeps the corners of their upper hull. A price falls between two corners, and
-requests are divided between these by a hash of their prompt. So cost doesn't rise with the price, every
-budget can be met, and with few problems, where the lattice is no better, a cascade or a single mode decides.
-A policy that isn't fitted decides by plain cascades.
+draws per mode), cascades of two modes, and each mode's own stopping. A router chooses among the best rules by
+the prompt's hints. Every rule is a point of cost and accuracy (cross-fitted for the lattice and the router);
+the policy keeps the corners of their upper hull. A price between two corners divides requests between them by
+a hash of the prompt. So cost doesn't rise with the price, and every budget can be met. With few problems, for
+which the lattice isn't better, a cascade or a single mode decides. An unfitted policy uses plain cascades.
 """
 
 import functools
@@ -80,34 +79,35 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
 
-_LONGEST = 16  # samples of one mode, at most
-_UNFITTED_LONGEST = 8  # by a policy that isn't fitted
-_UNFITTED_FACTOR = 0.25  # what a vote of a mode counts beside one of the next dearer mode
-_UNFITTED_ORDERS = 8  # paths a problem, on which it sees how often samples agree
-_UNFITTED_GAIN = 0.05  # accuracy that it takes e times the cost to be worth
-_PATHS = 5000  # that a lattice is learned on
-_ORDERS = (4, 24)  # paths a problem, at least and at most
-MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
-_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # what a mode's vote may count beside one of the dearest
-_FACTOR_CELLS = 24  # states that factors are compared on
-_PRICES = 22  # at which the lattice is decided first
-_REFINEMENTS = 14  # prices that are added between those furthest apart in cost
-_BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
-_MIN_GROUPS = 3  # one for each fold
+_LONGEST = 16  # most samples per mode
+_UNFITTED_LONGEST = 8  # the same for an unfitted policy
+_UNFITTED_FACTOR = 0.25  # weight of a mode's vote relative to the next more expensive mode
+_UNFITTED_ORDERS = 8  # paths per problem to measure how often samples agree
+_UNFITTED_GAIN = 0.05  # assumed accuracy gain from e times the cost
+_PATHS = 5000  # paths for learning a lattice
+_ORDERS = (4, 24)  # fewest and most paths per problem
+MIN_PROBLEMS = 80  # with fewer problems no lattice is learned
+# possible weights of a mode's vote relative to the most expensive mode
+_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
+_FACTOR_CELLS = 24  # states used to compare weights
+_PRICES = 22  # prices at which the lattice is first solved
+_REFINEMENTS = 14  # prices added where neighbouring costs differ most
+_BELIEVED = 0.5  # share of a mode's training gain that is trusted
+_MIN_GROUPS = 3  # one per fold
 Origin = Literal[
     "cascades", "settled", "fitted"
-]  # where its rules come from; "settled": cascades, by samples alone
+]  # origin of its rules; "settled": cascades adapted to samples only
 
 
 class MenuPolicy(Policy):
-    """Stops, or draws from the mode whose next sample is worth most over its price.
+    """Stops, or draws from the mode whose next sample gains most above its price.
 
-    `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
-    does. Unfitted it decides by plain cascades, from each mode to the next dearer one; `calibrate` and
-    `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn.
-    `weigh=None` counts votes; "auto" also weighs them by confidence, where log-probabilities are recorded.
-    `families=True` learns for requests of new groups: rules are compared on groups of alike problems
-    (`Ballots.group`) that they weren't learned on.
+    `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides like `StoppingPolicy`.
+    Unfitted, it uses plain cascades from each mode to the next more expensive one; `calibrate` and `replay`
+    adapt it to their samples, without labels. A mode with infinite cost is never drawn. `weigh=None` counts
+    votes; "auto" also weighs them by confidence if log-probabilities are recorded. `families=True` learns for
+    requests from new groups: rules are compared on groups of similar problems (`Ballots.group`) that they
+    weren't learned on.
     """
 
     kind: ClassVar[str] = "menu"
@@ -129,7 +129,7 @@ class MenuPolicy(Policy):
         if not isinstance(menu, Menu):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
         self._menu = menu
-        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # that may be drawn
+        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that may be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         most = (NEVER_SEEN - 1) // len(self.modes)
@@ -147,16 +147,16 @@ class MenuPolicy(Policy):
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
         self.rules_: tuple[Rule, ...] = ()
         self.router_: RuleRouter | None = None
-        self.cost_: Floats = np.zeros(0)  # (rules,) of each rule on the pool, ascending
+        self.cost_: Floats = np.zeros(0)  # (rules,) cost on the pool, ascending
         self.accuracy_: Floats = np.zeros(0)  # (rules,)
-        self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
+        self.prices_: Floats = np.zeros(0)  # (rules,) price at which each decides alone, descending
         self.model_: LatticeModel | None = None
         self.labels_ = False
         self.origin_: Origin = "cascades"
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
-            self.spreads_price = False  # rules are mixed by the hash that is read of the prompt
+            self.spreads_price = False  # rules are mixed by a hash of the prompt instead
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -175,7 +175,7 @@ class MenuPolicy(Policy):
 
     @property
     def costs(self) -> Floats:
-        """Of one sample of each of them, (modes,)."""
+        """The cost per sample of each mode, (modes,)."""
         return np.array([mode.cost for mode in self.modes])
 
     def _make_stopper(self, longest: int, *, cost: float | None = None) -> StoppingPolicy:
@@ -184,13 +184,13 @@ class MenuPolicy(Policy):
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
 
-    # ------------------------------------------------------------------ without a recording
+    # --- without a recording ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Decides by plain cascades. `stoppers` weigh each mode's votes, and say how many may be drawn.
+        """Sets plain cascades. `stoppers` weigh each mode's votes and limit the number of samples.
 
-        What they are worth isn't known. It is taken to rise with the logarithm of the cost, so that a price
-        stands for the same cost whatever the cascades are.
+        Their value is unknown. It is assumed to rise with the logarithm of the cost, so that a price
+        corresponds to the same cost for all cascades.
         """
         self.stoppers_ = tuple(stoppers)
         factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
@@ -211,7 +211,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
+        """Keeps the cascades with rising cost on these samples, and their scale of confidence."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -220,12 +220,13 @@ class MenuPolicy(Policy):
         self._take_cascades(stoppers, ballots)
         self.origin_ = "settled"
 
-    # ------------------------------------------------------------------ learning
+    # --- learning ---
 
     def fit(self, pool: PoolSource, *, labels: bool | None = None) -> Self:
-        """Learns from recorded samples of every mode. `labels`: None uses them where they exist.
+        """Learns from recorded samples of every mode. `labels=None` uses labels if they exist.
 
-        Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
+        Without labels, agreement with the vote of all samples of the most expensive mode replaces
+        correctness.
         """
         ballots = self.get_ballots(pool)
         if len(self.modes) == 1:
@@ -238,7 +239,7 @@ class MenuPolicy(Policy):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
         self.labels_ = choose_labels(ballots, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
-        with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
+        with ThreadPoolExecutor() as executor:  # training releases the GIL
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
@@ -249,7 +250,7 @@ class MenuPolicy(Policy):
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
     def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
-        """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
+        """The weights of modes' votes, relative to the most expensive mode, that make most leaders right."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
@@ -260,7 +261,7 @@ class MenuPolicy(Policy):
         rows = np.arange(len(paths))
         weights = [
             np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells
-        ]  # (modes, paths, classes) each
+        ]  # each (modes, paths, classes)
         worth = self._get_worth(paths)
         factors = np.full(len(self.modes), 1.0)
         for _ in range(2 if len(factors) > 2 else 1):
@@ -274,7 +275,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """What each answer is worth, (paths, classes): its grade where labels are used and known."""
+        """The value of each answer, (paths, classes): its grade if labels are used and known."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -309,7 +310,7 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
-        if self.families:  # little is sure about new groups, so cascades are preferred
+        if self.families:  # little is certain about new groups, so prefer cascades
             stopping = doubt_by_error(stopping, cascades, groups)
         first = [mode.weights[1].sum(axis=1) for mode in paths.modes]
         points = [*cascades, *stopping, *list_confidence_points(lattice, first, self.costs)]
@@ -344,7 +345,7 @@ class MenuPolicy(Policy):
     def _fit_router(
         self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
     ) -> list[RulePoint]:
-        """Learns to choose among the best rules, and to ask a mode `once`, by what prompts hint at."""
+        """Learns to choose among the best rules, and among single modes (`once`), from the prompts' hints."""
         self.router_ = None
         if len(ballots) < MIN_PROBLEMS:
             return []
@@ -358,7 +359,7 @@ class MenuPolicy(Policy):
         return doubt_by_error(routed, points, groups)
 
     def _number_groups(self, ballots: Ballots) -> Ints:
-        """What is held out together, (problems,): each problem alone, or a group of alike ones."""
+        """Groups to hold out together, (problems,): each problem alone, or similar problems."""
         return ballots.group().groups if self.families else np.arange(len(ballots))
 
     def _list_prices(self) -> Floats:
@@ -370,7 +371,7 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Each mode alone after 0, 1, ... draws: critical prices, those of the prior, the leader's worth."""
+        """Each mode alone after 0, 1, ... draws: critical prices, the prior's prices, the leader's value."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):
@@ -402,10 +403,10 @@ class MenuPolicy(Policy):
         self.accuracy_ = np.array([point.likely_worth for point in corners])
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
-    # ------------------------------------------------------------------ deciding
+    # --- deciding ---
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """What prompts hint at for each mode and for the router's rules, and a hash, (prompts, numbers)."""
+        """The prompts' hints for each mode and for the router, and a hash, (prompts, numbers)."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
@@ -428,9 +429,9 @@ class MenuPolicy(Policy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes.
+        """The mode and number of samples to draw, or None to stop. `tally` has samples with modes.
 
-        Where the mode to draw from is none of `modes`, the dearest of these goes on as it would alone.
+        If that mode isn't in `modes`, the most expensive of these continues by its own stopping rule.
         """
         if len(self.modes) == 1:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -465,7 +466,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """The dearest of these modes while its own stopping goes on at this price; -1 stops."""
+        """The most expensive of these modes if its own stopping rule continues at this price; -1 stops."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -477,7 +478,7 @@ class MenuPolicy(Policy):
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
-        """Whether it decides on this tally without looking at the prompt: with several modes, never."""
+        """Whether its decision doesn't depend on the prompt: never with several modes."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
     def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
@@ -491,7 +492,7 @@ class MenuPolicy(Policy):
         return self.stoppers_[0].count_draws(reading, state, dial)
 
     def choose(self, reading: Floats, votes: VotesByMode, price: float | Floats | None) -> Ints:
-        """The mode that each request draws a sample from now, (requests,); -1 stops."""
+        """The mode that each request draws from now, (requests,); -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
@@ -502,7 +503,7 @@ class MenuPolicy(Policy):
         return np.where((chosen != STOP) & full, STOP, chosen)
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
-        """Which rule decides about each request, (requests,), by its hash."""
+        """The rule for each request, (requests,), by its hash."""
         log = log_price(np.maximum(check_dials("price", price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
         last = len(logs) - 1
@@ -512,12 +513,12 @@ class MenuPolicy(Policy):
         return np.where(hashes < (-log - logs[low]) / width, high, low)
 
     def find_costs(self, prices: Floats) -> Floats:
-        """What a request costs on average at each price, by what was learned, (prices,)."""
+        """Expected mean cost per request at each price, from the training data, (prices,)."""
         logs = -np.log(np.maximum(prices, 1e-300))
         return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
 
     def find_price(self, cost: float) -> float:
-        """The lowest price at which a request costs no more than that on average; the highest, if none is."""
+        """The lowest price with at most this mean cost per request; the highest price if there is none."""
         if cost <= self.cost_[0]:
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
@@ -541,10 +542,10 @@ class MenuPolicy(Policy):
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
-        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
+        """Each mode's critical price from its own samples, (requests, modes); NaN before the first.
 
-        The lattice is learned with those of the prior alone (`by_prior`): a pool's own model knows the
-        problems that it was learned on too well.
+        The lattice is trained with the prior's prices (`by_prior`), because the pool's own model has seen its
+        training problems.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
@@ -563,15 +564,15 @@ class MenuPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """As of every policy of one mode; with several, `next` says which mode to draw from."""
+        """For one mode, as in every policy; with several modes use `next`, which names the mode."""
         self._check_single()
         return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
 
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
-        With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
-        which cascades it uses, once; a fitted one stays as it is.
+        With one mode, adapts its stopping. With several, an unfitted policy sets the scale of votes and its
+        cascades, once; a fitted one doesn't change.
         """
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0].copy_for(ballots))
@@ -580,12 +581,12 @@ class MenuPolicy(Policy):
         return self
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
-        """Decides by this stopping policy, where there is one mode."""
+        """Uses this stopping policy if there is one mode."""
         self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
         self.longest = stopper.longest
 
     def get_ballots(self, source: PoolSource) -> Ballots:
-        """The samples of its modes; if it has one, ballots of one mode are those, whatever their name."""
+        """The samples of its modes; if there is one, ballots of one mode with any name."""
         if not isinstance(source, JoinedPool):
             check_source(source)
         if len(self.modes) > 1:
@@ -605,7 +606,7 @@ class MenuPolicy(Policy):
                 f"a menu of {', '.join(self.names)} decides by mode; call next(prompt, tally, price)"
             )
 
-    # ------------------------------------------------------------------ storing
+    # --- storing ---
 
     def settings(self) -> dict[str, Any]:
         weigh = self._weigh if isinstance(self._weigh, str) else dump_weights(self._weigh)
@@ -624,7 +625,7 @@ class MenuPolicy(Policy):
         }
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         arrays = {
             f"mode{k}.{name}": array
             for k, stopper in enumerate(self.stoppers_)
@@ -647,7 +648,7 @@ class MenuPolicy(Policy):
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
         if len(self.modes) > 1 and not learned["rules"]:
-            return  # saved unfitted by an earlier version: cascades decide
+            return  # saved unfitted by an earlier version: use cascades
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)
@@ -679,12 +680,12 @@ class MenuPolicy(Policy):
 
 
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
-    """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
+    """The relative weight of each mode's votes; confidence scales within a mode may differ."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
 
 
 def _hint_width(stopper: StoppingPolicy) -> int:
-    """How many numbers a stopping policy reads off a prompt."""
+    """The number of values that a stopping policy extracts from a prompt."""
     model = stopper.pool_model_
     return 0 if model is None or model.hints is None else HINT_COUNT
 

@@ -1,9 +1,8 @@
-"""Which rule suits a prompt: a ridge regression on hints tells what each rule is worth and costs.
+"""Chooses a rule for each prompt: a ridge regression on hints predicts each rule's value and cost.
 
-Hints are what a prompt shows before any sample: its letters, which tell its language and script, its length,
-and the kinds of words and numbers in it. The penalty is the one that predicts held-out groups of problems
-best; hints that don't predict them are dropped. A prompt unlike all those that were learned from gets about
-the mean of these, so that votes decide.
+Hints are known before any sample: the prompt's letters (which indicate language and script), its length, and
+its kinds of words and numbers. The penalty is chosen on held-out groups of problems, and hints that don't
+predict them are dropped. A prompt unlike all training prompts gets about their mean, so that votes decide.
 """
 
 import itertools
@@ -25,27 +24,28 @@ from adacompute.policies.stopping.prior import fingerprint_prompts
 from adacompute.policies.votes import Floats, Ints
 from adacompute.solve.hull import find_hull
 
-_LETTERS = 64  # buckets that letters are hashed into
+_LETTERS = 64  # hash buckets for letters
 _PLAIN = ENTROPY_COLUMN + _LETTERS
 _HINTS = _PLAIN + BUCKETS
 _ARE_COUNTS = np.array([kind == "count" for kind in FEATURE_KINDS[:ENTROPY_COLUMN]])
 _WIDTHS = (ENTROPY_COLUMN, _LETTERS, BUCKETS)
-_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])  # so that features count as much as letters
-_SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))  # what features, letters and words count
-_FARTHEST = 3.0  # standard deviations at which a hint is cut off
-_REACH = 0.99  # share of the prompts within reach; those beyond count the less the farther they are
+_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])  # makes features count as much as letters
+# relative weights of features, letters and words
+_SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
+_FARTHEST = 3.0  # standard deviations at which a hint is clipped
+_REACH = 0.99  # share of prompts within reach; those further away count less
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)  # in problems
 _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
-_MAX_PROBLEMS = 2000  # that a router is learned on, at most: time grows with the cube
-_PRICES = 24  # at which prompts are divided among rules
-_SPREAD = 1.5  # times the steepest slope of the rules' hull, and below the flattest
-_DECIMALS = 9  # predictions are rounded, so that the last bits of a sum don't decide
+_MAX_PROBLEMS = 2000  # most training problems: time grows with the cube
+_PRICES = 24  # prices at which prompts are divided among rules
+_SPREAD = 1.5  # range of prices: times the steepest slope of the rules' hull, and below the flattest
+_DECIMALS = 9  # predictions are rounded, so that the last bits of a sum don't matter
 _Choice = tuple[tuple[float, float, float], float]
 
 
 def read_hints(prompts: Sequence[str]) -> Floats:
-    """The paper's features, the root of each letter's share, and which words there are, (prompts, hints)."""
+    """The paper's features, the square root of each letter's share, and the words, (prompts, hints)."""
     features = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
     letters = np.zeros((len(prompts), _LETTERS))
     for row, prompt in enumerate(prompts):
@@ -59,25 +59,24 @@ def read_hints(prompts: Sequence[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleRouter:
-    """A ridge regression from hints to what each rule is worth and costs."""
+    """A ridge regression from hints to each rule's value and cost."""
 
     rules: tuple[Rule, ...]
     centre: Floats = field(repr=False)  # (plain hints,)
-    scale: Floats = field(
-        repr=False
-    )  # (hints,) one over a standard deviation, 0 if all are equal; of words: rarity
-    reach: float  # a prompt's squared distance from the centre, beyond which it counts less
-    mean: Floats = field(repr=False)  # (2 * rules,) what each is worth, then what it costs
+    scale: Floats = field(repr=False)  # (hints,) inverse standard deviation, 0 if constant; for words, rarity
+    reach: float  # squared distance from the centre beyond which a prompt counts less
+    mean: Floats = field(repr=False)  # (2 * rules,) each rule's value, then each rule's cost
     weights: Floats = field(repr=False)  # (hints, 2 * rules)
-    # prompts it was learned on, ascending, and what the other groups of problems predict for each of them
+    # (problems,) training prompts, ascending
     fingerprints: npt.NDArray[np.uint64] = field(repr=False)  # (problems,)
-    held_out: Floats = field(repr=False)  # (problems, 2 * rules)
+    # (problems, 2 * rules) predictions from the other groups of problems
+    held_out: Floats = field(repr=False)
 
     @classmethod
     def fit(
         cls, rules: Sequence[Rule], hints: Floats, targets: Floats, choices: Sequence[_Choice]
     ) -> list[Self]:
-        """One for each choice of shares and penalty; `targets` are (problems, 2 * rules)."""
+        """One router per choice of weights and penalty; `targets` are (problems, 2 * rules)."""
         deviation = hints[:, :_PLAIN].std(axis=0)
         scale = np.divide(1.0, deviation, out=np.zeros(_PLAIN), where=deviation > 0)
         rarity = compute_rarity(hints[:, _PLAIN:].sum(axis=0), len(hints))
@@ -104,7 +103,7 @@ class RuleRouter:
         return fitted
 
     def place(self, hints: Floats) -> Floats:
-        """Hints on a common scale; those of a prompt beyond reach are drawn towards the centre."""
+        """Hints on a common scale; a prompt beyond reach is moved towards the centre."""
         plain = (hints[:, :_PLAIN] - self.centre) * self.scale[:_PLAIN]
         plain = np.clip(plain, -_FARTHEST, _FARTHEST) * _PLAIN_SCALE
         distance = (plain**2).sum(axis=1, keepdims=True)
@@ -112,14 +111,14 @@ class RuleRouter:
         return np.hstack([plain / np.maximum(distance / self.reach, 1.0), words])
 
     def predict(self, hints: Floats) -> Floats:
-        """What each rule is worth for each prompt, then what it costs, (prompts, 2 * rules)."""
+        """Each rule's predicted value for each prompt, then its cost, (prompts, 2 * rules)."""
         rows = [
             place @ self.weights for place in self.place(hints)
-        ]  # one by one: a sum is the same in any batch
+        ]  # one by one, so that sums don't depend on the batch
         return np.round(self.mean + np.reshape(rows, (len(hints), len(self.mean))), _DECIMALS)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The same, from the prompts themselves; of one that it was learned on, by the other problems."""
+        """Predictions from the prompts; for a training prompt, those from other problems."""
         hashes = fingerprint_prompts(prompts)
         nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
         known = self.fingerprints[nearest] == hashes
@@ -129,7 +128,7 @@ class RuleRouter:
         return forecast
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         return {
             "router_centre": self.centre,
             "router_scale": self.scale,
@@ -142,7 +141,7 @@ class RuleRouter:
 
     @classmethod
     def restore(cls, arrays: Arrays, rules: tuple[Rule, ...]) -> Self:
-        """The router that gave these arrays; PolicyInvalid where none could have."""
+        """Restores a router from arrays; PolicyInvalid if they are invalid."""
         fingerprints = read_array(arrays, "router_taught", np.uint64, (None,))
         if not len(fingerprints) or (fingerprints[1:] <= fingerprints[:-1]).any():
             raise PolicyInvalid("array 'router_taught' doesn't ascend, or is empty")
@@ -161,18 +160,18 @@ class RuleRouter:
 def fit_router(
     points: Sequence[RulePoint], prompts: Sequence[str], groups: Ints, *, seed: int
 ) -> tuple[RuleRouter | None, list[RulePoint]]:
-    """A router among the rules of these points, and what it is worth at several prices on held-out groups.
+    """A router among these points' rules, and its value at several prices on held-out groups.
 
-    None if hints don't predict held-out groups of problems, (problems,), better than the mean.
+    None if hints don't predict held-out groups, (problems,), better than the mean.
     """
     cost = np.stack([point.cost for point in points])
-    worth = np.stack([point.worth - point.doubt for point in points])  # (rules, problems) both
+    worth = np.stack([point.worth - point.doubt for point in points])  # each (rules, problems)
     corners = find_hull(cost.mean(axis=1), worth.mean(axis=1))
     if len(corners) < 2 or int(groups.max()) < 2 * _FOLDS:
         return None, []
     slopes = np.diff(worth[corners].mean(axis=1)) / np.diff(cost[corners].mean(axis=1))
     rules, targets = [point.rule for point in points], np.concatenate([worth, cost]).T
-    units = np.repeat([1.0, float(np.median(slopes))], len(rules))  # a cost, in what it is worth
+    units = np.repeat([1.0, float(np.median(slopes))], len(rules))  # converts a cost to a value
     router = _cross_fit(rules, prompts, targets, groups, units, seed=seed)
     if router is None:
         return None, []
@@ -191,7 +190,7 @@ def fit_router(
 def _cross_fit(
     rules: Sequence[Rule], prompts: Sequence[str], targets: Floats, groups: Ints, units: Floats, *, seed: int
 ) -> RuleRouter | None:
-    """The router whose choice predicts held-out groups best, in these units; None if the mean does."""
+    """The router with the best held-out predictions in these units; None if the mean is better."""
     rng = np.random.default_rng(seed)
     fingerprints, rows = np.unique(fingerprint_prompts(prompts), return_index=True)
     if len(rows) > _MAX_PROBLEMS:
@@ -207,7 +206,7 @@ def _cross_fit(
             held_out[number, own] = router.predict(hints[own])
 
     def measure_error(predicted: Floats) -> float:
-        """Of how far each rule is from the mean of all rules, in what it is worth and costs."""
+        """The squared error of each rule's difference from the mean of all rules, in value and cost."""
         parts = ((targets - predicted) * units).reshape(len(targets), 2, len(rules))
         return float(((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum())
 

@@ -1,7 +1,7 @@
-"""What a menu policy may do at one price: decide by its lattice, by a cascade, or by one mode's stopping.
+"""The rules of a menu policy at one price: the lattice, a cascade, or one mode's stopping.
 
-A rule decides about every state of a request. Each is one point of cost and accuracy; the policy keeps the
-upper hull of them all, so that it is as good as the best of them at every price.
+A rule decides every state of a request. Each is a point of cost and accuracy; the policy keeps their upper
+hull, so at every price it is as good as the best of them.
 """
 
 import itertools
@@ -18,13 +18,14 @@ from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_pat
 from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
 
-_CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
+_CASCADE_DEAR = 6  # most samples of a cascade's second mode
 _AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade
-# what cascades draw of a mode that nothing was learned of: samples at most, equal answers that end it, and
-# samples of the next dearer mode if they don't come; and of the dearest mode alone
+# Plain cascades of modes without recordings: most samples, equal answers that end it, and samples of the next
+# more expensive mode otherwise; and for the most expensive mode alone.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
 _PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
-# samples until so many of at most so many agree, and how often they don't: about the mean of recorded modes
+# samples until this many of at most that many agree, and how often they don't: rough means over recorded
+# modes
 _GUESSED_ENDS = {
     (1, 1): (1.0, 0.03),
     (2, 2): (2.0, 0.55),
@@ -35,27 +36,28 @@ _GUESSED_ENDS = {
     (5, 3): (3.9, 0.3),
     (7, 4): (5.2, 0.25),
 }
-_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices of one sample of a mode
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # the share of requests whose first sample isn't sure
-_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
-_END_RATIO = 1.5  # the price at a hull's end over the slope beside it
-_LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
-_FAR_ABOVE = 1.5  # times one cheap sample: below the cheapest cascade, one alone is a rule, too
-_CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sample
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample of a mode
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # share of requests whose first sample isn't confident
+_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't trusted
+_END_RATIO = 1.5  # ratio of the price at a hull's end to the adjacent slope
+_LEAST_STEP = 0.01  # smallest relative cost difference between plain cascades
+# if the cheapest cascade costs more than this many cheap samples, one sample alone is a rule too
+_FAR_ABOVE = 1.5
+_CHEAP_SHARE = 0.125  # highest share of an expensive sample's cost that several cheap ones may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateInputs:
-    """What rules look at, of several requests."""
+    """The inputs of rules for several requests."""
 
     votes: VotesByMode
     critical: Floats  # (requests, modes) logarithms of critical prices; NaN before a mode's first sample
-    leaf: Ints | None  # (requests,) of the lattice; None: no rule needs it
-    # (requests, 2 * rules) what each of a router's rules is worth, then what it costs; None: no rule needs it
+    leaf: Ints | None  # (requests,) leaf in the lattice; None if no rule needs it
+    # (requests, 2 * rules) predicted value, then cost, of a router's rules; None if no rule needs it
     forecast: Floats | None = None
 
     def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
-        """Those of some requests."""
+        """The inputs of some of the requests."""
         return StateInputs(
             votes=self.votes.select(rows),
             critical=self.critical[rows],
@@ -76,21 +78,21 @@ class LatticeRule:
         return self.actions[inputs.leaf].astype(np.int64)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """None: what leads to its decisions was looked up when it was learned."""
+        """None: its decisions were computed in training."""
         return None
 
     def dump(self) -> dict[str, Any]:
-        """Plain data; the actions are kept among the arrays."""
+        """Plain data; the actions are stored with the arrays."""
         return {"rule": "lattice"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """Samples of one mode while its critical price is above `price`, the price of one of its samples."""
+    """Draws from one mode while its critical price is above `price`, the price per sample."""
 
     mode: int
     price: float
-    longest: int  # samples, at most
+    longest: int  # most samples
 
     def decide(self, inputs: StateInputs) -> Ints:
         """The mode to draw from, (requests,); -1 stops."""
@@ -100,7 +102,7 @@ class StoppingRule:
         return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """What another sample is worth of one request, and its price; None before the mode's first."""
+        """The gain of one request's next sample, and its price; None before the mode's first sample."""
         worth = float(np.exp(inputs.critical[0, self.mode]))
         return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
@@ -111,13 +113,13 @@ class StoppingRule:
 
 @dataclass(frozen=True, slots=True)
 class CascadeRule:
-    """Samples of one mode until so many agree; if they don't, samples of a dearer one until they do.
+    """Draws from one mode until enough answers agree; otherwise from a more expensive mode until they do.
 
-    The answer is that of the joint vote. With `draws[0]` = 0 only the second mode is asked.
+    The answer is that of the joint vote. With `draws[0]` = 0 only the second mode is used.
     """
 
     modes: tuple[int, int]
-    draws: tuple[int, int]  # samples of each, at most
+    draws: tuple[int, int]  # most samples of each
     agree: tuple[int, int]  # equal answers of each that end it
 
     def decide(self, inputs: StateInputs) -> Ints:
@@ -132,7 +134,7 @@ class CascadeRule:
         return np.where(in_second, second, np.where(cheap_agrees, STOP, cheap))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion:
-        """How many of the mode that was asked last agree for one request, and how many have to."""
+        """The number of equal answers in one request's current mode, and the number needed."""
         second = int(inputs.votes.drawn[0, self.modes[1]] > 0 or self.draws[0] == 0)
         mode = self.modes[second]
         agree = float(inputs.votes.count_first(mode)[0])
@@ -150,9 +152,9 @@ class CascadeRule:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceRule:
-    """One sample of a mode; if its vote weighs less than `least`, one of a dearer mode too.
+    """One sample of a mode; if its vote weighs less than `least`, one of a more expensive mode too.
 
-    A vote weighs what the sample's confidence says. The answer is that of the joint vote.
+    A vote's weight comes from its sample's confidence. The answer is that of the joint vote.
     """
 
     modes: tuple[int, int]
@@ -165,7 +167,7 @@ class ConfidenceRule:
         return np.where(votes.drawn[:, cheap] == 0, cheap, np.where(ends, STOP, dear))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """None: a weight by itself means nothing to people who watch."""
+        """None: a weight means little to people."""
         return None
 
     def dump(self) -> dict[str, Any]:
@@ -175,13 +177,13 @@ class ConfidenceRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRule:
-    """For each prompt, the rule that is forecast to be worth most, less its price."""
+    """For each prompt, the rule with the best predicted value minus price."""
 
     price: float
     rules: "tuple[Rule, ...]" = field(repr=False)
 
     def choose(self, forecast: Floats) -> Ints:
-        """The place of each request's rule, (requests,)."""
+        """The index of each request's rule, (requests,)."""
         worth, cost = forecast[:, : len(self.rules)], forecast[:, len(self.rules) :]
         return np.asarray((worth - self.price * cost).argmax(axis=1))
 
@@ -195,12 +197,12 @@ class RoutedRule:
         return chosen
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:
-        """That of one request's rule."""
+        """The criterion of one request's rule."""
         assert inputs.forecast is not None
         return self.rules[int(self.choose(inputs.forecast)[0])].find_criterion(inputs, names)
 
     def dump(self) -> dict[str, Any]:
-        """Plain data; the rules are kept with the router."""
+        """Plain data; the rules are stored with the router."""
         return {"rule": "routed", "price": self.price}
 
 
@@ -210,7 +212,7 @@ Rule = LatticeRule | StoppingRule | CascadeRule | ConfidenceRule | RoutedRule
 def load_rule(
     stored: object, *, modes: int, actions: Iterator[Actions], routed: tuple[Rule, ...] | None = None
 ) -> Rule:
-    """The rule that `dump` wrote; a lattice's takes its actions from the arrays, `routed` are a router's."""
+    """Restores a rule from `dump`; `actions` come from the arrays, and `routed` are a router's rules."""
     if not isinstance(stored, Mapping):
         raise PolicyError(f"rule {stored!r} of a menu is not an object")
     values = dict(stored)
@@ -249,34 +251,34 @@ def _load_pair(name: str, value: object) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RulePoint:
-    """A rule with what it costs and is worth on recorded problems."""
+    """A rule with its cost and value on recorded problems."""
 
     rule: Rule
     cost: Floats  # (problems,)
     worth: Floats  # (problems,)
-    doubt: float = 0.0  # by how much its mean worth is likely less on other problems
-    full_cost: float | None = None  # mean, where `cost` is cross-fitted: of decisions like these
+    doubt: float = 0.0  # how much less its mean value probably is on other problems
+    full_cost: float | None = None  # mean cost of these decisions, if `cost` is cross-fitted
 
     @property
     def mean_cost(self) -> float:
-        """A request's, on the mean."""
+        """Mean cost per request."""
         return float(self.cost.mean())
 
     @property
     def rule_cost(self) -> float:
-        """A request's on the mean, by this very rule."""
+        """Mean cost per request of this exact rule."""
         return self.mean_cost if self.full_cost is None else self.full_cost
 
     @property
     def likely_worth(self) -> float:
-        """A request's on the mean, on other problems."""
+        """Expected mean value per request on other problems."""
         return float(self.worth.mean()) - self.doubt
 
 
 def _list_stopping_points(
     mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
-    """One mode's stopping at these prices of a sample; the arrays are (draws + 1, paths), from 0 draws on."""
+    """One mode's stopping at these prices per sample; arrays are (draws + 1, paths), from 0 draws."""
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
     points = []
@@ -303,17 +305,17 @@ def list_honest_points(
     problems: int,
     believed: float,
 ) -> list[RulePoint]:
-    """One mode's stopping at several prices, with what it is likely worth on other problems.
+    """One mode's stopping at several prices, with its expected value on other problems.
 
-    Its model of the pool has seen these problems. So only a share of what it gains on them over the prior,
-    which hasn't, is believed.
+    Its model of the pool has seen these problems, so only a share of its gain over the prior, which hasn't,
+    is trusted.
     """
     prices = _STOPPING_PRICES.tolist()
     own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
     of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
         [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # rising
+        [point.mean_cost for point in of_prior],  # ascending
         [point.likely_worth for point in of_prior],
     )
     return [
@@ -323,10 +325,10 @@ def list_honest_points(
 
 
 def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
-    """Rules less a standard error of what they gain over the best mix of simpler ones at the same cost.
+    """Reduces rules' values by a standard error of their gain over the best mix of simpler ones.
 
-    The best of many rules is better on these problems than on others; so a rule has to gain more than by
-    chance to be preferred to a simpler one. `groups` are held out together.
+    The best of many rules is better on these problems than on others, so a rule must gain more than chance to
+    be preferred to a simpler one. `groups` are held out together.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -351,18 +353,18 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
 
 
 def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
-    """The points at the corners of the upper hull, cheapest first, whose rules' own costs rise too."""
+    """The points at the corners of the upper hull, cheapest first, with rising own costs."""
     cost = np.array([point.mean_cost for point in points])
     corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
     rising = corners[:1]
-    for point in corners[1:]:  # costs of the lattice's points are of other decisions than its own
+    for point in corners[1:]:  # the lattice's points have the costs of cross-fitted decisions, not their own
         if point.rule_cost > rising[-1].rule_cost:
             rising.append(point)
     return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """The price at which each corner decides alone: between the slopes on both sides; descending."""
+    """The price at which each corner decides alone: between the adjacent slopes; descending."""
     if len(cost) == 1:
         return np.ones(1)
     slopes = np.diff(accuracy) / np.diff(cost)  # descending
@@ -373,7 +375,7 @@ def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
 
 
 def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
-    """Every sequential cascade of two of the modes, the cheaper one first."""
+    """Every sequential cascade of two modes, cheaper one first."""
     points = []
     modes = len(lattice.caps)
     for cheap in range(modes):
@@ -383,9 +385,9 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 
 
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
-    """Of every two modes, one sample of the cheaper one, and of the dearer one if the first isn't sure.
+    """For every two modes, one sample of the cheaper one, and one of the other if it isn't confident.
 
-    `weights` are of each mode's first vote, (paths,). Where all votes weigh the same there are none.
+    `weights` are of each mode's first vote, (paths,). Empty if all votes weigh the same.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -407,12 +409,12 @@ def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Flo
 def list_plain_cascades(
     costs: Floats, longest: Sequence[int], firsts: Sequence[Ints] | None = None
 ) -> tuple[tuple[Rule, ...], Floats]:
-    """Cascades of modes that nothing was learned of, and what a request is taken to cost, both rising.
+    """Cascades of modes without recordings, and their expected cost per request, both ascending.
 
-    Some samples of a mode have to agree; if they don't, one sample of the next dearer mode is drawn. A
-    cascade is left out if it isn't cheaper than those of dearer modes, or if its cheap samples, which are
-    lost if their mode is useless, are dear themselves. `firsts` are votes of each mode's commonest answer
-    after 0, 1, ... draws, (draws + 1, paths); None: how often samples agree is guessed.
+    Some samples of a mode must agree; otherwise one sample of the next more expensive mode is drawn. A
+    cascade is dropped if it isn't cheaper than those of more expensive modes, or if its cheap samples, wasted
+    when their mode is useless, are too expensive. `firsts` are votes for each mode's most common answer after
+    0, 1, ... draws, (draws + 1, paths); None: agreement rates are guessed.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -435,7 +437,7 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even a rare dear sample costs that much
+    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even a rare expensive sample costs that much
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
@@ -466,7 +468,7 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 
 
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """After how many draws each path ends, (paths,), and whether so many agreed by then."""
+    """After how many draws each path ends, (paths,), and whether enough answers agreed by then."""
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)
     return np.where(agrees, reached.argmax(axis=0) + 1, draws), np.asarray(agrees)

@@ -1,8 +1,8 @@
-"""Critical prices of vote states: the highest price of a sample at which drawing on still pays.
+"""Critical prices of vote states: the highest price per sample at which another draw pays.
 
-They are learned from recorded paths by backward induction: as a table over plain tallies, and as trees
-over the features of a state that take one step of policy improvement over that table. `WavePlan` turns
-critical prices into how many samples to draw now.
+They are learned from recorded paths by backward induction: as a table over unweighted tallies, and as trees
+over features of a state, which improve on the table by one step of policy iteration. `WavePlan` turns
+critical prices into the number of samples to draw now.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from adacompute.records import quick_dataclass
 
 Bools = npt.NDArray[np.bool_]
 
-# name, and the sign of its effect on the worth of going on: more margin never means more sampling
+# name, and the sign of its effect on the value of drawing: more margin never means more sampling
 _FEATURES: Final = {
     "drawn": 0,
     "first": -1,
@@ -32,37 +32,38 @@ _FEATURES: Final = {
     "kinds": 0,
     "share": -1,  # the leader's votes
     "weighed_share": -1,  # the leader's weight
-    "margin": -1,  # weight of the leader less the runner-up's
+    "margin": -1,  # weight of the leader minus the runner-up's
     "sureness": 0,  # log of the mean weight of all votes
     "leader_sureness": 0,  # log of the mean weight of the leader's votes
-    "odds": -1,  # log of the leader's weight over the runner-up's
+    "odds": -1,  # log of the ratio of the leader's weight to the runner-up's
 }
 FEATURE_NAMES: Final = tuple(_FEATURES)
 MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
-_NO_ANSWER = -9.0  # the leader's sureness where no sample gave an answer
-_ODDS_PRIOR = 0.3  # votes that are added to both sides of the odds
+_NO_ANSWER = -9.0  # the leader's sureness if no sample gave an answer
+_ODDS_PRIOR = 0.3  # votes added to both sides of the odds
 
-# where advantages fall through zero
+# zero crossings of advantages: change of prices beyond the grid per advantage at its ends
 _SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # as logarithms, from the ends of the grid
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # logarithms, relative to the ends of the grid
 
-# the table over plain tallies
+# --- the table over unweighted tallies ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
-_MIN_PROBLEMS = 4  # problems: with fewer, a tally's own price is not used
-MIN_PRICE = 1e-5  # the critical price where going on is never worth it
+_MIN_PROBLEMS = 4  # with fewer problems, a tally's own price isn't used
+MIN_PRICE = 1e-5  # the critical price if another draw never pays
 
-# waves
-WAVE_QUANTILES = (0.0, 0.3, 0.5)  # critical prices: no limit on waves, several waves, one wave
-_STEEP_RATIO = 2.5  # critical price over price, from which the larger of two steps is taken
+# --- waves ---
+# quantiles of critical prices for: no limit on waves, several waves, one wave
+WAVE_QUANTILES = (0.0, 0.3, 0.5)
+_STEEP_RATIO = 2.5  # ratio of critical price to price above which the larger of two steps is taken
 
-# the trees over features of a state
+# --- trees over features of a state ---
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
-_TREES = 24  # at each price
-_TOTAL_STEP = 4.0  # all trees' together: fewer trees take larger steps
+_TREES = 24  # per price
+_TOTAL_STEP = 4.0  # learning rate times number of trees
 _SETTINGS: dict[str, Any] = {
     "max_depth": 4,
     "tree_method": "hist",
-    "min_child_weight": 100,  # rows, many of them of one problem
+    "min_child_weight": 100,  # rows, many from one problem
     "reg_lambda": 50,
     "max_bin": 64,
     "subsample": 0.7,
@@ -76,9 +77,9 @@ _FINAL_TREES = 40
 
 
 def compute_state_features(state: VoteState) -> Floats:
-    """The features of vote states, (requests, features) in the order of FEATURE_NAMES.
+    """The features of vote states, (requests, features), ordered as FEATURE_NAMES.
 
-    All are free of scale: a weight of 1 is a sample of average confidence, whatever the model.
+    All are scale-free: weight 1 is a sample of average confidence with any model.
     """
     rows = np.empty((len(state), len(FEATURE_NAMES)))
     for column, values in enumerate(_list_features(state, larger=np.maximum, choose=np.where)):
@@ -87,7 +88,7 @@ def compute_state_features(state: VoteState) -> Floats:
 
 
 def compute_tally_features(tally: Tally) -> tuple[float, ...]:
-    """As `compute_state_features`, of one tally and to the last bit, without arrays."""
+    """Like `compute_state_features` for one tally, equal to the last bit, without arrays."""
     return _list_features(tally, larger=max, choose=_choose)
 
 
@@ -121,13 +122,13 @@ def _choose(condition: bool, value: float, other: float) -> float:
 
 
 def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - of a Tally whether, of a VoteState where, (requests,)
-    """Whether votes are counted, not weighted: every weight so far is exactly 1."""
+    """Whether all weights so far are exactly 1, for a Tally, or for each request of a VoteState."""
     return (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPriceTrees:
-    """Trees that predict logarithms of critical prices from the features of states."""
+    """Trees that predict logarithms of critical prices from features of states."""
 
     trees: Trees  # one output
 
@@ -136,16 +137,16 @@ class CriticalPriceTrees:
         return self.trees.scores(rows)[:, 0]
 
     def predict_row(self, row: Sequence[float]) -> float:
-        """As `predict`, of one row."""
+        """Like `predict`, for one row."""
         return self.trees.score_row(row)
 
     def arrays(self, prefix: str) -> Arrays:
-        """What was learned, under names that begin with `prefix`."""
+        """Learned state as arrays, with names that begin with `prefix`."""
         return {f"{prefix}{name}": array for name, array in self.trees.arrays().items()}
 
     @classmethod
     def restore(cls, arrays: Arrays, prefix: str, *, features: int) -> "CriticalPriceTrees":
-        """The trees that gave these arrays; PolicyInvalid where none could have."""
+        """Restores trees from arrays; PolicyInvalid if they are invalid."""
         tree_arrays = {
             name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)
         }
@@ -153,9 +154,9 @@ class CriticalPriceTrees:
 
 
 def find_crossing(prices: Floats, advantages: Floats) -> Floats:
-    """Where advantages of going on, (rows, prices), fall through zero: that price's logarithm, (rows,).
+    """The logarithm of the price at which advantages of drawing, (rows, prices), cross zero, (rows,).
 
-    Advantages fall with the price, so there is one price at which going on just pays.
+    Advantages fall as the price rises, so there is one price at which drawing just pays.
 
     >>> float(np.exp(find_crossing(np.array([0.01, 0.04]), np.array([[0.1, -0.1]]))[0]).round(3))
     0.02
@@ -173,12 +174,12 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
 
 
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
-    """Logarithms of critical prices, (draws, first, second), each from 0 (draws from 1 on: row t - 1).
+    """Logarithms of critical prices, (draws, first, second), each from 0 (draws from 1: row t - 1).
 
-    By backward induction over recorded paths, price by price: after t draws, going on is worth what the
-    paths through a tally went on to get, by the choices already made for later tallies, less the price
-    of their draws. A tally that few problems passed through takes its price from its neighbours.
-    `values` are what each path's answer is worth after each draw, (longest, paths), one a recording.
+    Backward induction over recorded paths at each price: after t draws, the value of drawing is what the
+    paths through a tally later achieved, with the decisions already made for later tallies, minus the price
+    of their draws. A tally with few problems takes its price from its neighbours. `values` are the value of
+    each path's answer after each draw, (longest, paths), one array per recording.
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -195,7 +196,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
     for t, key in enumerate(keys):
         price_count = np.minimum.accumulate(draws_on[t], axis=0).sum(
             axis=0
-        )  # prices at which it goes on, from the lowest
+        )  # prices at which it continues, from the lowest
         critical = np.log(_price_levels()[price_count]).reshape(longest + 1, longest + 1)
         known = (_count_problems(key, problems, longest) >= _MIN_PROBLEMS).reshape(longest + 1, longest + 1)
         table[t] = _smooth(critical, known)
@@ -203,7 +204,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 
 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
-    """Logarithms of critical prices of tallies, (requests,); those beyond the table count as its last."""
+    """Logarithms of critical prices of tallies, (requests,); tallies beyond the table use its last entry."""
     last_index = table.shape[1] - 1
     return np.asarray(
         table[
@@ -215,7 +216,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
 
 
 def look_up_price(table: Floats, tally: Tally) -> float:
-    """As `look_up_prices`, of one tally."""
+    """Like `look_up_prices`, for one tally."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1
     return table.item(row, min(tally.first, last_index), min(tally.second, last_index))
@@ -228,7 +229,7 @@ def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
 
 
 def _number_problems(recordings: Sequence[Paths]) -> Ints:
-    """The problem of each path, numbered across all recordings."""
+    """The problem of each path, numbered over all recordings."""
     starts = np.cumsum([0, *(len(paths.ballots) for paths in recordings)])
     return np.concatenate([paths.problems + start for paths, start in zip(recordings, starts, strict=False)])
 
@@ -240,21 +241,21 @@ def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
 
 
 def _price_levels() -> Floats:
-    """The price that stands for "goes on at the first k prices, and not at the next", by k."""
+    """The price that represents "continues at the first k prices, but not at the next", by k."""
     middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
     return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
 
 
 def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
-    """The middle of the two monotone envelopes of the known prices, (first, second).
+    """The mean of the two monotone envelopes of the known prices, (first, second).
 
     So more votes for the first answer never mean more sampling, nor do fewer for the second.
     """
     if not known.any():
         return np.full(critical.shape, np.log(MIN_PRICE))
-    upper = np.where(known, critical, -np.inf)  # the highest of any tally with more margin
+    upper = np.where(known, critical, -np.inf)  # highest price of any tally with at least this margin
     upper = np.maximum.accumulate(np.maximum.accumulate(upper[::-1], axis=0)[::-1], axis=1)
-    lower = np.where(known, critical, np.inf)  # the lowest of any tally with less margin
+    lower = np.where(known, critical, np.inf)  # lowest price of any tally with at most this margin
     lower = np.minimum.accumulate(np.minimum.accumulate(lower, axis=0)[:, ::-1], axis=1)[:, ::-1]
     upper = np.where(np.isfinite(upper), upper, np.log(MIN_PRICE))
     lower = np.where(np.isfinite(lower), lower, critical[known].max())
@@ -263,25 +264,24 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
-    """How samples are drawn together.
+    """How many samples to draw at the same time.
 
-    Without a limit on waves: one more sample while the price is below the critical price; at the start,
-    as many at once as (nearly) every tally would go on to draw. With `max_waves`, the first wave is as
-    many as seven tenths of all tallies would go on to draw, and later ones are larger the further the
-    price is below the critical price. The wave is derived from the number drawn, so that nobody has to
-    keep count: after the first wave, waves in between end within as many samples each as the first one
-    had (two at least), the last beyond.
+    Without a limit on waves: one sample while the price is below the critical price; at the start, as many at
+    once as (nearly) every tally would draw anyway. With `max_waves`, the first wave is what seven tenths of
+    all tallies would draw, and later waves are larger the further the price is below the critical price. The
+    wave is derived from the number drawn, so no counter is needed: intermediate waves have at most as many
+    samples as the first one (but at least two), and the last one takes the rest.
     """
 
-    longest: int  # samples a request, at most
+    longest: int  # most samples per request
     max_waves: int | None = None
     ladder: tuple[int, ...] | None = None  # the only numbers of samples to stop at
 
     def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
-        """How many more samples each request gets, (requests,); each may have its own price.
+        """How many more samples each request gets, (requests,); prices may differ by request.
 
-        `critical` are logarithms of critical prices, (requests,), ignored on empty tallies; `quantiles`
-        are theirs after each draw, (WAVE_QUANTILES, draws).
+        `critical` are logarithms of critical prices, (requests,), ignored for empty tallies; `quantiles` are
+        theirs after each draw, (WAVE_QUANTILES, draws).
         """
         log = log_price(price)
         draws_on = critical > log
@@ -295,7 +295,7 @@ class WavePlan:
         return np.maximum(np.minimum(target, self.longest) - drawn, 0)
 
     def count_next(self, price: float, drawn: int, critical: float, quantiles: Floats) -> int:
-        """As `count_draws`, for one request."""
+        """Like `count_draws`, for one request."""
         if not self.draws_one_by_one:
             counts = self.count_draws(price, np.array([drawn]), np.array([critical]), quantiles)
             return int(counts[0])
@@ -307,9 +307,9 @@ class WavePlan:
     def find_stopping_rule(
         self, price: float | Floats, quantiles: Floats
     ) -> tuple[int, float | Floats] | None:
-        """The first wave, and the log of the price: one more is drawn above it, where `draws_one_by_one`.
+        """The first wave, and the log price above which one more is drawn, if `draws_one_by_one`.
 
-        None if prices differ so much that first waves do.
+        None if prices differ so much that first waves do too.
         """
         log = log_price(price)
         start = self._first_waves(log, quantiles[0])
@@ -317,20 +317,20 @@ class WavePlan:
 
     @property
     def draws_one_by_one(self) -> bool:
-        """Whether each sample after the first wave is decided on by itself."""
+        """Whether samples after the first wave are decided one at a time."""
         return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
 
     def _first_wave(self, log: float, critical: Floats) -> int:
-        """Samples to draw at once: one, and one more for every draw after which all would go on."""
+        """Samples to draw at once: one, plus one for every draw after which all would continue."""
         count = 1
-        for price in critical:  # most often the first one ends it
+        for price in critical:  # usually the first one ends it
             if not price > log:
                 break
             count += 1
         return min(count, self.longest)
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
-        """As `_first_wave`, of one price or of one for each request."""
+        """Like `_first_wave`, for one price or one per request."""
         fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
         if fewest == most:
             return fewest
@@ -349,10 +349,11 @@ class WavePlan:
         start = self._first_waves(log, quantiles[2 if wave_limit == 1 else 1])
         steepness = np.exp(np.minimum(critical - log, 20.0))
         width = np.maximum(2, start)
-        done = 1 + np.maximum(0, -(-(drawn - start) // width))  # waves, derived from the number drawn
+        # number of waves, derived from the number drawn
+        done = 1 + np.maximum(0, -(-(drawn - start) // width))
         base = start + width * (done - 1)
         between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)
-        final = start + width * (wave_limit - 2)  # where the last wave but one ends
+        final = start + width * (wave_limit - 2)  # where the second last wave ends
         more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
         last = np.maximum(drawn + more, final + 1)
         target = np.where(done < wave_limit - 1, between, last)
@@ -369,13 +370,13 @@ def fit_critical_prices(
     seed: int = 0,
     trees: int = _TREES,
 ) -> CriticalPriceTrees:
-    """Critical prices of states, and of what prompts hint at where `hints` are given, (problems, hints) each.
+    """Fits critical prices to states, and to the prompts' hints if given, (problems, hints) each.
 
-    At each price the paths are followed back from their end: going on from a state is worth what its
-    paths went on to get under the policy of `table`, less the price of their draws. So many `trees` learn
-    how that advantage depends on the state; the price at which it falls through zero is the critical
-    price, which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is
-    what `build_price_table` gives.
+    At each price, paths are followed back from their end: the value of drawing at a state is what its paths
+    later achieved with the policy of `table`, minus the price of their draws. `trees` trees learn how this
+    advantage depends on the state; the price at which it crosses zero is the critical price, which a final
+    set of trees learns. `values` are (longest, paths), one per recording; `table` comes from
+    `build_price_table`.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -394,7 +395,7 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """What trees learn at each of these prices, and the data that they were trained on."""
+        """Predictions of the trees at each of these prices, and their training data."""
         data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
         predictions = []
         for price in prices:
@@ -402,8 +403,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # as many threads as matrix products may have: one in the processes and threads of an evaluation;
-    # the fewest of any library, since one that was loaded later doesn't know of the limit
+    # As many threads as the linear algebra libraries may use: one in the worker processes and threads of an
+    # evaluation; the minimum over libraries, because one loaded later doesn't know the limit.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:
@@ -412,14 +413,14 @@ def fit_critical_prices(
         with ThreadPoolExecutor(len(shares)) as executor:
             parts = list(executor.map(predict_advantages, shares))
     data, advantages = parts[0][0], [each for _, predictions in parts for each in predictions]
-    # a last set of trees predicts the critical price itself: only these decide about requests
+    # a final set of trees predicts the critical price itself; only these decide requests
     data.set_label(find_crossing(TRAINING_PRICES, np.stack(advantages, axis=1)))
     booster = train_booster({**settings, **_FINAL_SETTINGS}, data, _FINAL_TREES)
     return CriticalPriceTrees(trees=read_booster(booster.save_raw("json"), outputs=1))
 
 
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
-    """What going on brought over stopping, net of its price, (steps, paths)."""
+    """The gain of drawing over stopping, minus its price, (steps, paths)."""
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()
     for t in range(len(draws_on) - 1, -1, -1):

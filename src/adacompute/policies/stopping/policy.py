@@ -1,10 +1,9 @@
 """Priced stopping: draw while the next sample is worth its price.
 
-Each state of a request (its tally, how sure the model was, what the prompt hints at) has one critical
-price. Going on pays while the dial, the price of a sample, is below it, so cost never rises with the
-price on any path. Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a
-model of the pool. With `max_waves`, samples are drawn several at a time, so a path may cost more at a
-higher price.
+Each state of a request (its tally, the model's confidence, the prompt's hints) has one critical price.
+Drawing pays while the dial, the price per sample, is below it, so cost never rises with the price on any
+path. Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a model of the pool.
+With `max_waves`, several samples are drawn at a time, so a path may cost more at a higher price.
 """
 
 import copy
@@ -60,15 +59,15 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
-_ORDERS = 8  # a problem, for the quantiles of critical prices
+_ORDERS = 8  # per problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):
     """Draws while the next sample is worth its price; `dial` is that price, accuracy per `unit` of cost.
 
-    `weigh="auto"` weighs votes by confidence where log-probabilities are recorded. `max_waves` limits
-    round trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
+    `weigh="auto"` weighs votes by confidence if log-probabilities are recorded. `max_waves` limits round
+    trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
 
     >>> from adacompute import Tally
     >>> policy = StoppingPolicy()
@@ -95,7 +94,7 @@ class StoppingPolicy(Policy):
         unit: str = "samples",
         draw_cost: float | None = None,
     ) -> None:
-        """`draw_cost` is what one draw is expected to cost in `unit`, e.g. 300 tokens; None: 1 sample, or the
+        """`draw_cost` is the expected cost of one draw in `unit`, e.g. 300 tokens; None: 1 sample, or the
         mean tokens of the pool that it is fitted on.
         """
         if prior is not None and not isinstance(prior, StoppingPolicy):
@@ -110,7 +109,7 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
-        self.prior_ = self.base_prior_  # once a pool is known, one that hasn't seen it
+        self.prior_ = self.base_prior_  # once a pool is known, a prior that hasn't seen it
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
         self.scaled_ = not self.auto  # whether the scale of weights was set from samples
@@ -132,9 +131,9 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         seed: int = 0,
     ) -> Self:
-        """Fitted on several recordings, without a prior: to serve another task, or to be given as `prior`.
+        """Fitted on several recordings, without a prior: to serve another task, or to be used as `prior`.
 
-        Problems that `without` has too are left out, so that the result can be judged on `without`.
+        Problems that are also in `without` are left out, so that the result can be evaluated on `without`.
         """
         given: object = recordings
         if isinstance(given, Ballots | Pool):
@@ -153,9 +152,9 @@ class StoppingPolicy(Policy):
         return policy
 
     def fit(self, pool: "Pool | Ballots", *, labels: bool | None = None) -> Self:
-        """Learns from a pool, beside the prior. `labels`: None uses them where they exist, False never does.
+        """Learns from a pool in addition to the prior. `labels=None` uses labels if they exist, False never.
 
-        Without labels, agreement with the vote of all of a problem's samples stands in for correctness.
+        Without labels, agreement with the vote over all samples of a problem replaces correctness.
         """
         ballots = get_ballots(pool)
         if not len(ballots):
@@ -186,8 +185,8 @@ class StoppingPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
-        That sets the scale of weights and the size of waves, and picks a prior that wasn't learned on
-        them. A fitted policy has done so already, and only checks its prior.
+        This sets the scale of weights and the size of waves, and picks a prior that wasn't learned on the
+        samples. A fitted policy has done this already, and only checks its prior.
         """
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
@@ -202,7 +201,7 @@ class StoppingPolicy(Policy):
         return self
 
     def count_in_sample(self, ballots: Ballots) -> int:
-        """How many of these problems it was fitted on: on them a result is in-sample."""
+        """How many of these problems it was fitted on; results on those are in-sample."""
         return (
             0
             if self.pool_model_ is None
@@ -210,14 +209,14 @@ class StoppingPolicy(Policy):
         )
 
     def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
-        """A copy whose prior has seen none of these prompts; PolicyError where there is none."""
+        """A copy whose prior has seen none of these prompts; PolicyError if there is none."""
         policy = copy.copy(self)
         policy._take_prior(select_unseen_prior(self.base_prior_, ballots))
         policy.base_prior_ = policy.prior_
         return policy
 
     def _take_prior(self, prior: Prior) -> None:
-        """Decides by this prior from now on, and weighs votes by its signal model, on the present scale."""
+        """Switches to this prior, and to its signal model for vote weights, on the current scale."""
         before, self.prior_ = self.prior_.signal_model, prior
         model = None if self.weigh is None else self.weigh.model
         if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
@@ -241,7 +240,7 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """What the prompts' words hint at, where it has learned that."""
+        """The hints from the prompts' words, if it has learned any."""
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
         return self.pool_model_.hints.predict(prompts)
@@ -249,7 +248,7 @@ class StoppingPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
+        """Like `decide` for one request, without arrays: 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
         own = self.place_price(dial, prompt)
@@ -277,8 +276,8 @@ class StoppingPolicy(Policy):
         return Criterion("worth", worth, float(self._read_prices(dial)))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """How many samples come first, and the log of a critical price above which one more is drawn, again
-        and again; None where samples are drawn several at a time, or first waves differ.
+        """The first wave, and the log critical price above which one more is drawn each time; None if waves
+        are larger, or first waves differ.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
@@ -286,7 +285,7 @@ class StoppingPolicy(Policy):
 
     @property
     def _decides_by_price(self) -> bool:
-        """Whether it decides as this class does: a subclass may decide by anything."""
+        """Whether it decides like this class; a subclass may decide in any way."""
         own = type(self)
         return own is StoppingPolicy or (
             own.count_draws is StoppingPolicy.count_draws
@@ -294,7 +293,7 @@ class StoppingPolicy(Policy):
         )
 
     def _read_prices(self, dial: float | Floats | None) -> float | Floats:
-        """The price of one draw, or one for each request."""
+        """The price of one draw, or one per request."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
         return check_dials("price", dial) * self.draw_cost
@@ -304,7 +303,7 @@ class StoppingPolicy(Policy):
         return WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
-        """Logarithms of the critical prices of states with a draw or more, (requests,)."""
+        """Logarithms of the critical prices of states after at least one draw, (requests,)."""
         rows = compute_state_features(state)
         prices = self.prior_.estimate_critical_prices(state, rows)
         share = 0.0 if self.pool_model_ is None else self.pool_model_.share
@@ -313,7 +312,7 @@ class StoppingPolicy(Policy):
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
     def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
-        """As `estimate_critical_prices`, of one tally."""
+        """Like `estimate_critical_prices`, for one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
         price = look_up_price(self.prior_.table, tally)
@@ -336,7 +335,7 @@ class StoppingPolicy(Policy):
         return {"auto": self.auto, "scaled": self.scaled_, "prior": self.prior_.settings(), "own": own}
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         return (
             self.prior_.arrays()
             if self.pool_model_ is None
@@ -348,7 +347,7 @@ class StoppingPolicy(Policy):
         self.auto, self.scaled_ = (check_flag(name, learned[name]) for name in ("auto", "scaled"))
         scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
         problems = check_integer("prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53)
-        signals = prior.get("signals")  # a policy that was saved before there were any has none
+        signals = prior.get("signals")  # policies saved by older versions have none
         self.base_prior_ = self.prior_ = Prior.restore(
             arrays, problems=problems, scale=scale, signals=signals
         )
@@ -362,7 +361,7 @@ class StoppingPolicy(Policy):
 
 
 def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Whether to learn from labels: as asked for, else where there are any."""
+    """Whether to learn from labels: as requested, or else if there are any."""
     graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
     if labels is None:
         return graded
@@ -372,7 +371,7 @@ def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
 
 
 def _build_weights(prior: Prior) -> VoteWeights:
-    """The weights of votes where no samples are known yet, to fit a scale on."""
+    """The initial vote weights, before a scale is fitted to samples."""
     return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 

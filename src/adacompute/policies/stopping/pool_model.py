@@ -1,8 +1,8 @@
-"""What one pool adds to the prior: critical prices learned on it, and what the words of a prompt hint at.
+"""What one pool adds to the prior: critical prices learned on it, and hints from the words of a prompt.
 
-With few problems the prior has most of the weight, with many the pool has. The hints come from a ridge
-regression on hashed words and pairs of words; they are dropped where they don't predict held-out
-problems better than the mean by two standard errors. A prompt learned from gets its held-out hints.
+With few problems the prior dominates, with many the pool's model does. Hints come from a ridge regression on
+hashed words and word pairs; they are dropped unless they predict held-out problems better than the mean by
+two standard errors. A training prompt gets its held-out hints.
 """
 
 import functools
@@ -23,33 +23,33 @@ from adacompute.policies.stopping.prior import Prior, compute_values, fingerprin
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
 
-HINT_COUNT = 3  # hints a prompt
-BUCKETS = 4096  # that words are hashed into
-_MAX_CHARACTERS = 4000  # characters of a prompt that are read, so that reading stays fast
-_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, signs
+HINT_COUNT = 3  # hints per prompt
+BUCKETS = 4096  # hash buckets for words
+_MAX_CHARACTERS = 4000  # characters of a prompt that are read, to stay fast
+_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, other characters
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _PAIR_FACTOR = 31  # for the first word of a pair, so that order matters
-_STANDARD_ERRORS = 2.0  # standard errors by which words must do better than the mean
-_PATHS = 6000  # in all: twice as many take twice the time and add nothing
-_ORDERS = (8, 64)  # a problem, at least and at most
-_MAX_HINT_PROBLEMS = 2000  # problems that hints are learned on, at most: time grows with the cube
-_EQUAL_WEIGHT_HINTS = 120  # problems with which the pool and the prior have equal weight
-_EQUAL_WEIGHT_BARE = 480  # the same, where prompts hint at nothing: the prior knows most of the rest
+_STANDARD_ERRORS = 2.0  # margin by which words must beat the mean
+_PATHS = 6000  # in total: twice as many take twice the time without gain
+_ORDERS = (8, 64)  # fewest and most per problem
+_MAX_HINT_PROBLEMS = 2000  # most training problems for hints: time grows with the cube
+_EQUAL_WEIGHT_HINTS = 120  # number of problems at which the pool and the prior have equal weight
+_EQUAL_WEIGHT_BARE = 480  # the same without hints: the prior then knows most of the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptHints:
-    """Prompts -> (prompts, HINT_COUNT): how right one sample is, how right the vote, what votes add."""
+    """Maps prompts to (prompts, HINT_COUNT): how right one sample is, how right the vote is, and the gain."""
 
     mean: Floats  # (hints,)
-    rarity: Floats  # (buckets,) how much a bucket counts
+    rarity: Floats  # (buckets,) weight of each bucket
     weights: Floats  # (buckets, hints)
-    fingerprints: npt.NDArray[np.uint64]  # (problems,) of the prompts it was learned on, ascending
-    held_out: Floats  # (problems, hints) what the other problems predict for each of them
+    fingerprints: npt.NDArray[np.uint64]  # (problems,) training prompts, ascending
+    held_out: Floats  # (problems, hints) predictions from the other problems
 
     def predict(self, prompts: Sequence[str]) -> Floats:
-        """The hints of each prompt by itself, so that they don't depend on the other prompts."""
+        """The hints of each prompt, independent of the other prompts."""
         hints = np.empty((len(prompts), HINT_COUNT))
         hashes = fingerprint_prompts(prompts)
         nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
@@ -69,7 +69,7 @@ class PromptHints:
         )
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         return {
             "hint_mean": self.mean,
             "hint_rarity": self.rarity,
@@ -80,7 +80,7 @@ class PromptHints:
 
     @classmethod
     def restore(cls, arrays: Arrays) -> "PromptHints":
-        """The hints that gave these arrays; PolicyInvalid where none could have."""
+        """Restores hints from arrays; PolicyInvalid if they are invalid."""
         fingerprints = read_array(arrays, "hint_taught", np.uint64, (None,))
         if not len(fingerprints) or (fingerprints[1:] < fingerprints[:-1]).any():
             raise PolicyInvalid("array 'hint_taught' doesn't ascend, or is empty")
@@ -97,23 +97,23 @@ class PromptHints:
 
 
 def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
-    """Fits hints on problems, with the held-out hints of each of them. Equal prompts count as one.
+    """Fits hints to problems, with held-out hints for each. Equal prompts count as one.
 
-    None where words don't help to predict the targets, (problems, HINT_COUNT), of held-out problems.
+    None if words don't help to predict the targets, (problems, HINT_COUNT), of held-out problems.
     """
     fingerprints, first, prompt_index = np.unique(
         fingerprint_prompts(prompts), return_index=True, return_inverse=True
     )
-    if len(fingerprints) < 2 * _FOLDS:  # too few to tell whether words help
+    if len(fingerprints) < 2 * _FOLDS:  # too few to test whether words help
         return None
     counts = np.bincount(prompt_index)[:, None]
     targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
     word_marks = mark_words([prompts[row] for row in first])
-    used = np.flatnonzero(word_marks.any(axis=0))  # buckets; the others have no weight
+    used = np.flatnonzero(word_marks.any(axis=0))  # buckets with a nonzero weight
     word_marks = np.ascontiguousarray(word_marks[:, used])
     folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
     guesses = _predict_held_out(word_marks, targets, folds)
-    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
+    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # each (problems,)
     best = int(np.argmin([error.sum() for error in errors]))
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
@@ -131,7 +131,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 
 
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
-    """What the other folds predict, by each penalty, (penalties, problems, HINT_COUNT)."""
+    """Predictions from the other folds for each penalty, (penalties, problems, HINT_COUNT)."""
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         training = folds != fold
@@ -143,7 +143,7 @@ def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Float
 
 
 def hash_words(prompt: str) -> Ints:
-    """The buckets of a prompt's words and pairs of words, ascending, each once."""
+    """The buckets of a prompt's words and word pairs, ascending, without duplicates."""
     hashes = np.array(
         [_hash_word(word) for word in _TOKENS.findall(prompt[:_MAX_CHARACTERS].lower())], dtype=np.int64
     )
@@ -157,7 +157,7 @@ def _hash_word(word: str) -> int:
 
 
 def mark_words(prompts: Sequence[str]) -> Floats:
-    """1 in the buckets of each prompt's words and pairs of words, (prompts, BUCKETS)."""
+    """1 in the buckets of each prompt's words and word pairs, (prompts, BUCKETS)."""
     marks = np.zeros((len(prompts), BUCKETS))
     for row, prompt in enumerate(prompts):
         marks[row, hash_words(prompt)] = 1.0
@@ -173,12 +173,12 @@ class _Ridge:
     weights: Floats
 
     def predict(self, rows: Floats) -> Floats:
-        """The hints of rows that were normalised with its rarity."""
+        """The hints of rows normalised with its rarity."""
         return np.asarray(self.mean + rows @ self.weights)
 
 
 def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
-    """One regression for each penalty; they differ in their weights only."""
+    """One regression per penalty; they differ only in weights."""
     rarity = compute_rarity(marks.sum(axis=0), len(marks))
     rows = normalise(marks, rarity)
     mean = targets.mean(axis=0)
@@ -188,12 +188,12 @@ def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> l
 
 
 def compute_rarity(counts: Floats | int, prompts: int) -> Floats:
-    """How much a bucket counts that so many of the prompts have a word in."""
+    """The weight of a bucket, given how many of the prompts contain its words."""
     return np.asarray(np.log((1 + prompts) / (1 + counts)) + 0.1)
 
 
 def normalise(marks: Floats, rarity: Floats) -> Floats:
-    """Marks by their rarity, scaled to length 1, (prompts, buckets)."""
+    """Marks weighted by rarity and scaled to length 1, (prompts, buckets)."""
     weighted = marks * rarity
     return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
 
@@ -202,16 +202,16 @@ def normalise(marks: Floats, rarity: Floats) -> Floats:
 class PoolModel:
     """What was learned on one pool."""
 
-    trees: CriticalPriceTrees  # grown on states, and hints if there are any
+    trees: CriticalPriceTrees  # on states, and hints if there are any
     hints: PromptHints | None
     problems: int
     labels: bool  # learned from labels too, not only from agreement
     weighted: bool  # votes were weighted
-    fingerprints: npt.NDArray[np.uint64]  # prompts it was learned on, ascending
+    fingerprints: npt.NDArray[np.uint64]  # training prompts, ascending
 
     @property
     def share(self) -> float:
-        """Its weight beside the prior's, 0 to 1; 0 without weights and hints: the prior knows counts."""
+        """Its weight relative to the prior's, 0 to 1; 0 without weights and hints, which it would add."""
         if self.hints is None and not self.weighted:
             return 0.0
         return self.problems / (
@@ -219,7 +219,7 @@ class PoolModel:
         )
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         arrays = {**self.trees.arrays("own_"), "taught": self.fingerprints}
         return arrays if self.hints is None else {**arrays, **self.hints.arrays()}
 
@@ -227,7 +227,7 @@ class PoolModel:
     def restore(
         cls, arrays: Arrays, *, problems: int, labels: bool, weighted: bool, has_hints: bool
     ) -> "PoolModel":
-        """What gave these arrays; PolicyInvalid where nothing could have."""
+        """Restores a model from arrays; PolicyInvalid if they are invalid."""
         trees = CriticalPriceTrees.restore(
             arrays, "own_", features=len(FEATURE_NAMES) + (HINT_COUNT if has_hints else 0)
         )
@@ -253,7 +253,7 @@ def fit_pool_model(
     features: bool,
     seed: int,
 ) -> PoolModel:
-    """Fits a model on these samples; `features`: from the words of prompts too, where they help."""
+    """Fits a model to these samples; `features` also uses the words of prompts, if they help."""
     orders = int(np.clip(_PATHS // max(1, len(ballots)), *_ORDERS))
     recorded_paths = draw_paths(
         ballots, rng=np.random.default_rng(seed), orders=orders, longest=longest, weigh=weigh
@@ -262,7 +262,7 @@ def fit_pool_model(
     hints = _fit_pool_hints(ballots, recorded_paths, labels=labels, seed=seed) if features else None
     prompt_hints = (
         None if hints is None else [hints.predict(ballots.prompts)]
-    )  # each prompt's from the other ones
+    )  # each prompt's, from the other prompts
     trees = fit_critical_prices([recorded_paths], [values], prior.table, hints=prompt_hints, seed=seed)
     return PoolModel(
         trees=trees,
@@ -277,7 +277,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Hints learned on the problems with labels, where labels are used; on some of very many."""
+    """Hints learned on the problems with labels, if labels are used; on a subset if there are very many."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:
@@ -286,7 +286,7 @@ def _fit_pool_hints(
 
 
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
-    """What prompts may hint at: one sample's worth, the last vote's, and what half of the draws add."""
+    """Targets of hints: one sample's value, the last vote's value, and the gain from half of the draws."""
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (
         recorded_paths.mean_per_problem(values[t])

@@ -1,8 +1,8 @@
-"""The prior of priced stopping, learned on other recordings, and the guard against leakage from it.
+"""The prior of priced stopping, learned on other recordings, with a guard against leakage.
 
-It combines a table of plain tallies with trees that also see how sure the model was; the trees' share
-grows with the problems they have seen. Prompts are kept as fingerprints, so that a prior which was
-learned on the prompts of a pool is never used to judge that pool.
+It combines a table of unweighted tallies with trees that also use the model's confidence; the trees' share
+grows with the number of problems. Prompts are stored as fingerprints, so that a prior is never evaluated on a
+pool whose prompts it was learned on.
 """
 
 import functools
@@ -35,7 +35,7 @@ from adacompute.policies.votes import Floats, VoteState
 from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
 
-BUNDLED_PRIORS = (  # the first was learned on every recording, each other on all but one
+BUNDLED_PRIORS = (  # the first was learned on all recordings, each other one on all but one
     "all",
     "without-facts",
     "without-gsm8k",
@@ -44,38 +44,38 @@ BUNDLED_PRIORS = (  # the first was learned on every recording, each other on al
     "without-reasoning-gym",
     "without-words",
 )
-FALLBACK_PRIOR = "facts-words"  # learned on the recordings in the package alone, for pools of several others
+FALLBACK_PRIOR = "facts-words"  # learned only on the recordings in the package, for pools that combine others
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
-_PATHS = 24000  # in all: more add little, because the problems are few
-_TREES = 40  # at each price
-_ORDERS = (8, 64)  # a problem, at least and at most
-_TABLE_ORDERS = 64  # a problem: the table is cheap to fit, and its rare tallies need them
-_EQUAL_WEIGHT = 500  # problems with which trees and table have equal weight
-_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, where none knows fewer
+_PATHS = 24000  # in total: more add little, because there are few problems
+_TREES = 40  # per price
+_ORDERS = (8, 64)  # fewest and most per problem
+_TABLE_ORDERS = 64  # per problem: the table is cheap to fit, and its rare tallies need them
+_EQUAL_WEIGHT = 500  # number of problems at which trees and table have equal weight
+_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, if none knows fewer
 
 
 def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A hash of each prompt, (prompts,), to recognise prompts by without keeping them."""
+    """A hash of each prompt, (prompts,), to recognise prompts without storing them."""
     digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prior:
-    """Vote states -> logarithms of critical prices."""
+    """Maps vote states to logarithms of critical prices."""
 
     table: Floats  # (draws, first, second)
-    trees: CriticalPriceTrees | None  # for weighted votes; None: none were recorded
-    problems: int  # that the trees were learned on; 0 without trees
+    trees: CriticalPriceTrees | None  # for weighted votes; None if none were recorded
+    problems: int  # training problems of the trees; 0 without trees
     price_quantiles: Floats  # (QUANTILES, draws) of critical prices
-    scale: float  # by it mean log-probabilities are divided: the default for vote weights
-    fingerprints: npt.NDArray[np.uint64]  # prompts it was learned on, ascending
-    signal_model: SignalModel | None = None  # weighs samples with further signals; None: none had any
+    scale: float  # divides mean log-probabilities: the default for vote weights
+    fingerprints: npt.NDArray[np.uint64]  # training prompts, ascending
+    signal_model: SignalModel | None = None  # weighs samples with further signals; None if none had any
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
-        """Logarithms of critical prices, (requests,); `rows` are the features of the states."""
+        """Logarithms of critical prices, (requests,); `rows` are the states' features."""
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
             return prices
@@ -89,7 +89,7 @@ class Prior:
         return prices
 
     def add_trees(self, price: float, row: Sequence[float]) -> float:
-        """The table's critical price of one weighted tally with these features, and the trees' together."""
+        """Combines the table's critical price of one weighted tally with the trees' for these features."""
         if self.trees is None:
             return price
         share = self._tree_share
@@ -97,22 +97,22 @@ class Prior:
 
     @property
     def _tree_share(self) -> float:
-        """The weight of the trees beside the table's, 0 to 1."""
+        """The weight of the trees relative to the table's, 0 to 1."""
         return self.problems / (self.problems + _EQUAL_WEIGHT)
 
     def arrays(self) -> Arrays:
-        """What was learned."""
+        """Learned state as arrays."""
         arrays = {"table": self.table, "openings": self.price_quantiles, "prints": self.fingerprints}
         return arrays if self.trees is None else {**arrays, **self.trees.arrays("weighed_")}
 
     def settings(self) -> dict[str, Any]:
-        """What `restore` takes beside the arrays, as plain data."""
+        """The arguments of `restore` other than the arrays, as plain data."""
         settings = {"problems": self.problems, "scale": self.scale}
         return settings if self.signal_model is None else {**settings, "signals": self.signal_model.dump()}
 
     @classmethod
     def restore(cls, arrays: Arrays, *, problems: int, scale: float, signals: object = None) -> "Prior":
-        """The prior that gave these; PolicyInvalid where none could have."""
+        """Restores a prior; PolicyInvalid if the data is invalid."""
         table = read_array(arrays, "table", np.float64, (None, None, None))
         if min(table.shape) < 1 or table.shape[1] != table.shape[2]:
             raise PolicyInvalid(f"array 'table' of shape {table.shape} is not a table of tallies")
@@ -131,10 +131,10 @@ class Prior:
 
 
 def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
-    """Learned on recordings: from agreement with the full vote, and from labels where they are known.
+    """Learns from recordings: from agreement with the full vote, and from labels if known.
 
-    Those with signals teach the signal model. Critical prices are learned on paths weighted by
-    log-probabilities: paths weighted by signals, of few recordings, taught the trees nothing more.
+    Recordings with signals train the signal model. Critical prices are learned on paths weighted by
+    log-probabilities: weighting by signals, which few recordings have, didn't improve the trees.
     """
     signal_model = fit_signal_model(recordings)
     fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
@@ -176,7 +176,7 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
 
 
 def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
-    """The recordings without those whose samples are the first ones of another recording."""
+    """The recordings, without those whose samples are the first samples of another recording."""
     return [
         ballots
         for ballots in recordings
@@ -185,22 +185,22 @@ def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
 
 
 def _is_part(ballots: Ballots, other: Ballots) -> bool:
-    """Whether the samples of a recording are the first samples of another one."""
+    """Whether a recording's samples are the first samples of another recording."""
     count = ballots.classes.shape[1]
     rows = {id_: row for row, id_ in enumerate(other.ids)}
     if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
         return False
-    if not np.isfinite(ballots.logprob).any():  # nothing tells its samples from another model's
+    if not np.isfinite(ballots.logprob).any():  # its samples can't be told from another model's
         return False
     logprob = other.logprob[[rows[id_] for id_ in ballots.ids], :count]
     return np.array_equal(ballots.logprob, logprob, equal_nan=True)
 
 
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
-    """What the leading answer is worth as a training target, (longest, paths).
+    """The value of the leading answer as a training target, (longest, paths).
 
-    Agreement with the full vote; where labels are known, its mean with correctness: agreement has less
-    noise, correctness is what counts.
+    Agreement with the full vote; if labels are known, its mean with correctness: agreement has less noise,
+    but correctness is the goal.
     """
     if not labels:
         return paths.agrees
@@ -209,24 +209,24 @@ def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
 
 @functools.cache
 def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
-    """One of the priors inside the package."""
+    """One of the priors in the package."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / name) as folder:
         artefact = read_artefact(folder)
     return Prior.restore(widen_arrays(artefact.arrays), **artefact.settings)
 
 
 def narrow_arrays(arrays: Arrays) -> Arrays:
-    """A prior's arrays as the package ships them: half as large, floats rounded to 32 bits."""
+    """A prior's arrays as stored in the package: floats rounded to 32 bits, half the size."""
     return {name: _convert_array(name, array, _NARROW) for name, array in arrays.items()}
 
 
 def widen_arrays(arrays: Arrays) -> Arrays:
-    """The arrays that a prior is restored from, of those that `narrow_arrays` gave."""
+    """Converts arrays from `narrow_arrays` back, to restore a prior."""
     return {name: _convert_array(name, array, _WIDE) for name, array in arrays.items()}
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """The array in the type that `types` gives for its own; thresholds of trees have 32 bits anyway."""
+    """The array in the type that `types` maps its own to; tree thresholds have 32 bits anyway."""
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
         return array
@@ -235,7 +235,7 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 
 @functools.cache
 def load_bundled_chart() -> Chart | None:
-    """What a policy on the bundled prior costs and gives, measured on recordings its prior hasn't seen."""
+    """The cost and quality of the bundled prior's policy, on recordings that its prior hasn't seen."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
 
@@ -253,15 +253,15 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
 
 
 def count_known(prior: Prior, ballots: Ballots) -> int:
-    """How many of these prompts a prior was learned on."""
+    """How many of these prompts are among a prior's training prompts."""
     return int(np.isin(fingerprint_prompts(ballots.prompts), prior.fingerprints).sum())
 
 
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
-    """The prior, or the bundled one that knows fewest of these prompts where a bundled prior knows any.
+    """The prior; or if it is bundled and knows any of these prompts, the bundled one that knows fewest.
 
-    Where each of them knows too many, because the pool has prompts of several recordings, the fallback;
-    PolicyError where that does, too.
+    If each of them knows too many, because the pool combines recordings, returns the fallback; PolicyError if
+    that knows too many as well.
     """
     if not count_known(prior, ballots):
         return prior
@@ -275,13 +275,13 @@ def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
 
 
 def _has_same_table(prior: Prior, bundled: Prior) -> bool:
-    """Whether a prior is this bundled one, or was before its numbers were rounded to 32 bits."""
+    """Whether a prior is this bundled one, maybe before rounding to 32 bits."""
     same_shape = prior.table.shape == bundled.table.shape
     return same_shape and np.allclose(prior.table, bundled.table, rtol=1e-6, atol=1e-6)
 
 
 def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
-    """The error for a prior that was learned on the prompts it is to judge."""
+    """The error for a prior whose training prompts include those to evaluate it on."""
     return PolicyError(
         f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
         "give one that was not (pooled(..., without=...)), so that it is judged on new prompts"
@@ -289,7 +289,7 @@ def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
 
 
 def exclude_shared(recording: Ballots, without: Ballots | None) -> Ballots:
-    """The problems of a recording whose prompts another one doesn't have."""
+    """The problems of a recording whose prompts aren't in another one."""
     if without is None:
         return recording
     shared = np.isin(fingerprint_prompts(recording.prompts), fingerprint_prompts(without.prompts))

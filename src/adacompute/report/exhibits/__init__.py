@@ -1,1 +1,1 @@
-"""The exhibits of the report, one file each: its numbers, its figure and its words. Knows no HTML."""
+"""The report's exhibits, one file each: numbers, figure and text. No HTML."""

@@ -1,5 +1,5 @@
-"""The held-out frontier of every policy, beside both bounds of the one-shot oracle: curves, figure
-and words. With one mode costs are samples, with several they are in the unit of the menu.
+"""The held-out frontier of every policy with both bounds of the one-shot oracle: curves, figure and text.
+Costs are samples for one mode, and in the menu's unit for several.
 """
 
 import math
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-PUBLISHED_RULES = ("asc", "esc", "doubling")  # published rules that need no fitting
-PUBLISHED = "published"  # the joint hull of those and uniform
+PUBLISHED_RULES = ("asc", "esc", "doubling")  # published rules without fitting
+PUBLISHED = "published"  # their joint hull with uniform sampling
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
 _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
@@ -67,32 +67,32 @@ _ABOUT_MODES = (
 class OracleCurve:
     """The oracle's two bounds by average cost, (points,) each."""
 
-    choices: tuple[int, ...]  # numbers of samples that it may give a problem
+    choices: tuple[int, ...]  # numbers of samples that it can give a problem
     cost: Floats = field(repr=False)
-    low: Floats | None = field(repr=False)  # cross-fitted; None: too few samples
+    low: Floats | None = field(repr=False)  # cross-fitted; None if there are too few samples
     high: Floats = field(repr=False)  # in-sample
     why: str = ""  # why there is no lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyFrontier:
-    """Every policy at every average cost, from one sample to the most."""
+    """Every policy's accuracy at every average cost, from one sample to the maximum."""
 
     curves: tuple[CostCurve, ...]
-    published: CostCurve | None  # the best mix of uniform and the published rules; the better cascade
+    published: CostCurve | None  # best mix of uniform and published rules; with a menu, the better cascade
     oracle: OracleCurve | None  # None without grades
     problems: int
     folds: int
-    weighted: bool  # whether votes were
+    weighted: bool  # whether votes were weighted
     basis: Basis
-    longest: int  # samples a request, at most
-    budgets: tuple[float, ...]  # average costs of the tables
-    single: CostCurve | None = None  # the best of several modes alone or mixed
-    menu: Menu | None = None  # those modes
+    longest: int  # most samples per request
+    budgets: tuple[float, ...]  # average costs shown in tables
+    single: CostCurve | None = None  # best of several modes, alone or mixed
+    menu: Menu | None = None  # the menu of these modes
 
     @property
     def baseline(self) -> CostCurve | None:
-        """Uniform sampling, or the best of several modes."""
+        """Uniform sampling, or with several modes the best one."""
         return self.get(UNIFORM) if self.single is None else self.single
 
     @property
@@ -102,7 +102,7 @@ class PolicyFrontier:
 
     @property
     def base_name(self) -> str:
-        """What gains are over, in words."""
+        """The baseline's name in text."""
         return "uniform" if self.menu is None else SINGLES[0]
 
     def format_cost(self, cost: float) -> str:
@@ -110,7 +110,7 @@ class PolicyFrontier:
         return format_sample_count(cost) if self.menu is None else self.menu.format_cost(cost)
 
     def get(self, policy: str) -> CostCurve | None:
-        """A policy's curve; None where it took no part."""
+        """A policy's curve; None if it wasn't evaluated."""
         return next((curve for curve in self.curves if curve.policy == policy), None)
 
 
@@ -141,7 +141,7 @@ def trace_frontier(
 
 
 def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
-    """The same of several modes, at the budgets of the evaluation."""
+    """The curves for several modes, at the budgets of the evaluation."""
     brackets = evaluation.oracle
     lows = [bracket.low.mean for bracket in brackets if bracket.low is not None]
     oracle = OracleCurve(
@@ -193,7 +193,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
         cost.append(budget)
         high.append(float(each.mean()))
         low.append(np.nan if cross_fit is None else float(cross_fit.mean()))
-        if cost_spent < budget - 1e-6:  # more would not help it
+        if cost_spent < budget - 1e-6:  # more budget wouldn't help it
             break
     return OracleCurve(
         choices=oracle.choices,
@@ -212,9 +212,7 @@ def draw_frontier(
     width: float = WIDTH,
     key: str = "frontier",
 ) -> Picture:
-    """Accuracy by average cost; with `few`, a calmer picture `width` inches wide, with an arrow
-    for `match`.
-    """
+    """Draws accuracy by average cost. `few`: a simpler picture `width` inches wide, an arrow for `match`."""
     return _draw_few(frontier, match, width, key) if few else _draw_all(frontier, key)
 
 
@@ -315,7 +313,7 @@ def _draw_gain(
 
 
 def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: PolicyFrontier) -> "Artist":
-    """The oracle's band, or a single line where the lower bound isn't known."""
+    """The oracle's band, or a line if the lower bound is unknown."""
     tint, name = colour("green"), policy_style("oracle").name
     artist: Artist
     if oracle.low is None:
@@ -332,7 +330,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: Poli
 
 
 def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
-    """An arrow from uniform's cost to ours at the same accuracy; its words lie below all curves."""
+    """An arrow from uniform's cost to ours at equal accuracy; its label is below all curves."""
     worth = math.inf if match.worth is None else match.worth.mean
     if not math.isfinite(worth) or worth <= 1.05 * match.cost:
         return
@@ -373,7 +371,7 @@ def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
 
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
-    """One legend for both panels, above them: the curves meet at their ends, where labels would overlap."""
+    """One legend above both panels: labels would overlap where the curves meet."""
     middle = 4.0 if frontier.menu is None else frontier.budgets[len(frontier.budgets) // 2]
     curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(middle, curve.cost, curve.accuracy)))
     handles: list[Any] = [
@@ -392,7 +390,7 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
-    """Where a curve shows its values: at round numbers of samples, and at its end; else everywhere."""
+    """Where a curve shows values: at round numbers of samples and its end, else everywhere."""
     if frontier.menu is not None:
         return list(range(len(cost)))
     indices = {len(cost) - 1}
@@ -457,7 +455,7 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:
-    """All curves, and a table at the budgets of the evaluation."""
+    """All curves, and a table at the evaluation's budgets."""
     frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if evaluation.left_out:
@@ -476,7 +474,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Gain over uniform of every policy at each budget, the best first; with a menu, its gain over each."""
+    """Every policy's gain over uniform at each budget, best first; with a menu, its gain over each policy."""
     budgets, menu = evaluation.budgets, evaluation.menu
     rows: list[tuple[Cell, ...]] = []
     for curve in frontier.curves:
@@ -512,7 +510,7 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
 
 
 def _build_rounds_table(evaluation: Evaluation) -> Table:
-    """Rounds of every policy at each budget."""
+    """Every policy's rounds at each budget."""
     columns = [Column(name="policy")]
     for budget in evaluation.budgets:
         cost = evaluation.format_budget(budget)
@@ -592,7 +590,7 @@ def _describe_oracle(ours: CostCurve, frontier: PolicyFrontier) -> str:
     oracle = frontier.oracle
     if oracle is None:
         return ""
-    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all are the same
+    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all are equal
     ends = np.interp(costs, oracle.cost, oracle.high if oracle.low is None else oracle.low)
     above = [cost for cost, end in zip(costs, ends, strict=True) if (ours.at(cost) or 0.0) > end]
     name = "in-sample" if oracle.low is None else "cross-fitted"

@@ -1,4 +1,4 @@
-"""Several models or efforts beside each other: what each costs and gives, and which of them the menu asks."""
+"""Compares several models or efforts: their costs and accuracies, and which ones the menu uses."""
 
 import math
 
@@ -9,8 +9,8 @@ from adacompute.pool import Menu
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
 
-_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # samples of one mode for everyone
-_SMALL_SHARE = 0.02  # a mode with less of the spending has dropped out
+_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # uniform numbers of samples of one mode
+_SMALL_SHARE = 0.02  # a mode with a smaller share of the cost counts as unused
 _LIMITS = (
     "A menu lives on problems where the cheap mode is right, and shows it by agreeing with itself. It gains "
     "little where prices are close, where the cheap mode is hardly ever right, or where the budget is so "
@@ -24,17 +24,17 @@ _CASCADE_LEVEL = (
 
 
 def cost_column(menu: Menu, name: str, about: str = "") -> Column:
-    """A column of costs, each as `scale_cost` gives it."""
+    """A column of costs, scaled by `scale_cost`."""
     return Column(name=name, kind="money" if menu.unit == "money" else "amount", about=about)
 
 
 def scale_cost(menu: Menu, cost: float) -> float:
-    """A cost as the page shows it: of so many requests, three digits."""
+    """A cost as shown on the page, per some number of requests, with three digits."""
     return float(f"{cost * menu.shown_requests:.3g}")
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """What each mode costs and gives, and how much of each the menu draws."""
+    """Each mode's cost and accuracy, and how much of each the menu draws."""
     return Section(
         key="modes",
         title="Whom it asks",
@@ -44,7 +44,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _build_modes_table(runs: EvaluationRuns) -> Table:
-    """Each mode: what a sample costs, what one and more of them give."""
+    """For each mode, the cost per sample and the accuracy of one or more samples."""
     menu, ballots, rows = runs.setup.modes, runs.setup.ballots, []
     for mode in menu.modes:
         drawn = ballots[mode.name].drawn
@@ -85,7 +85,7 @@ def _list_drawn(evaluation: Evaluation) -> list[Match]:
 
 
 def _compute_spent(menu: Menu, match: Match) -> dict[str, float]:
-    """The share of each mode in the spending, at mean costs."""
+    """Each mode's share of the cost, at mean costs."""
     spent = {name: count * menu[name].cost for name, count in match.draws.items()}
     return {name: cost / (sum(spent.values()) or 1.0) for name, cost in spent.items()}
 
@@ -114,7 +114,7 @@ def _build_shares_table(evaluation: Evaluation) -> Table:
 
 
 def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
-    """What the menu asks at the smallest and the largest budget, and which modes it has no use for."""
+    """Describes the menu's modes at the smallest and largest budget, and the unused ones."""
     menu, drawn = evaluation.get_menu(), _list_drawn(evaluation)
     if not drawn:
         return ()
@@ -131,7 +131,7 @@ def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def build_limits(evaluation: Evaluation) -> Section:
-    """Where the menu isn't worth it on this pool, and what that depends on."""
+    """When the menu isn't worth it on this pool, and what that depends on."""
     words = (*_describe_unclear(evaluation), *_describe_cascade(evaluation))
     ratio = _describe_ratio(evaluation.get_menu())
     return Section(key="limits", title="When it isn't worth it", words=(*words, *ratio, _LIMITS))
@@ -139,7 +139,7 @@ def build_limits(evaluation: Evaluation) -> Section:
 
 def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
     menu, rows = evaluation.get_menu(), evaluation.verdict.rows
-    if not rows or rows[0].gain.low is None:  # few groups leave no interval
+    if not rows or rows[0].gain.low is None:  # too few groups for an interval
         return ()
     above, below = find_clear_signs([row.gain for row in rows])
     if len(above) == len(rows):

@@ -1,7 +1,6 @@
-"""What requests cost in money at the reader's prices, adaptively and uniformly: numbers and table.
+"""The cost of requests in money at the reader's prices, adaptive and uniform: numbers and table.
 
-All sums are the verdict's: its tokens, its prompts (`PromptCharge`), and the samples that uniform sampling
-needs.
+All sums come from the verdict: tokens, prompts (`PromptCharge`), and the samples that uniform sampling needs.
 """
 
 import math
@@ -14,7 +13,7 @@ from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
 
 REQUESTS_SHOWN = 1000
-_DEFAULT_BUDGET = 3.0  # average samples that are shown where the verdict names none
+_DEFAULT_BUDGET = 3.0  # shown if the verdict names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +23,9 @@ class Money:
     input_price: float = 0.0  # per million tokens
     output_price: float  # per million tokens
     currency: str = "USD"
-    requests: int = 1_000_000  # a month
-    prompt_tokens: float | None = None  # a request's; None: those of the recorded ones
-    example: bool = False  # the prices are an example, not given by the user
+    requests: int = 1_000_000  # per month
+    prompt_tokens: float | None = None  # per request; None: as recorded
+    example: bool = False  # the prices are an example, not the user's
 
     def __post_init__(self) -> None:
         for name in ("input_price", "output_price", "requests", "prompt_tokens"):
@@ -35,7 +34,7 @@ class Money:
                 raise ValueError(f"{name} {value!r} can't be; give a number from 0 up")
 
     def describe_prices(self) -> str:
-        """The prices of prompts and responses.
+        """The prices in words.
 
         >>> Money(input_price=0.15, output_price=0.6).describe_prices()
         '0.6 USD per million output tokens and 0.15 per million of prompts'
@@ -46,16 +45,16 @@ class Money:
         )
 
     def compute_savings(self, verdict: Verdict) -> tuple[Saving, ...]:
-        """What each of the verdict's budgets costs and saves; none where tokens aren't recorded."""
+        """The cost and saving at each of the verdict's budgets; empty if tokens aren't recorded."""
         prices = TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
         return verdict.compute_savings(prices, prompt_tokens=self.prompt_tokens)
 
 
-EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # prices of a small hosted model
+EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # typical of a small hosted model
 
 
 def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> dict[str, Any]:
-    """What the page needs to recompute money: plain data, null for what isn't known."""
+    """Data from which the page recomputes money; unknown values are null."""
     verdict = evaluation.verdict
     used = [row for row in verdict.rows if row.use is not None]
     rows = [
@@ -85,9 +84,9 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
         "currency": money.currency,
         "example": money.example,
         "requests": money.requests,
-        "budget": shown[0] if shown else None,  # that the page speaks of
+        "budget": shown[0] if shown else None,  # the budget in the page's text
         "pays": verdict.pays,
-        "most": evaluation.longest,  # samples of a problem that were recorded and used
+        "most": evaluation.longest,  # most samples recorded and used per problem
         "rows": rows,
     }
     shown_saving = find_saving(data)
@@ -96,19 +95,19 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
 
 
 def _describe_charge(verdict: Verdict, money: Money) -> str:
-    """How prompts are paid for, as a sentence."""
+    """A sentence on how prompts are charged."""
     text = verdict.charge[:1].upper() + verdict.charge[1:]
     return f"{text}." if money.prompt_tokens is None else f"{text}; here with {money.prompt_tokens:g} tokens."
 
 
 def find_saving(data: Mapping[str, Any]) -> Saving | None:
-    """The saving at the budget that the page speaks of; None where it isn't known."""
+    """The saving at the budget in the page's text; None if unknown."""
     row = next((row for row in data["rows"] if row["budget"] == data["budget"]), None)
     return row and Saving(**{name: row[name] for name in ("budget", "same_as", "cost", "same_cost")})
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """What a thousand requests cost and save, in one sentence. page.js writes the same of other prices.
+    """One sentence on what a thousand requests cost and save. page.js writes the same for other prices.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
@@ -137,7 +136,7 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
 
 
 def needs_column(longest: int) -> Column:
-    """How many samples uniform sampling needs for the same: the column that all tables share."""
+    """A column with the samples that uniform sampling needs for the same accuracy, shared by all tables."""
     return Column(
         name="uniform needs",
         kind="tenths",
@@ -147,9 +146,9 @@ def needs_column(longest: int) -> Column:
 
 
 def build_money_table(money: Money, evaluation: Evaluation) -> Table:
-    """What a thousand requests cost, and where the verdict is that it pays, what they save, and a month.
+    """What a thousand requests cost and, if the verdict is that it pays, what they save, also per month.
 
-    page.js rewrites the last five columns, or the last two.
+    page.js recomputes the last two or five columns.
     """
     verdict, pays = evaluation.verdict, evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []

@@ -1,4 +1,4 @@
-"""The first section of the page: what an average budget buys, and what that is in money."""
+"""The first section of the page: what an average budget buys, also in money."""
 
 import math
 
@@ -8,9 +8,9 @@ from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Ver
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.resampling import Interval
 from adacompute.pool import Menu
 from adacompute.pool.ballots import ABSENT
+from adacompute.replay.matching import Interval
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.modes import cost_column, scale_cost
@@ -24,7 +24,7 @@ ROUND_COLUMNS = (
     Column(name="rounds", kind="tenths", about="of samples that are asked for at once; uniform has 1"),
     Column(name="rounds of 95%", kind="amount", about="95% of requests take no more"),
 )
-_NARROW_WIDTH = 5.7  # inches: a phone shows it whole (page.css, #figure-frontier-few)
+_NARROW_WIDTH = 5.7  # inches: fits on a phone (page.css, #figure-frontier-few)
 
 
 def build_section(
@@ -34,10 +34,10 @@ def build_section(
     money: Money = EXAMPLE_MONEY,
     oracle: Oracle | None = None,
 ) -> Section:
-    """The frontier with few curves, money, and the table of budgets.
+    """The frontier with few curves, the money, and the table of budgets.
 
-    Its title is the verdict's sentence. The table has the verdict's own numbers, so that both agree;
-    where there are too few problems for a verdict, those of the evaluation.
+    The title is the verdict's sentence. The table has the verdict's numbers, so that both agree; with too few
+    problems for a verdict, it has the evaluation's.
     """
     frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
@@ -72,7 +72,7 @@ def _has_tokens(runs: EvaluationRuns) -> bool:
 
 
 def find_verdict_match(verdict: Verdict) -> Match | None:
-    """What the verdict's sentence is about, where the policy pays."""
+    """The match in the verdict's sentence, if the policy pays."""
     row = verdict.row(verdict.budget)
     if row is None or not verdict.pays or verdict.policy is None:
         return None
@@ -97,7 +97,7 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
 
 
 def build_budgets_table(evaluation: Evaluation) -> Table:
-    """One row for each average budget: uniform, ours, and the oracle's bracket."""
+    """One row per average budget: uniform, ours, and the oracle's bounds."""
     what, verdict = basis_name(evaluation.basis), evaluation.verdict
     if evaluation.menu is not None:
         return _build_costs_table(evaluation, evaluation.menu)
@@ -138,7 +138,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
 
 
 def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
-    """The same of several modes: the best of them without a menu, the menu, and the oracle's bracket."""
+    """The table for several modes: the best of them alone, the menu, and the oracle's bounds."""
     brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
     rows: list[tuple[Cell, ...]] = []
     for row in evaluation.verdict.rows:

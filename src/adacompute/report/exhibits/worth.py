@@ -1,4 +1,4 @@
-"""When routing pays and when it doesn't, in words: at which budgets, beforehand or not, on which problems."""
+"""Describes when adaptive sampling pays: at which budgets, deciding beforehand or not, on which problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,26 +12,27 @@ from adacompute.report.canvas import policy_style
 from adacompute.report.document import Section, format_gains, join_words
 from adacompute.score.grades import grade_samples
 
-DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")  # decide by the prompt, and perhaps the first sample
-RANDOM_POLICIES = ("random", "shuffled")  # decide at random: for comparison
-_SMALLEST_CHANGE = 0.02  # a smaller change of accuracy doesn't count
+# policies that decide from the prompt, and perhaps the first sample
+DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")
+RANDOM_POLICIES = ("random", "shuffled")  # random policies, for comparison
+_SMALLEST_CHANGE = 0.02  # smaller changes of accuracy don't count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMakeup:
-    """Shares of the problems by what more samples do for them."""
+    """Shares of problems, by the effect of more samples."""
 
     always: float  # every recorded sample is right
-    never: float  # none is
+    never: float  # no recorded sample is right
     rises: float  # the vote of the most samples is right more often than one sample
-    falls: float  # less often
-    samples: int  # the most
+    falls: float  # the vote is right less often than one sample
+    samples: int  # the most samples
 
 
 def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list[Match]]:
-    """The policies clearly above uniform at each budget, by their own intervals, the best first.
+    """The policies clearly above uniform at each budget by their own intervals, best first.
 
-    Random ones are left out.
+    Without random policies.
     """
     names = {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     clear = [
@@ -44,7 +45,7 @@ def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list
 
 
 def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
-    """What more samples do for each problem."""
+    """The effect of more samples on each problem."""
     uniform = runs.get(UNIFORM).points  # exact after `reduce_order_noise`
     by_cost = np.argsort(uniform.cost.mean(axis=1), kind="stable")
     single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]  # (problems,) both
@@ -60,7 +61,7 @@ def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Words on the budgets, on deciding beforehand, and on the problems."""
+    """Paragraphs on the budgets, on deciding beforehand, and on the problems."""
     above = list_above(runs, evaluation)
     words = [
         f"{_describe_budgets(above, evaluation.verdict)} {_describe_beforehand(above, evaluation)}".strip()
@@ -71,7 +72,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) -> str:
-    """The verdict, and at which budgets any policy is above uniform by its own interval."""
+    """The verdict, and the budgets at which a policy is above uniform by its own interval."""
     pays = [f"{budget:g}" for budget, matches in above.items() if matches]
     rest = [f"{budget:g}" for budget, matches in above.items() if not matches]
     alone = "each interval by itself, not corrected for looking at several policies and budgets"
@@ -88,7 +89,7 @@ def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) 
 
 
 def _describe_beforehand(above: Mapping[float, Sequence[Match]], evaluation: Evaluation) -> str:
-    """Whether it pays to decide before votes are seen."""
+    """Whether deciding before seeing votes pays."""
     better: dict[str, list[str]] = {}
     for budget, matches in above.items():
         for match in matches:

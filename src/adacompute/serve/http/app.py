@@ -1,6 +1,6 @@
-"""The gateway's routes as an ASGI app, and which web pages may use them.
+"""The gateway's routes as an ASGI app, and access for web pages.
 
-It is pure ASGI throughout: middleware that hands replies on through queues would hide a client's disconnect.
+Pure ASGI: middleware that passes replies through queues would hide a client's disconnect.
 """
 
 import asyncio
@@ -57,22 +57,24 @@ from adacompute.serve.routes.responses import ResponsesEndpoint
 from adacompute.serve.watching.web_pages import DASHBOARD, PLAYGROUND
 
 _log = logging.getLogger("adacompute.serve")
-PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
+# scope key for the path prefix where the gateway is mounted, which isn't part of its paths
+PREFIX_KEY = "adacompute.prefix"
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
+_ANONYMOUS = "anonymous"  # the key's name if the gateway has no keys
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # where most other requests go
-_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
+_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # the most common forwarded paths
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count their own refusals
 _BUDGET_PATH = "/admin/budget"
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
     _BUDGET_PATH,
 )
-_MAX_PATCH = 4096  # bytes of a change of the budget
-_SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
-_UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"  # uvicorn's word for those it cancels
+_MAX_PATCH = 4096  # bytes of a request to change the budget
+_SETTLE_SECONDS = 5.0  # time for cancelled requests to settle their spending
+# uvicorn's message for requests that it cancels
+_UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
@@ -92,7 +94,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard", _PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route(_BUDGET_PATH, _BudgetEndpoint(gateway, pages.check_operator), methods=["GET", "PATCH"]),
-        Route("/v1/{path:path}", forward),  # last: everything that the others don't take
+        Route("/v1/{path:path}", forward),  # last: everything not matched above
     ]
     if gateway.settings.playground:
         routes += [
@@ -105,9 +107,9 @@ def build_app(gateway: Gateway) -> ASGIApp:
 
 
 def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """The app with paths under /v1 open to web pages of these origins: never the dashboard or metrics.
+    """Opens paths under /v1 to web pages from these origins, but never the dashboard or metrics.
 
-    No credentials of the browser are allowed: a page gives its key itself.
+    The browser's credentials aren't allowed: a page sends its own key.
     """
     cors = _PageMiddleware(
         app,
@@ -126,13 +128,13 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
 
 class _PageMiddleware(CORSMiddleware):
-    """Starlette's, with refusals in OpenAI's shape."""
+    """Starlette's middleware with refusals in OpenAI's format."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)
         if response.status_code == 200:
             return response
-        said = bytes(response.body).decode().lower()  # "disallowed cors origin, method"
+        said = bytes(response.body).decode().lower()  # e.g. "disallowed cors origin, method"
         status, headers, body = build_error(RequestInvalid(f"{said}; name the page's origin in serve.cors"))
         return Response(body, status, {**headers, "vary": "Origin"})
 
@@ -141,7 +143,7 @@ Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
 class _ShortcutRouter:
-    """Starlette's router, which tries every route, with shortcuts for POST to the paths of nearly all."""
+    """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
 
     def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[BaseRoute]) -> None:
         self._router = Router(routes, redirect_slashes=False)
@@ -154,25 +156,25 @@ class _ShortcutRouter:
 
 
 class _Pages:
-    """All pages but chat completions, and authentication."""
+    """All pages other than chat completions, and authentication."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._keys = Keys(gateway.keys)
 
     def authenticate(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized if it has none, or if the Host isn't allowed."""
+        """The name of the client's key; Unauthorized if there is none, or the Host isn't allowed."""
         return _ANONYMOUS if (key := self._find_key(headers)) is None else key.name
 
     async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The models as the upstream lists them."""
+        """The models listed by the upstream."""
         self.authenticate(headers)
         models = await self._gateway.list_models()
         described = await asyncio.to_thread(self._describe_models, models.values())
         return 200, _JSON_HEADERS, dump_json({"object": "list", "data": described})
 
     async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """One model."""
+        """Describes one model."""
         self.authenticate(headers)
         name = scope["path_params"]["name"]
         model = (await self._gateway.list_models()).get(name)
@@ -186,20 +188,20 @@ class _Pages:
         return 200, _JSON_HEADERS, dump_json(described)
 
     def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Models as the upstream describes them, masked."""
+        """The upstream's descriptions of models, masked."""
         return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """The process runs."""
+        """Says that the process is running."""
         return 200, _JSON_HEADERS, b'{"status":"ok"}'
 
     async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """Whether it accepts requests."""
+        """Says whether it accepts requests."""
         if not self._gateway.ready:
             return 503, _JSON_HEADERS, b'{"status":"closing"}'
         if not self._gateway.resources.ledger.available:
             return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if self._gateway.is_upstream_resting:  # it still accepts requests, each of which may wait
+        if self._gateway.is_upstream_resting:  # it still accepts requests, but each may have to wait
             return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 
@@ -215,29 +217,29 @@ class _Pages:
         )
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard's page."""
+        """The dashboard page."""
         self.check_operator(headers)
         return 200, *DASHBOARD
 
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard's data of the last hour, or with `?span=day` of the last day."""
+        """The dashboard's data for the last hour, or with `?span=day` for the last day."""
         self.check_operator(headers)
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
 
     async def playground(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The playground's page, which says nothing of this gateway: it asks for the key itself."""
+        """The playground page, which has no data: it asks the user for the key."""
         if not self._gateway.keys:
             _check_host(headers.get("host", ""))
         return 200, *PLAYGROUND
 
     async def playground_data(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """What the playground needs to know of the gateway."""
+        """The playground's data about the gateway."""
         self.authenticate(headers)
         return 200, _JSON_HEADERS, dump_json(await self._gateway.describe_playground())
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """The name of the operator's key; Unauthorized for another one. Without keys: nobody's."""
+        """The name of the operator's key; Unauthorized for others. Without keys, everyone is an operator."""
         key = self._find_key(headers)
         if key is not None and not key.operator:
             raise Unauthorized(
@@ -266,13 +268,13 @@ class _PageEndpoint:
 
 
 class _BudgetEndpoint:
-    """The budget in force, as an ASGI app: an operator's key may change it until the next start."""
+    """The current budget as an ASGI app; an operator's key can change it until the next restart."""
 
     def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
         self._gateway, self._check_operator = gateway, check_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the budget, after a PATCH the new one."""
+        """Sends the budget, after applying a PATCH."""
         gateway, headers = self._gateway, read_headers(scope)
         key = self._check_operator(headers)
         if scope["method"] == "PATCH":
@@ -314,7 +316,7 @@ class _BudgetEndpoint:
 
 
 def _parse_patch(raw: bytes) -> float | str | None:
-    """The budget in a body; None: that of the settings is to hold again."""
+    """The budget in a body; None restores that of the settings."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -331,9 +333,9 @@ def _parse_patch(raw: bytes) -> float | str | None:
 
 
 class _ErrorMiddleware:
-    """Turns every error into a reply in OpenAI's shape, unless the reply has begun.
+    """Turns every error into a reply in OpenAI's format, unless a reply has begun.
 
-    Every reply has an id: that of the completion, if there is one.
+    Every reply gets an id: the completion's, if there is one.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -341,7 +343,7 @@ class _ErrorMiddleware:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves a request, and replies with the error if there is one."""
+        """Serves a request, and replies with an error if one is raised."""
         if scope["type"] != "http":
             return
         scope["app"] = self
@@ -369,7 +371,7 @@ class _ErrorMiddleware:
     def _build_reply(self, exc: Exception, scope: Scope, came_at: int) -> Reply:
         allow: Mapping[str, str] = {}
         counted_by_endpoint = scope["path"] in _COUNTED_PATHS and not isinstance(exc, HTTPException)
-        if isinstance(exc, HTTPException):  # the router's
+        if isinstance(exc, HTTPException):  # from the router
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
@@ -390,7 +392,7 @@ class _ErrorMiddleware:
 
 
 def _normalise_path(scope: Scope) -> None:
-    """Doubled slashes, and one at the end, come from addresses put together carelessly: they are dropped."""
+    """Removes doubled and trailing slashes, from carelessly joined URLs."""
     raw = scope.get("raw_path") or scope["path"].encode("latin-1", "replace")
     if b"//" in raw or (raw.endswith(b"/") and len(raw) > 1):
         raw = re.sub(rb"/+", b"/", raw)
@@ -400,7 +402,7 @@ def _normalise_path(scope: Scope) -> None:
 
 
 def _set_reply_id(message: Message, scope: Scope) -> None:
-    """Gives a reply its id, unless it has one."""
+    """Adds an id to a reply, unless it has one."""
     headers = message.setdefault("headers", [])
     for name, _ in headers:
         if name == b"x-request-id":
@@ -409,13 +411,13 @@ def _set_reply_id(message: Message, scope: Scope) -> None:
 
 
 def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:
-    """What is told of a request that was refused: nothing that the client can make up."""
+    """Describes a refused request, without anything that clients can choose freely."""
     path, method = scope["path"], scope["method"]
     route, operation = (path, "") if path in _PATHS else ("", "")
     if method == "POST" and path in _COUNTED_PATHS:
         operation = "chat"
     elif not route:
-        with contextlib.suppress(HTTPException, ServeError):  # it may be refused for its path
+        with contextlib.suppress(HTTPException, ServeError):  # the path may be the reason
             target = parse_target(method, scope["raw_path"])
             route, operation = f"/v1/{target.route}", "" if target.free else target.route
     return Refusal(
@@ -430,7 +432,7 @@ def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Ref
 
 
 def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
-    """The error for an unknown path or method, with what may have been meant."""
+    """The error for an unknown path or method, with a suggestion."""
     path = scope["path"][:100]
     place = f" under {prefix!r}" if (prefix := scope.get(PREFIX_KEY, "")) else ""
     problem = f"{scope['method'][:20]} {path!r} is not served{place}"
@@ -444,7 +446,7 @@ _KEY_REMEDY = "give it as Authorization: Bearer KEY"
 
 
 class Keys:
-    """All known keys. The time of a look-up doesn't reveal how much of a key was right."""
+    """All known keys. Lookup time doesn't reveal how much of a key was right."""
 
     def __init__(self, keys: Iterable[KeyConfig]) -> None:
         self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
@@ -452,13 +454,13 @@ class Keys:
     def identify(self, authorization: str | None) -> KeyConfig:
         """The key in an Authorization header; Unauthorized if it is missing or unknown.
 
-        The header is `Bearer KEY`, or `Basic` with any user and the key as password.
+        The header is `Bearer KEY`, or `Basic` with any user and the key as the password.
         """
         if not authorization:
             raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
         presented = _hash_secret(_read_secret(authorization))
         match = None
-        for digest, key in self._keys:  # all of them: where it stops would reveal which key it was
+        for digest, key in self._keys:  # check all of them: stopping early would reveal which key it was
             if hmac.compare_digest(digest, presented):
                 match = key
         if match is None:
@@ -485,7 +487,7 @@ def _read_secret(authorization: str) -> str:
 
 
 def _check_host(host: str) -> None:
-    """Without keys only names of this machine are served: a web page may point its own name here."""
+    """Without keys, only names of this machine are accepted: a web page may point its own domain here."""
     if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
@@ -494,12 +496,12 @@ def _check_host(host: str) -> None:
         )
 
 
-# clients send the same host each time, and parsing takes 20 µs
+# clients repeat the same host, and parsing takes 20 µs
 _is_loopback = lru_cache(maxsize=256)(is_loopback)
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model as the upstream describes it, completed where it leaves out what clients rely on."""
+    """The upstream's description of a model, with missing fields that clients rely on."""
     created, owner = model.get("created"), model.get("owned_by")
     return {
         **model,
@@ -513,15 +515,15 @@ _API_PATH = re.compile(r"/+v1(?:/|$)")
 
 
 class RequestTracker:
-    """An ASGI app around the gateway's that tracks requests of the API: a shutdown waits for them."""
+    """An ASGI app around the gateway's that tracks API requests, so that a shutdown can wait for them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._cancelling = False  # whether those left are being cancelled
+        self._cancelling = False  # whether the remaining requests are being cancelled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and tracks it while it runs."""
+        """Passes a request on, tracking it."""
         task = asyncio.current_task()
         is_tracked = scope["type"] == "http" and (
             scope["method"] == "POST" or scope["path"].startswith("/v1/")
@@ -534,8 +536,8 @@ class RequestTracker:
             await self._app(scope, receive, send)
         except asyncio.CancelledError as exc:
             if not self._cancelling and _UVICORN_STOPS not in exc.args:
-                raise  # somebody else's, e.g. a time limit around the application
-            with contextlib.suppress(RuntimeError):  # raised if the reply has begun: it ends there
+                raise  # from elsewhere, e.g. a time limit around the application
+            with contextlib.suppress(RuntimeError):  # raised if the reply has begun, which then ends
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
                 ending = {} if scope["http_version"].startswith("2") else {"connection": "close"}
@@ -546,9 +548,9 @@ class RequestTracker:
             self._tasks.discard(task)
 
     async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
-        """Waits for the requests in progress, then cancels the rest; how many were cancelled.
+        """Waits for requests in flight, then cancels the rest; returns how many were cancelled.
 
-        `within`: seconds that they have; `immediately`: set when there is no more time.
+        They have `within` seconds; `immediately` is set if there is no time left.
         """
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
@@ -559,7 +561,7 @@ class RequestTracker:
                     {*remaining, hurry_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 remaining -= done
-        finally:  # also where the wait is cancelled: no request may go on without its gateway
+        finally:  # even if the wait is cancelled: no request may outlive its gateway
             hurry_task.cancel()
             self._cancelling = True
             for task in remaining:

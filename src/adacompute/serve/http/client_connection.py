@@ -1,6 +1,6 @@
-"""A client's connection: uvicorn's protocol, with limits on slow clients and on what surrounds a body.
+"""A client's connection: uvicorn's protocol, with limits on slow clients and on everything around a body.
 
-uvicorn limits neither the time of a slow client nor the size of a request's head, trailers and chunk lines.
+uvicorn limits neither a client's time nor the size of headers, trailers and chunk lines.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also the headers after its body
-_PARSER_STEP = 1024  # bytes parsed at once, so that a long line is noticed within one segment
-_MAX_LINE_BYTES = 3 * _PARSER_STEP  # whole steps without an end of the line: every line above 4 KiB has them
-_MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
-_MAX_WAITING = 100  # requests that came before the reply to another
-_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
+MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also its trailers
+_PARSER_STEP = 1024  # bytes parsed at a time, so that a long line is noticed within one segment
+_MAX_LINE_BYTES = 3 * _PARSER_STEP  # parse steps without a line end: any line above 4 KiB has that many
+_MIN_BODY_RATE = 16 * 1024  # bytes per second of a body: a slower client uses up its time
+_MAX_WAITING = 100  # requests queued behind another one's reply
+_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are discarded, so that the client reads the reply
 _REFUSAL_TEMPLATE = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
@@ -29,9 +29,9 @@ _ERROR_TEMPLATE = (
 
 
 class ClientConnection(HttpToolsProtocol):
-    """One client's connection, with limits on how long the client may keep the gateway waiting.
+    """A client's connection that limits how long the client can keep the gateway waiting.
 
-    `sweep` aborts connections whose client is too slow; uvicorn closes those that are idle for too long.
+    `sweep` aborts connections with slow clients; uvicorn closes idle ones.
     """
 
     def __init__(
@@ -44,20 +44,20 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._gateway = cast("ASGIApp", self.app)
         self.app = cast("ASGI3Application", self._answer)
-        self._running: RequestResponseCycle | None = None  # the request that is answered, or was last
-        self._in_head = False  # whether the head of a request is being received
-        self._in_chunk = False  # whether a chunk is, or the trailers that follow the line of the last one
-        self._is_chunked = False  # whether the request's body comes in chunks
-        self._unended_bytes = 0  # received since the last end of a head or chunk line, or part of a body
-        self._discarded = 0  # bytes that came after the reply
-        self._waiting_since: float | None = time.monotonic()  # since when the client should send something
-        self._unread_since: float | None = None  # since when it hasn't read what is buffered
+        self._running: RequestResponseCycle | None = None  # the current request, or the latest
+        self._in_head = False  # whether headers are being received
+        self._in_chunk = False  # whether a chunk, or the trailers, are being received
+        self._is_chunked = False  # whether the body is chunked
+        self._unended_bytes = 0  # bytes since the last end of headers or a chunk line, or part of a body
+        self._discarded = 0  # bytes after the reply
+        self._waiting_since: float | None = time.monotonic()  # when the client was last expected to send
+        self._unread_since: float | None = None  # when it stopped reading buffered data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also tells the request that is answered, if others wait behind it: uvicorn tells the last one."""
+        """Also notifies the current request if others are queued: uvicorn notifies the last one."""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer if the connection was reset
-        del self.app  # which refers to this object
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer after a reset
+        del self.app  # it references this object
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -71,7 +71,7 @@ class ClientConnection(HttpToolsProtocol):
             self._track_body(len(data))
 
     def _parse(self, data: bytes) -> None:
-        """Parses what came in steps, because any of it may be a head, a chunk's line or a trailer."""
+        """Parses data in steps, because any part may be headers, a chunk line or a trailer."""
         for start in range(0, len(data), _PARSER_STEP):
             piece = data[start : start + _PARSER_STEP]
             self._unended_bytes += len(piece)
@@ -81,7 +81,7 @@ class ClientConnection(HttpToolsProtocol):
                 return
 
     def _parse_piece(self, piece: bytes) -> None:
-        """A client that offers another protocol, as Java's does, is answered in this one."""
+        """Answers in this protocol if the client offers another one, as Java's does."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
@@ -89,11 +89,11 @@ class ClientConnection(HttpToolsProtocol):
             lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
             lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
             self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
 
     def _check_lengths(self) -> None:
-        """Refuses a head, trailers or a chunk's line above the limits."""
+        """Refuses headers, trailers or a chunk line above the limits."""
         in_headers, size = self._in_head or self._in_chunk, self._unended_bytes
         if in_headers and size > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
@@ -102,9 +102,10 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """A body has the time that its head has left, and gets some back for every byte, but never more.
+        """A body gets the time left by its headers, plus some for every byte, up to the maximum.
 
-        If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
+        If the reply is sent before the body has arrived, the rest is discarded within limits of size and
+        time.
         """
         if self._waiting_since is None:
             return
@@ -116,14 +117,14 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A request begins. Line breaks before it don't: the time of an idle connection goes on."""
+        """A request begins. Line breaks before it don't count: an idle connection stays idle."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has arrived. Headers after a body are dropped: a proxy hasn't looked at them."""
+        """Stores a header. Trailers are dropped: proxies don't check them."""
         if not self._in_head:
             return
         if name.lower() == b"transfer-encoding":
@@ -133,13 +134,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head of a request has arrived; with an offer of another protocol, it is parsed again."""
+        """Handles a request's complete headers; if they offer another protocol, they are parsed again."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # no client sends the next request before the reply; while it waits nothing is read, so a
-            # disconnect wouldn't be noticed
+            # No client sends the next request before the reply; while one waits nothing is read, so a
+            # disconnect would go unnoticed.
             self.transport.abort()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
@@ -154,30 +155,30 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_chunk_header(self) -> None:
-        """The line before a chunk has arrived; trailers follow the last one."""
+        """Handles a chunk line; trailers follow the last one."""
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
-        """A chunk has arrived, or the trailers."""
+        """Handles the end of a chunk or of the trailers."""
         self._in_chunk, self._unended_bytes = False, 0
 
     def on_body(self, body: bytes) -> None:
-        """A part of a request's body has arrived."""
+        """Handles part of a request's body."""
         self._unended_bytes = 0
         if not self._in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of a request has arrived, unless its head is parsed again."""
+        """Handles the end of a request, unless its headers are parsed again."""
         self._is_chunked, self._unended_bytes = False, 0
         if not self._in_head:
             self._waiting_since = None
             super().on_message_complete()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Closes the connection if a reply breaks off: the gateway has logged why, uvicorn would again.
+        """Closes the connection if a reply breaks off: the gateway has logged the reason.
 
-        Also if a body was refused before it was sent: its client may send it all the same, or not.
+        Also closes it if a body was refused before it was sent, because the client may still send it.
         """
         cycle = self._running
 
@@ -196,7 +197,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """All of a reply was sent. While several requests wait for theirs, no more are read."""
+        """Handles the end of a reply. While several requests are queued, no more are read."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
@@ -212,24 +213,24 @@ class ClientConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def sweep(self, now: float, patience: float) -> None:
-        """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
+        """Aborts the connection if the client has kept us waiting longer than `patience`; both in seconds."""
         if self._waiting_since is not None and self.flow.read_paused:
-            self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
+            self._waiting_since = now  # it can't send, because reading is paused during a reply
         if self.transport.is_closing() and self._unread_since is None:
-            self._unread_since = now  # what is left to send fills no buffer, and isn't read
+            self._unread_since = now  # the rest doesn't fill a buffer, but isn't read
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection; that would wait forever for a client that doesn't read the rest."""
+        """Closes an idle connection; a graceful close would wait forever for a client that doesn't read."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
 
     def _refuse(self, status: bytes, message: bytes) -> None:
-        """Sends an error, unless a reply has begun, and closes the connection."""
+        """Sends an error unless a reply has begun, and closes the connection."""
         if self.transport.is_closing():
             return
         running, body = self._running, _ERROR_TEMPLATE % message
