@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import BreakerSettings, Client, Retries, Timeouts
-from adacompute.client.rate_limit import Breakers, CircuitBreaker, describe_kind
+from adacompute.client.rate_limit import Breakers, CircuitBreaker
+from adacompute.client.server_quirks import describe_kind
 from adacompute.errors import EndpointError, EndpointResting
 from upstream import Drop, Garbage, Reply, Stall, Status, Upstream
 

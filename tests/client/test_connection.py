@@ -15,7 +15,8 @@ import pytest
 from client_runs import endpoint
 from yarl import URL
 
-from adacompute.client import connector
+from adacompute.client.forward import RawReply
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.transport import CertificateUntrusted, Transport
 from adacompute.client.verifier import Verifier
 from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
@@ -96,8 +97,17 @@ def run(
     return asyncio.run(serve())
 
 
+def make_timer(transport: Transport) -> AttemptTimer:
+    return AttemptTimer(transport.endpoint, FOREVER)
+
+
+async def open_reply(transport: Transport, method: str, url: URL, **request: Any) -> RawReply:
+    timer = make_timer(transport)
+    return RawReply(transport, url, timer, await transport.open_reply(method, url, timer, **request))
+
+
 async def post(transport: Transport, url: URL, data: bytes = b"{}") -> Any:
-    return (await transport.exchange(url, transport.make_timer(FOREVER), data)).value
+    return (await transport.exchange(url, make_timer(transport), data)).value
 
 
 def reply(body: bytes = BODY, head: bytes = b"") -> bytes:
@@ -126,7 +136,9 @@ def test_a_connection_is_used_again_after_a_whole_reply(raw: bytes):
 
 
 def test_replies_of_one_length_that_come_in_one_piece_are_read(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connector, "_MAX_FRAMING_BYTES", 4096)  # less than a reply, which is one piece
+    monkeypatch.setattr(
+        "adacompute.client.transport._MAX_FRAMING_BYTES", 4096
+    )  # less than a reply, which is one piece
     server = Server(reply(b" " * 20_000 + BODY))
 
     async def ask(transport: Transport, url: URL) -> list[Any]:
@@ -209,9 +221,7 @@ def test_what_comes_with_the_end_of_a_reply_is_nobody_s(after: bytes):
             writer.write(reply(b'["stolen"]')[len(after) :])
 
     async def ask(transport: Transport, url: URL) -> list[Any]:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         came.set()
         return [await opened.read(), await post(transport, url)]
 
@@ -294,7 +304,7 @@ def test_lines_before_chunks_are_bounded_each_and_not_together():
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
     async def ask(transport: Transport, url: URL) -> bytes:
-        opened = await transport.open_reply("GET", url, transport.make_timer(FOREVER), headers={}, body=None)
+        opened = await open_reply(transport, "GET", url, headers={}, body=None)
         return b"".join([part async for part in aiter_parts(opened.read)])
 
     assert run(Server(raw), ask) == BODY * 20
@@ -369,7 +379,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_used():
 
 
 def test_a_connection_is_kept_for_some_seconds_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connector, "_KEEPALIVE_SECONDS", 0.1)
+    monkeypatch.setattr("adacompute.client.transport._KEEPALIVE_SECONDS", 0.1)
     server, gone = Server(reply()), asyncio.Semaphore(0)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -403,7 +413,7 @@ def test_a_get_is_sent_again_where_the_kept_connection_was_being_closed():
         writer.close()
 
     async def ask(transport: Transport, url: URL) -> list[Any]:
-        return [(await transport.exchange(url, transport.make_timer(FOREVER))).value for _ in range(2)]
+        return [(await transport.exchange(url, make_timer(transport))).value for _ in range(2)]
 
     assert run(handle, ask) == [{"choices": []}] * 2
     assert connections == 2
@@ -413,7 +423,7 @@ def test_a_get_on_a_new_connection_is_not_sent_again():
     server = Server(b"", closes=True)
 
     async def ask(transport: Transport, url: URL) -> None:
-        await transport.exchange(url, transport.make_timer(FOREVER))
+        await transport.exchange(url, make_timer(transport))
 
     with pytest.raises(ConnectionLost):
         run(server, ask)
@@ -449,9 +459,7 @@ def test_a_body_that_comes_in_parts_is_sent_whole(sized: bool):
 
     async def ask(transport: Transport, url: URL) -> bytes:
         headers = {"content-type": "text/plain"} | ({"content-length": str(len(whole))} if sized else {})
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers=headers, body=body()
-        )
+        opened = await open_reply(transport, "POST", url, headers=headers, body=body())
         return await opened.read()
 
     assert run(server, ask) == BODY
@@ -481,9 +489,7 @@ def test_a_reply_that_comes_before_the_body_is_sent_is_read_and_ends_the_connect
             stopped.set()
 
     async def ask(transport: Transport, url: URL) -> tuple[int, bytes]:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={"content-type": "text/plain"}, body=body()
-        )
+        opened = await open_reply(transport, "POST", url, headers={"content-type": "text/plain"}, body=body())
         start = await opened.read_start()
         await stopped.wait()
         await gone.wait()
@@ -498,9 +504,7 @@ def test_a_body_that_fails_fails_the_request():
         raise RuntimeError("the client is gone")
 
     async def ask(transport: Transport, url: URL) -> None:
-        await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={"content-type": "text/plain"}, body=body()
-        )
+        await open_reply(transport, "POST", url, headers={"content-type": "text/plain"}, body=body())
 
     with pytest.raises(EndpointError, match="the client is gone"):
         run(Server(reply()), ask)
@@ -512,9 +516,7 @@ def test_what_came_before_a_reply_broke_off_is_read_first():
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n[DONE]\r\n")
 
     async def ask(transport: Transport, url: URL) -> None:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         await asyncio.sleep(0.2)  # meanwhile the connection is closed
         assert await opened.read() == b"[DONE]"
         with pytest.raises(ConnectionLost, match="closed the connection in the middle"):
@@ -538,9 +540,7 @@ def test_a_reply_that_nobody_reads_is_not_received_without_end():
         writer.close()
 
     async def ask(transport: Transport, url: URL) -> None:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         last = -1
         while last != sent:  # until nothing more can be sent
             last = sent
@@ -558,7 +558,7 @@ def test_a_reply_to_head_has_no_body_whatever_it_says():
     server = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
 
     async def ask(transport: Transport, url: URL) -> tuple[int, bytes]:
-        opened = await transport.open_reply("HEAD", url, transport.make_timer(FOREVER), headers={}, body=None)
+        opened = await open_reply(transport, "HEAD", url, headers={}, body=None)
         return opened.status, await opened.read()
 
     assert run(server, ask) == (200, b"")
@@ -657,9 +657,7 @@ def test_closing_waits_for_nobody_and_ends_what_is_under_way():
             sent += 1
 
     async def ask(transport: Transport, url: URL) -> None:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=body()
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=body())
         reading, last = asyncio.create_task(opened.read()), -1
         while last != sent:  # until nothing more can be sent
             last = sent
@@ -683,9 +681,7 @@ def test_a_reply_whose_framing_breaks_after_it_has_begun_is_refused():
         await reader.read()
 
     async def ask(transport: Transport, url: URL) -> None:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         assert await opened.read() == b"1"
         begun.set()
         with pytest.raises(ReplyInvalid, match="no HTTP"):
@@ -746,9 +742,7 @@ def test_what_ends_a_stream_may_be_anything_once_its_last_event_is_here():
         await reader.read()
 
     async def ask(transport: Transport, url: URL) -> bytes:
-        opened = await transport.open_reply(
-            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
-        )
+        opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         event = await opened.read()
         await opened.release()
         return event

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import RateLimits, Retries
+from adacompute.client.error_object import parse_retry_after
 from adacompute.client.retry import compute_backoff
-from adacompute.client.transport import parse_retry_after
 from adacompute.errors import (
     ConnectionLost,
     EndpointFailed,

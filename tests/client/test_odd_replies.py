@@ -13,6 +13,7 @@ from client_runs import BODY, endpoint, run_draw
 from yarl import URL
 
 from adacompute.client import Client, Retries
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import HttpReply, SentRequest, interpret_reply
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.transport import Transport
@@ -158,7 +159,7 @@ def test_a_closed_client_connects_to_nothing():
             transport = Transport(endpoint(url), agent="test")
             await transport.close()
             with pytest.raises(EndpointUnreachable, match="closed"):
-                await transport.exchange(URL(url), transport.make_timer(1e9), b"{}")
+                await transport.exchange(URL(url), AttemptTimer(transport.endpoint, 1e9), b"{}")
         return upstream.connections
 
     assert asyncio.run(ask()) == 0

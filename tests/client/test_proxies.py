@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.settings import Endpoint
 from adacompute.client.transport import CertificateUntrusted, Transport
 from adacompute.errors import ConfigError, EndpointError, EndpointUnreachable
@@ -137,7 +138,10 @@ def run(
 async def post(url: str, count: int = 1, **settings: Any) -> list[Any]:
     transport = Transport(Endpoint(url=url, **settings), agent="test")
     try:
-        replies = [await transport.exchange(URL(url), transport.make_timer(1e9), b"{}") for _ in range(count)]
+        replies = [
+            await transport.exchange(URL(url), AttemptTimer(transport.endpoint, 1e9), b"{}")
+            for _ in range(count)
+        ]
         return [reply.value for reply in replies]
     finally:
         await transport.close()

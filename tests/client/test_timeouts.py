@@ -10,7 +10,7 @@ import pytest
 from client_runs import BODY, endpoint, run_client, run_draw
 
 from adacompute.client import Client, DrawSuccess, RateLimits, Retries, Timeouts
-from adacompute.client.transport import AttemptTimer
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.errors import EndpointTimeout, EndpointUnreachable
 from upstream import Honest, Reply, Stall, Status
 

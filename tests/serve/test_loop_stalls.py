@@ -15,7 +15,7 @@ from crowd import Visit, crowd, settled
 from running import Running
 from test_event_loop import CHEAP, HELD, SLACK, Ticks
 
-from adacompute.client.transport import find_reply_limits
+from adacompute.client.retry import find_reply_limits
 from tiers import leave_to_nightly
 from upstream import Upstream
 

@@ -15,7 +15,7 @@ from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
-from adacompute.client.rate_limit import SendGate
+from adacompute.client.rate_limit import AttemptTimer, LoopShare, SendGate
 from adacompute.client.response_parser import (
     CompletionReply,
     DrawFailure,
@@ -35,7 +35,7 @@ from adacompute.client.retry import (
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint
 from adacompute.client.streaming import Stream, StreamingCall
-from adacompute.client.transport import LoopShare, Transport
+from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
@@ -389,7 +389,7 @@ class Client:
     async def list_models(self) -> list[dict[str, Any]]:
         """The models as the endpoint describes them; use `mask_models` before showing them to others."""
         context, url = self._require_open(), URL(self.endpoint.models)
-        timer = context.transport.make_timer(context.loop.time() + _LISTING_SECONDS)
+        timer = AttemptTimer(context.endpoint, context.loop.time() + _LISTING_SECONDS)
         try:
             reply = await context.transport.exchange(url, timer)
             if reply.status != 200:

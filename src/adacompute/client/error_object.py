@@ -1,16 +1,22 @@
 """An endpoint's error in OpenAI's format, complete, but without its key and address.
 
 OpenAI error objects are kept unchanged, including extra keys. Other formats (`{"detail": …}`, `{"message":
-…}`, plain text) are converted.
+…}`, plain text) are converted. Errors of aiohttp and HTTP are put into words at the end.
 """
 
+import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from adacompute.errors import (
     EndpointError,
@@ -401,3 +407,78 @@ def error_from_status(status: int, message: str) -> EndpointError:
     if status < 300:
         return ReplyInvalid(message, status=status, paid=True)
     return EndpointRefused(message, status=status)
+
+
+class ConnectFailed(OSError):
+    """The connection couldn't be made."""
+
+
+class ConnectTimeout(Exception):
+    """The connection wasn't made in time."""
+
+
+class NotHttp(Exception):
+    """The reply isn't HTTP/1.1."""
+
+
+# OpenSSL's names, by version, for a reply that isn't TLS
+_PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_TLS_ALERT = r"b'\x15\x03"  # how aiohttp quotes a TLS server's answer to plain HTTP
+_QUOTE = re.compile(r":?\s+b['\"]")  # where aiohttp's messages begin to quote the reply
+
+
+def translate_error(exc: Exception) -> Exception:
+    """Converts an aiohttp error to NotHttp or an OSError."""
+    cause = exc.__cause__ or exc
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        return ConnectionResetError("it closed the connection before its reply")
+    if isinstance(exc, aiohttp.ClientPayloadError):
+        return ConnectionResetError("it closed the connection in the middle of its reply")
+    if isinstance(cause, HttpProcessingError):
+        return NotHttp(explain_error(cause))
+    return ConnectionResetError(explain_error(cause))
+
+
+def explain_error(exc: BaseException) -> str:
+    """The reason for a failure in a few words; different event loops word the same error differently."""
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        return f"it answered {exc.status}"  # the reply may repeat the proxy's password
+    if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
+        return "it is TLS; is it https://?"
+    if isinstance(exc, HttpProcessingError):
+        return _QUOTE.split(exc.message, maxsplit=1)[0] or type(exc).__name__
+    if isinstance(exc, ssl.SSLError):  # its errno isn't the system's
+        remedy = "; is it http://?" if exc.reason in _PLAIN_REASONS else ""
+        return f"the TLS handshake failed: {(exc.reason or str(exc)).lower().replace('_', ' ')}{remedy}"
+    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
+        return os.strerror(exc.errno)
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc) or type(exc).__name__
+
+
+def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Seconds to wait according to a reply's (lower-case) headers; None if not given.
+
+    >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
+    2.5
+    >>> parse_retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
+    10.0
+    """
+    exact = _parse_seconds(headers.get("retry-after-ms", ""))
+    if exact is not None:
+        return exact / 1000
+    text = headers.get("retry-after", "").strip()
+    seconds = _parse_seconds(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value < float("inf") else None

@@ -20,6 +20,7 @@ from adacompute.client.error_object import (
     mask_object,
     unwrap_error,
 )
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
@@ -28,7 +29,8 @@ from adacompute.client.response_parser import (
     read_json,
 )
 from adacompute.client.retry import CallContext, CallListener
-from adacompute.client.transport import RawReply
+from adacompute.client.streaming import ReplyStream
+from adacompute.client.transport import MAX_ERROR_BODY
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret, quick_dataclass
 
@@ -205,6 +207,32 @@ class KeyMask:
         return 0
 
 
+class RawReply(ReplyStream):
+    """A reply with any status and size, passed on as it arrives."""
+
+    has_limit = False
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self._response.headers
+
+    async def read_start(self) -> bytes:
+        """The whole reply, or the beginning of a long one, whose connection is then closed."""
+        parts, size = [], 0
+        while size <= MAX_ERROR_BODY and (chunk := await self.read()):
+            parts.append(chunk)
+            size += len(chunk)
+        if size > MAX_ERROR_BODY:
+            self.close()
+        return b"".join(parts)[:MAX_ERROR_BODY]
+
+
 class ForwardReply:
     """The reply to a forwarded request; read it to the end or close it."""
 
@@ -322,11 +350,11 @@ class ForwardCall:
         if request.samples and not isinstance(request.body, AsyncIterable):
             await self._take_turn()  # while a slow client sends a body, it delays nobody else
         self._began_at, self._sent_at = context.loop.time(), time.time()
-        self.timer = context.transport.make_timer(self._until)
+        self.timer = AttemptTimer(context.endpoint, self._until)
         try:
             if may_send is not None and not may_send():
                 raise SendingStopped(f"{self.url}: {SPENDING_STOPPED}")
-            raw = await context.transport.open_reply(
+            response = await context.transport.open_reply(
                 request.method, self.url, self.timer, headers=request.headers, body=request.body
             )
         except EndpointError as error:
@@ -335,7 +363,7 @@ class ForwardCall:
         except BaseException:
             self.report_cancelled()
             raise
-        return ForwardReply(self, raw)
+        return ForwardReply(self, RawReply(context.transport, self.url, self.timer, response))
 
     def report_reply(self, status: int, reader: UsageReader | None) -> None:
         """Records a complete reply; `reader` has its usage, if known."""

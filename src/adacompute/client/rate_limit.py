@@ -1,15 +1,21 @@
-"""Decides when an attempt may be sent: send gate, rate limiter and circuit breakers."""
+"""Decides when an attempt may be sent, and when it is over: send gate, rate limiter, breakers, deadlines.
+
+`LoopShare` gives turns at the event loop's time.
+"""
 
 import asyncio
 import contextlib
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Literal
 
-from adacompute.client.settings import BreakerSettings, RateLimits
+from adacompute.client.server_quirks import describe_kind
+from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
 _INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can handle more
@@ -450,64 +456,6 @@ class CircuitBreaker:
 # whose fault a failure is; "": none, as the endpoint responded
 Fault = Literal["endpoint", "model", "both", ""]
 _MAX_BREAKERS = 256  # kinds of requests remembered; clients choose the model names
-_LONG_PROMPT = 32 * 2**10  # longer requests are a separate kind, because some servers fail on them
-_TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
-# Fields that any model accepts, or that differ between calls of one request; requests that differ only in
-# these are the same kind.
-_EVERYDAY_FIELDS = frozenset(
-    {
-        "frequency_penalty",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "metadata",
-        "model",
-        "n",
-        "presence_penalty",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-        "temperature",
-        "top_logprobs",
-        "top_p",
-        "user",
-    }
-)
-
-
-def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """The model of a request and its special features: requests of one kind fail together.
-
-    >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
-    ('m', frozenset({'tools'}))
-    """
-    special: set[str] = set()
-    if not _EVERYDAY_FIELDS.issuperset(body):
-        special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    contents = _read_contents(body)
-    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
-        special.add("media")
-    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
-        special.add("long")
-    return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
-
-
-def count_text(body: Mapping[str, Any]) -> int:
-    """Characters of plain text in the messages: images take far fewer tokens than characters."""
-    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
-
-
-def _read_contents(body: Mapping[str, Any]) -> list[object]:
-    messages = body.get("messages")
-    if not isinstance(messages, (list, tuple)):
-        return []
-    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
-
-
-def _is_media(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") not in _TEXT_PARTS
 
 
 class Breakers:
@@ -630,3 +578,105 @@ class CallBreaker:
         """Records an end without a verdict; others may become the probes."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
+
+
+class AttemptTimer:
+    """The deadlines of one request and its progress; readable even after cancellation.
+
+    A context manager that raises TimeoutError like `asyncio.timeout`; when a deadline is reached, it checks
+    whether it was extended. A reply read in pieces enters it again for each piece, because the task does
+    other work in between.
+    """
+
+    def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        own_deadline = self._loop.time() + endpoint.timeouts.total
+        self._ends = min(own_deadline, until)
+        self._first_byte = endpoint.timeouts.first_byte
+        self._on_sent = on_sent
+        # whether the caller's deadline comes before our own timeout
+        self.caller_deadline_first = until < own_deadline
+        self.sent: float | None = None  # time of sending, from which the endpoint may be working
+        self.headers = False
+        self.expired = False
+
+    def mark_sent(self) -> None:
+        """Records that the request is being sent: the time to the first byte begins."""
+        self.sent = self._loop.time()
+        if self._on_sent is not None:
+            self._on_sent()
+
+    def mark_answering(self) -> None:
+        """Records that headers (for a stream, the first event) have arrived."""
+        self.headers = True
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._task, self._cancelling, self.expired = task, task.cancelling(), False
+        self._handle = self._loop.call_at(self._find_due(self._loop.time()), self._look)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.cancel()
+        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def _look(self) -> None:
+        """Cancels the task if its time is over; else checks again later."""
+        now = self._loop.time()
+        due = self._find_due(now)
+        if now < due:
+            self._handle = self._loop.call_at(due, self._look)
+            return
+        self.expired = True
+        self.caller_deadline_first = self.caller_deadline_first and due == self._ends
+        self._task.cancel()
+
+    def _find_due(self, now: float) -> float:
+        """The earliest time at which it may be over; until sending, it can only move later."""
+        since = now if self.sent is None else self.sent
+        return self._ends if self.headers else min(self._ends, since + self._first_byte)
+
+
+# time per loop round in which turns are given at once; later work waits for the next round
+
+
+_ROUND_SECONDS = 0.004
+_TURNS_PER_ROUND = 4  # turns given to waiting tasks per round
+
+
+class LoopShare:
+    """Shares an event loop's time between pieces of work of about a millisecond.
+
+    All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
+    times some milliseconds in which nothing else is served. So each takes a turn before a piece of work: at
+    once during the first milliseconds of a round, otherwise in the next round.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0  # turns are given at once until this time
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take_turn(self) -> None:
+        """Returns when there is time for one more piece of work, usually at once."""
+        if not self._waiting and time.perf_counter() < self._until:
+            return
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._begin_round)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn  # if cancelled, its turn is skipped
+
+    def _begin_round(self) -> None:
+        self._until = time.perf_counter() + _ROUND_SECONDS
+        given = 0
+        while self._waiting and given < _TURNS_PER_ROUND:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                given += 1
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin_round)

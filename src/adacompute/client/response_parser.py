@@ -27,11 +27,11 @@ from adacompute.client.error_object import (
     find_remedy,
 )
 from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json, load_odd_json
-from adacompute.client.rate_limit import count_text
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
     ServerQuirks,
+    count_text,
     find_refused_fields,
     find_refused_limit,
     is_about_n,

@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from yarl import URL
 
-from adacompute.client.large_json import MAX_INLINE, run_in_thread
-from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
+from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
+from adacompute.client.rate_limit import AttemptTimer, Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CompletionReply,
@@ -27,7 +27,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
-from adacompute.client.transport import CertificateUntrusted, ReplyLimits, Transport, find_reply_limits
+from adacompute.client.transport import MAX_REPLY, CertificateUntrusted, ReplyLimits, Transport
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
@@ -109,7 +109,7 @@ class CallAttempt:
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
-        self.timer = context.transport.make_timer(until, owner.mark_reached)
+        self.timer = AttemptTimer(context.endpoint, until, owner.mark_reached)
 
     @property
     def headers(self) -> Mapping[str, str] | None:
@@ -486,6 +486,24 @@ class CallWithRetries(Generic[T]):
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
         )
+
+
+_BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
+_TOKEN_SIZE = 1024  # bytes per token, which may be an event of its own
+_TOKEN_SIZE_LOGPROBS = 8192  # with alternatives
+_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+
+
+def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
+    """The limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
+    has_logprobs = bool(body.get("logprobs"))
+    marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
+    if max_tokens is None:
+        return ReplyLimits(MAX_REPLY, MAX_REPLY if has_logprobs else MAX_REPLY // 4, marks)
+    tokens = n * max_tokens
+    size = min(MAX_REPLY, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
+    content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
+    return ReplyLimits(size, content, marks)
 
 
 class CompletionCall(CallWithRetries[CompletionReply]):

@@ -1,4 +1,4 @@
-"""How a server treats `n`, log-probabilities, usage and the token limit, learned per model.
+"""How a server treats `n`, log-probabilities, usage and the token limit, by model; kinds of requests.
 
 Observations expire after some minutes, because a model may be replaced at any time.
 
@@ -501,3 +501,65 @@ def _find_lower(message: str, value: int) -> int | None:
     """
     numbers = [int(number) for number in _NUMBER.findall(message.replace(",", ""))]
     return max((number for number in numbers if _LOWEST <= number < value), default=None)
+
+
+# --- kinds of requests ---
+
+_LONG_PROMPT = 32 * 2**10  # longer requests are a separate kind, because some servers fail on them
+_TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
+# Fields that any model accepts, or that differ between calls of one request; requests that differ only in
+# these are the same kind.
+_EVERYDAY_FIELDS = frozenset(
+    {
+        "frequency_penalty",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "n",
+        "presence_penalty",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_logprobs",
+        "top_p",
+        "user",
+    }
+)
+
+
+def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The model of a request and its special features: requests of one kind fail together.
+
+    >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
+    ('m', frozenset({'tools'}))
+    """
+    special: set[str] = set()
+    if not _EVERYDAY_FIELDS.issuperset(body):
+        special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
+    contents = _read_contents(body)
+    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
+        special.add("media")
+    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
+        special.add("long")
+    return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
+
+
+def count_text(body: Mapping[str, Any]) -> int:
+    """Characters of plain text in the messages: images take far fewer tokens than characters."""
+    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
+
+
+def _read_contents(body: Mapping[str, Any]) -> list[object]:
+    messages = body.get("messages")
+    if not isinstance(messages, (list, tuple)):
+        return []
+    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
+
+
+def _is_media(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") not in _TEXT_PARTS

@@ -3,14 +3,18 @@
 Also parses bytes into events, and assembles a stream's chunks into one completion.
 """
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
-from adacompute.client.error_object import infer_status, unwrap_error
+from yarl import URL
+
+from adacompute.client.error_object import NotHttp, infer_status, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
+from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
     CompletionReply,
@@ -27,7 +31,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallAttempt, CallContext, CallOptions, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks
-from adacompute.client.transport import ReplyStream
+from adacompute.client.transport import ANY_REPLY, HttpResponse, ReplyLimits, Transport, build_too_large_error
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
 
@@ -338,6 +342,67 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**head, "choices": [], "usage": body["usage"]}
 
 
+_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; then the connection is closed
+
+
+class ReplyStream:
+    """A reply read as it arrives. Only `close` and `release` end it."""
+
+    has_limit = True
+
+    def __init__(
+        self,
+        transport: Transport,
+        url: URL,
+        timer: AttemptTimer,
+        response: HttpResponse,
+        limits: ReplyLimits = ANY_REPLY,
+    ) -> None:
+        self._transport, self._url, self._timer, self._response = transport, url, timer, response
+        self.limits = limits
+        self.size = 0  # bytes read
+
+    @property
+    def declares_events(self) -> bool:
+        """Whether the content type is a stream of events."""
+        return "event-stream" in self._response.headers.get("content-type", "").lower()
+
+    async def read(self) -> bytes:
+        """What has arrived since the last read, at least one byte; b"" at the end.
+
+        Cancelling a read loses nothing.
+        """
+        try:
+            with self._timer:
+                chunk = await self._response.read_some()
+            self.size += len(chunk)
+            if self.size > self.limits.size and self.has_limit:
+                raise build_too_large_error(self._response, self.limits.size)
+            return chunk
+        except Exception as exc:  # noqa: BLE001 - as in `exchange`
+            error = self._transport.strip_error(exc, self._url, self._timer)
+        raise error
+
+    def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
+        """Everything read as one reply; ReplyInvalid if it isn't JSON."""
+        return self._transport.parse_reply(self._response, raw, self.limits)
+
+    def close(self) -> None:
+        """Closes the connection at once unless the reply has ended."""
+        self._response.close()
+
+    async def release(self) -> None:
+        """Keeps the connection if the reply ends now; otherwise closes it."""
+        try:
+            async with asyncio.timeout(_STREAM_END_SECONDS):
+                while await self._response.read_some():
+                    pass
+        except (OSError, NotHttp):  # everything needed has arrived; TimeoutError is an OSError
+            pass
+        finally:
+            self._response.close()
+
+
 class StreamingCall(CallWithRetries["Stream"]):
     """A call whose reply arrives in pieces; returns when the first one arrives."""
 
@@ -358,15 +423,17 @@ class StreamingCall(CallWithRetries["Stream"]):
     async def _attempt_once(self, tries: int) -> "Stream":
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
-        opened: ReplyStream | HttpReply | None = None
+        opened: HttpResponse | HttpReply | None = None
         try:
+            limits = self.find_limits()
             opened = await context.transport.open_stream(
-                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
+                context.url, attempt.timer, self._data, attempt.headers, limits
             )
             if isinstance(opened, HttpReply):
                 self.interpret(attempt, opened)
                 raise AssertionError("a status other than 200 is an error")
-            stream = Stream(self, attempt, opened)
+            reply_stream = ReplyStream(context.transport, context.url, attempt.timer, opened, limits)
+            stream = Stream(self, attempt, reply_stream)
             await stream.begin()
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
             error = self.clean_error(exc)
@@ -392,7 +459,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         return error
 
 
-def _close_stream(opened: "ReplyStream | HttpReply | None") -> None:
+def _close_stream(opened: HttpResponse | HttpReply | None) -> None:
     if opened is not None and not isinstance(opened, HttpReply):
         opened.close()
 

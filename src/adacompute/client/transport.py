@@ -1,27 +1,46 @@
-"""Sends one HTTP request, reads the reply within limits, and converts foreign errors. Never retries."""
+"""Sends one HTTP/1.1 request over persistent connections, and reads the reply within limits. Never retries.
+
+It uses aiohttp's connector without its session: the session has no hook between connecting and sending,
+repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` fixes three gaps
+in aiohttp: it gives an unrequested reply to the next request, reads endless lines before chunks, and leaves
+the reader of a body waiting if its framing breaks.
+"""
 
 import asyncio
+import functools
+import math
+import select
+import socket
 import ssl
+import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from email.utils import parsedate_to_datetime
-from types import TracebackType
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import RawResponseMessage
 from yarl import URL
 
-from adacompute.client.connector import ConnectFailed, Connector, ConnectTimeout, HttpResponse, NotHttp
-from adacompute.client.error_object import pick_error_headers, unwrap_error
-from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
-from adacompute.client.response_parser import (
-    HttpReply,
-    one_line,
-    read_json,
-    redact,
+from adacompute.client.error_object import (
+    ConnectFailed,
+    ConnectTimeout,
+    NotHttp,
+    explain_error,
+    parse_retry_after,
+    pick_error_headers,
+    translate_error,
+    unwrap_error,
 )
-from adacompute.client.settings import Endpoint
+from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, run_in_thread
+from adacompute.client.rate_limit import AttemptTimer, LoopShare
+from adacompute.client.response_parser import HttpReply, one_line, read_json, redact
+from adacompute.client.settings import Endpoint, find_proxy, make_tls_context
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
@@ -30,8 +49,7 @@ from adacompute.errors import (
     ReplyInvalid,
 )
 
-_MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that isn't a success
-_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; then the connection is closed
+MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that isn't a success
 _GZIP = b"\x1f\x8b"  # first bytes of gzip
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # named in messages
 _CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
@@ -42,13 +60,14 @@ _CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, other name, other IP a
 }
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 answers
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
-
-
-_MAX_SIZE = 64 * 2**20  # bytes of any reply
-_BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
-_TOKEN_SIZE = 1024  # bytes per token, which may be an event of its own
-_TOKEN_SIZE_LOGPROBS = 8192  # with alternatives
-_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+MAX_REPLY = 64 * 2**20  # bytes of any reply
+# many servers close idle connections after 5; a request at that moment may have been charged
+_KEEPALIVE_SECONDS = 4.0
+_DISTRUST_SECONDS = 60.0  # how long no connections are kept after an unrequested byte
+_MAX_FRAMING_BYTES = 131_072  # received without a body byte: headers, trailers and lines before chunks
+_MAX_BUFFERED = 65_536  # bytes of a reply not read yet; at twice as many, receiving pauses
+_WRITE_BYTES = 2**20  # bytes of a request written at once: copying more would block the event loop
+_REPEATABLE = ("GET", "HEAD", "DELETE")  # safe to repeat if a persistent connection was closed
 
 
 class CertificateUntrusted(EndpointUnreachable):
@@ -69,119 +88,286 @@ class ReplyLimits(NamedTuple):
     marks: int  # opening brackets and commas in its JSON, or in an event's
 
 
-ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, MAX_MARKS)
+ANY_REPLY = ReplyLimits(MAX_REPLY, MAX_REPLY, MAX_MARKS)
 
 
-def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
-    """The limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
-    has_logprobs = bool(body.get("logprobs"))
-    marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
-    if max_tokens is None:
-        return ReplyLimits(_MAX_SIZE, _MAX_SIZE if has_logprobs else _MAX_SIZE // 4, marks)
-    tokens = n * max_tokens
-    size = min(_MAX_SIZE, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
-    content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
-    return ReplyLimits(size, content, marks)
+class HttpResponse:
+    """The reply to a request, read as it arrives. Read it to the end or close it."""
+
+    def __init__(self, url: URL, response: aiohttp.ClientResponse) -> None:
+        self.url, self.status, self._response = url, response.status, response
+        self.headers: dict[str, str] = {}  # lower-case names; repeated headers are joined by a comma
+        for raw_name, raw_value in response.raw_headers:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "surrogateescape")
+            self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
+
+    async def read_some(self) -> bytes:
+        """What has arrived since the last read, at least one byte; b"" at the end.
+
+        Cancelling a read loses nothing.
+        """
+        content = self._response.content
+        if content.exception() is not None and content._buffer:
+            return content._read_nowait(-1)  # data before the error, which aiohttp would drop
+        try:
+            return await content.readany()
+        except (OSError, aiohttp.ClientError, HttpProcessingError) as exc:
+            self.close()
+            raise translate_error(exc) from exc
+
+    def close(self) -> None:
+        """Closes the connection unless everything has arrived."""
+        if not self._response.closed:
+            self._response.close()
 
 
-class AttemptTimer:
-    """The deadlines of one request and its progress; readable even after cancellation.
+class EndpointProtocol(ResponseHandler):
+    """An aiohttp connection that rejects unrequested and endless data."""
 
-    A context manager that raises TimeoutError like `asyncio.timeout`; when a deadline is reached, it checks
-    whether it was extended. A reply read in pieces enters it again for each piece, because the task does
-    other work in between.
-    """
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_unasked: Callable[[], None]) -> None:
+        super().__init__(loop)
+        self.is_idle = True  # no request is waiting for its reply
+        self.was_used = False  # had an earlier request
+        self._on_unasked = on_unasked
+        self._has_reply = False  # whether the reply has begun
+        self._framing_bytes = 0  # received since the last body byte
 
-    def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        own_deadline = self._loop.time() + endpoint.timeouts.total
-        self._ends = min(own_deadline, until)
-        self._first_byte = endpoint.timeouts.first_byte
-        self._on_sent = on_sent
-        # whether the caller's deadline comes before our own timeout
-        self.caller_deadline_first = until < own_deadline
-        self.sent: float | None = None  # time of sending, from which the endpoint may be working
-        self.headers = False
-        self.expired = False
+    def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's own
+        """Called before a request is sent."""
+        self.is_idle = self._has_reply = False
+        self._payload, self._framing_bytes = None, 0  # the previous body may be as long as the next
+        super().set_response_params(**params)
 
-    def mark_sent(self) -> None:
-        """Records that the request is being sent: the time to the first byte begins."""
-        self.sent = self._loop.time()
-        if self._on_sent is not None:
-            self._on_sent()
+    def is_connected(self) -> bool:
+        """Whether the connection is usable: if idle, no data may have come, even data not read yet."""
+        return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
 
-    def mark_answering(self) -> None:
-        """Records that headers (for a stream, the first event) have arrived."""
-        self.headers = True
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        self._task, self._cancelling, self.expired = task, task.cancelling(), False
-        self._handle = self._loop.call_at(self._find_due(self._loop.time()), self._look)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle.cancel()
-        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-    def _look(self) -> None:
-        """Cancels the task if its time is over; else checks again later."""
-        now = self._loop.time()
-        due = self._find_due(now)
-        if now < due:
-            self._handle = self._loop.call_at(due, self._look)
+    def data_received(self, data: bytes) -> None:
+        """Handles received bytes; rejects them on an idle connection."""
+        if self.is_idle and data:
+            self._refuse()
             return
-        self.expired = True
-        self.caller_deadline_first = self.caller_deadline_first and due == self._ends
-        self._task.cancel()
+        body_bytes = self._count_body()
+        super().data_received(data)
+        self._framing_bytes = 0 if self._count_body() != body_bytes else self._framing_bytes + len(data)
+        if self._framing_bytes > _MAX_FRAMING_BYTES and self.transport is not None:
+            self.set_exception(HttpProcessingError(message="more than 128 KiB of headers, or before a chunk"))
+            self.transport.abort()
+        if self._exception is not None and self.is_idle:
+            self._refuse()
+        elif self._exception is not None:
+            self._fail_body(self._exception)
 
-    def _find_due(self, now: float) -> float:
-        """The earliest time at which it may be over; until sending, it can only move later."""
-        since = now if self.sent is None else self.sent
-        return self._ends if self.headers else min(self._ends, since + self._first_byte)
-
-
-# time per loop round in which turns are given at once; later work waits for the next round
-_ROUND_SECONDS = 0.004
-_TURNS_PER_ROUND = 4  # turns given to waiting tasks per round
-
-
-class LoopShare:
-    """Shares an event loop's time between pieces of work of about a millisecond.
-
-    All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
-    times some milliseconds in which nothing else is served. So each takes a turn before a piece of work: at
-    once during the first milliseconds of a round, otherwise in the next round.
-    """
-
-    def __init__(self) -> None:
-        self._until = 0.0  # turns are given at once until this time
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def take_turn(self) -> None:
-        """Returns when there is time for one more piece of work, usually at once."""
-        if not self._waiting and time.perf_counter() < self._until:
+    def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
+        """Handles response headers; rejects a second set."""
+        status = data[0].code
+        is_final = status >= 200 or status == 101
+        if self._has_reply and is_final:
+            self._refuse()
             return
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_soon(self._begin_round)
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        await turn  # if cancelled, its turn is skipped
+        self._has_reply = self._has_reply or is_final
+        if self._skip_payload or status in (205, 304) or status >= 600:
+            self.force_close()  # a forbidden body might follow
+        super().feed_data(data, size)
 
-    def _begin_round(self) -> None:
-        self._until = time.perf_counter() + _ROUND_SECONDS
-        given = 0
-        while self._waiting and given < _TURNS_PER_ROUND:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                given += 1
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._begin_round)
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Treats a connection error as an error, even in a body that ends with the connection."""
+        if exc is not None:
+            self._fail_body(exc)
+        super().connection_lost(exc)
+
+    def close(self) -> None:
+        """Closes at once, without sending the rest of an abandoned request."""
+        self.abort()
+
+    def abort(self) -> None:
+        self._fail_body(ConnectionAbortedError("the connection was closed"))
+        super().abort()
+
+    def _fail_body(self, error: BaseException) -> None:
+        if self._payload is not None and not self._payload.is_eof() and self._payload.exception() is None:
+            self._payload.set_exception(error)
+
+    def _count_body(self) -> int:
+        return 0 if self._payload is None else self._payload.total_bytes
+
+    def _refuse(self) -> None:
+        self.abort()
+        self._on_unasked()
+
+    def _has_unread(self) -> bool:
+        assert self.transport is not None
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _has_begun(self) -> bool:
+        """Whether another reply began right after the last piece that was read."""
+        try:
+            return self._parser is not None and self._parser.feed_eof() is not None
+        except HttpProcessingError:
+            return True
+
+
+class Connector(aiohttp.TCPConnector):
+    """The connections to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(
+            ssl=make_tls_context(endpoint),
+            limit=0,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            resolver=_Resolver(),
+        )
+        self._socket_path = endpoint.unix_socket
+        self._factory = functools.partial(EndpointProtocol, self._loop, self._distrust)  # type: ignore[assignment]
+        self._proxy = None if endpoint.unix_socket else find_proxy(URL(endpoint.url))
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
+        self._clock = clock
+        self._distrusted_until = -math.inf  # connections aren't kept before this time
+
+    async def send(
+        self,
+        method: str,
+        url: URL,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] | None,
+        before_send: Callable[[], None],
+    ) -> HttpResponse:
+        """Sends a request unchanged, and waits for the reply's headers; `before_send` may raise to cancel."""
+        request = self._build_request(method, url, headers, body)
+        connection = await self._connect(request)
+        protocol = connection.protocol
+        assert isinstance(protocol, EndpointProtocol)
+        is_whole = body is None or isinstance(body, bytes)
+        is_repeatable = protocol.was_used and is_whole and method in _REPEATABLE
+        try:
+            before_send()
+            protocol.set_response_params(
+                skip_payload=method == "HEAD",
+                read_until_eof=True,
+                auto_decompress=False,
+                read_bufsize=_MAX_BUFFERED,
+            )
+            response = await request.send(connection)
+            try:
+                await response.start(connection)
+            except BaseException:
+                response.close()
+                raise
+        except (OSError, aiohttp.ClientError) as exc:
+            connection.close()
+            if is_repeatable and not isinstance(exc, aiohttp.ClientResponseError):
+                return await self.send(method, url, headers=headers, body=body, before_send=before_send)
+            raise translate_error(exc) from exc
+        except BaseException:
+            connection.close()
+            raise
+        if response.status < 200:
+            response.close()
+            raise NotHttp("it changes to another protocol")
+        return HttpResponse(url, response)
+
+    def _build_request(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] | None,
+    ) -> aiohttp.ClientRequest:
+        if isinstance(body, bytes) and len(body) > _WRITE_BYTES:
+            headers, body = {**headers, "Content-Length": str(len(body))}, _iterate(body)
+        return aiohttp.ClientRequest(
+            method,
+            url,
+            headers=headers,
+            skip_auto_headers=("Content-Type",),
+            data=body if body is None or isinstance(body, bytes) else _split(body),
+            loop=self._loop,
+            proxy=self._proxy,
+        )
+
+    async def _connect(self, request: aiohttp.ClientRequest) -> aiohttp.connector.Connection:
+        """A kept or new connection; raises ConnectFailed or ConnectTimeout."""
+        if self.closed:
+            raise ConnectFailed("the client is closed")
+        try:
+            connection = await self.connect(request, [], self._timeout)
+        except ssl.SSLCertVerificationError as exc:
+            raise exc.__cause__ or exc from None
+        except (OSError, aiohttp.ClientError) as exc:
+            if type(exc) is TimeoutError:
+                raise ConnectTimeout("no connection was made in time") from exc
+            place = self._socket_path or f"{request.host}:{request.port}"
+            if self._proxy is not None:
+                place += f" by the proxy {self._proxy.with_user(None)}"
+            raise ConnectFailed(f"{place}: {explain_error(exc.__cause__ or exc)}") from exc
+        if connection.transport is None:
+            connection.close()
+            raise ConnectFailed(f"{request.host}:{request.port}: the connection was closed at once")
+        return connection
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        if not self._socket_path:
+            return await super()._create_connection(req, traces, timeout)
+        tls = self._get_ssl_context(req)
+        _, protocol = await self._loop.create_unix_connection(
+            self._factory, self._socket_path, ssl=tls, server_hostname=req.host if tls else None
+        )
+        return protocol
+
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        assert isinstance(protocol, EndpointProtocol)
+        protocol.is_idle = protocol.was_used = True
+        is_distrusted = self._clock() < self._distrusted_until
+        super()._release(key, protocol, should_close=should_close or is_distrusted)
+
+    def _distrust(self) -> None:
+        """Closes kept connections and keeps none for a while: each may hold an unrequested reply."""
+        self._distrusted_until = self._clock() + _DISTRUST_SECONDS
+        for kept in list(self._conns.values()):
+            for protocol, _ in kept:
+                protocol.abort()
+
+
+class _Resolver(AbstractResolver):
+    """Resolves names in threads that nobody joins: the event loop would join its own when it closes."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses of a host; raises OSError if there are none."""
+        future: Future[list[Any]] = Future()
+        future.set_running_or_notify_cancel()
+
+        def look_up() -> None:
+            flags = socket.AI_ADDRCONFIG
+            try:
+                future.set_result(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=flags))
+            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+                future.set_exception(exc)
+
+        threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
+        return [
+            ResolveResult(hostname=host, host=address[0], port=address[1], family=kind, proto=proto, flags=0)
+            for kind, _, proto, _, address in await asyncio.wrap_future(future)
+        ]
+
+    async def close(self) -> None:
+        """Does nothing: there is no state."""
+
+
+async def _iterate(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _split(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    async for part in parts:
+        for start in range(0, len(part), _WRITE_BYTES):
+            yield part[start : start + _WRITE_BYTES]
 
 
 class Transport:
@@ -197,7 +383,7 @@ class Transport:
     ) -> None:
         self.share = share or LoopShare()
         url = URL(endpoint.chat)
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._connector = Connector(endpoint, clock)
         self._origin = url.origin()
         self._headers = {
@@ -217,10 +403,6 @@ class Transport:
     async def close(self) -> None:
         """Closes the connections."""
         await self._connector.close()
-
-    def make_timer(self, until: float, on_sent: Callable[[], None] | None = None) -> AttemptTimer:
-        """The deadlines of one request: the settings' timeouts, and `until`."""
-        return AttemptTimer(self._endpoint, until, on_sent)
 
     async def exchange(
         self,
@@ -250,7 +432,7 @@ class Transport:
         data: bytes,
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
-    ) -> "ReplyStream | HttpReply":
+    ) -> HttpResponse | HttpReply:
         """Posts JSON, and returns a success as a stream; errors as in `exchange`."""
         try:
             with timer:
@@ -259,8 +441,8 @@ class Transport:
                 )
                 if response.status == 200:
                     _check_encoding(response)
-                    return ReplyStream(self, url, timer, response, limits)
-                return self._parse_reply(response, await _read_body(response, limits.size), limits)
+                    return response
+                return self.parse_reply(response, await _read_body(response, limits.size), limits)
         except Exception as exc:  # noqa: BLE001 - as above
             error = self.strip_error(exc, url, timer)
         raise error
@@ -273,7 +455,7 @@ class Transport:
         *,
         headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
-    ) -> "RawReply":
+    ) -> HttpResponse:
         """Sends any request, and returns the reply with any status, unread; errors as in `exchange`.
 
         A body in pieces counts as sent after its last piece. Compressed replies, which weren't requested, are
@@ -284,7 +466,7 @@ class Transport:
                 response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
-            return RawReply(self, url, timer, response)
+            return response
         except Exception as exc:  # noqa: BLE001 - as above
             error = self.strip_error(exc, url, timer)
         raise error
@@ -302,9 +484,9 @@ class Transport:
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
         if len(raw) > MAX_INLINE:
-            return await run_in_thread(self._parse_reply, response, raw, limits)
+            return await run_in_thread(self.parse_reply, response, raw, limits)
         await self.share.take_turn()
-        return self._parse_reply(response, raw, limits)
+        return self.parse_reply(response, raw, limits)
 
     async def _send(
         self,
@@ -354,10 +536,10 @@ class Transport:
         merged = {name.lower(): (name, value) for name, value in (*own.items(), *headers.items())}
         return dict(merged.values())
 
-    def _parse_reply(
+    def parse_reply(
         self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
     ) -> HttpReply:
-        status, key = response.status, self._endpoint.secret
+        status, key = response.status, self.endpoint.secret
         try:
             value, _ = read_json(raw, key, max_marks=limits.marks)
         except ValueError as exc:
@@ -390,7 +572,7 @@ class Transport:
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """Converts foreign errors to ours, in one place."""
-        why = one_line(str(exc) or type(exc).__name__, self._endpoint.secret)
+        why = one_line(str(exc) or type(exc).__name__, self.endpoint.secret)
         if isinstance(exc, NotHttp):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
         if timer.expired or isinstance(exc, ConnectTimeout):
@@ -413,7 +595,7 @@ class Transport:
         )
 
     def _build_timeout(self, url: URL, timer: AttemptTimer) -> EndpointTimeout:
-        timeouts = self._endpoint.timeouts
+        timeouts = self.endpoint.timeouts
         if timer.expired and timer.caller_deadline_first:
             reason = "gave no answer until the deadline of the call; give more time"
         elif timer.sent is None or not timer.expired:
@@ -425,90 +607,6 @@ class Transport:
         else:
             reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
         return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)
-
-
-class ReplyStream:
-    """A reply read as it arrives. Only `close` and `release` end it."""
-
-    has_limit = True
-
-    def __init__(
-        self,
-        transport: Transport,
-        url: URL,
-        timer: AttemptTimer,
-        response: HttpResponse,
-        limits: ReplyLimits = ANY_REPLY,
-    ) -> None:
-        self._transport, self._url, self._timer, self._response = transport, url, timer, response
-        self.limits = limits
-        self.size = 0  # bytes read
-
-    @property
-    def declares_events(self) -> bool:
-        """Whether the content type is a stream of events."""
-        return "event-stream" in self._response.headers.get("content-type", "").lower()
-
-    async def read(self) -> bytes:
-        """What has arrived since the last read, at least one byte; b"" at the end.
-
-        Cancelling a read loses nothing.
-        """
-        try:
-            with self._timer:
-                chunk = await self._response.read_some()
-            self.size += len(chunk)
-            if self.size > self.limits.size and self.has_limit:
-                raise _build_too_large_error(self._response, self.limits.size)
-            return chunk
-        except Exception as exc:  # noqa: BLE001 - as in `exchange`
-            error = self._transport.strip_error(exc, self._url, self._timer)
-        raise error
-
-    def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
-        """Everything read as one reply; ReplyInvalid if it isn't JSON."""
-        return self._transport._parse_reply(self._response, raw, self.limits)
-
-    def close(self) -> None:
-        """Closes the connection at once unless the reply has ended."""
-        self._response.close()
-
-    async def release(self) -> None:
-        """Keeps the connection if the reply ends now; otherwise closes it."""
-        try:
-            async with asyncio.timeout(_STREAM_END_SECONDS):
-                while await self._response.read_some():
-                    pass
-        except (OSError, NotHttp):  # everything needed has arrived; TimeoutError is an OSError
-            pass
-        finally:
-            self._response.close()
-
-
-class RawReply(ReplyStream):
-    """A reply with any status and size, passed on as it arrives."""
-
-    has_limit = False
-
-    @property
-    def status(self) -> int:
-        """Its status."""
-        return self._response.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Its headers."""
-        return self._response.headers
-
-    async def read_start(self) -> bytes:
-        """The whole reply, or the beginning of a long one, whose connection is then closed."""
-        parts, size = [], 0
-        while size <= _MAX_ERROR_BODY and (chunk := await self.read()):
-            parts.append(chunk)
-            size += len(chunk)
-        if size > _MAX_ERROR_BODY:
-            self.close()
-        return b"".join(parts)[:_MAX_ERROR_BODY]
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
@@ -570,8 +668,8 @@ async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
         while part := await response.read_some():
             raw += part
             if success and len(raw) > limit:
-                raise _build_too_large_error(response, limit)
-            if not success and len(raw) > _MAX_ERROR_BODY:
+                raise build_too_large_error(response, limit)
+            if not success and len(raw) > MAX_ERROR_BODY:
                 response.close()
                 break
     except BaseException:
@@ -580,38 +678,9 @@ async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
     return raw
 
 
-def _build_too_large_error(response: HttpResponse, limit: int) -> ReplyInvalid:
+def build_too_large_error(response: HttpResponse, limit: int) -> ReplyInvalid:
     return ReplyInvalid(
         f"{response.url}: answered with more than {limit // 2**20} MiB; ask for less at once",
         status=response.status,
         paid=True,
     )
-
-
-def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds to wait according to a reply's (lower-case) headers; None if not given.
-
-    >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
-    2.5
-    >>> parse_retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
-    10.0
-    """
-    exact = _parse_seconds(headers.get("retry-after-ms", ""))
-    if exact is not None:
-        return exact / 1000
-    text = headers.get("retry-after", "").strip()
-    seconds = _parse_seconds(text)
-    if seconds is not None or not text:
-        return seconds
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _parse_seconds(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0.0 <= value < float("inf") else None

@@ -15,8 +15,8 @@ from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
 from adacompute.client.modes import ModeConfigs, build_mode_endpoint, read_mode_list
+from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
-from adacompute.client.transport import LoopShare
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     MODES_KEY,
