@@ -110,7 +110,9 @@ def draw_pacer(numbers: Numbers) -> str:
     """The running average with and without a pacer, and the price that it moves."""
     simulated = numbers["paced"]
     number = simulated["request"]
-    with LabelledCanvas("pacer", width=WIDTH, rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
+    with LabelledCanvas(
+        "pacer", width=WIDTH, rows=2, height=4.0, sharex=True, height_ratios=[3, 2]
+    ) as canvas:
         top, low = canvas.axes
         top.plot([0, number[-1]], [3, 3], color=colour("ink"), linewidth=1.0, linestyle="--")
         for key, tint in (("unpaced", colour("orange")), ("average", colour("blue"))):

@@ -26,7 +26,7 @@ class CommandEntry(NamedTuple):
     summary: str  # the first line of the function's docstring
     options: str  # shown first in its --help; others are advanced
     module: str = ""  # below adacompute.cli, imported when called; "": the command's name
-    function: str = ""  # "": the command's name
+    function: str = ""  # empty: the same as the command's name
 
 
 _GROUPS = {  # headings in `adacompute --help`

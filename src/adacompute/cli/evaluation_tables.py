@@ -1,4 +1,4 @@
-"""Tables for an evaluation, verdict first, and for what a fit has learned, with next steps."""
+"""Prints the tables of an evaluation, verdict first, and the summary of a fit."""
 
 import math
 from collections.abc import Callable
