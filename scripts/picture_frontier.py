@@ -19,8 +19,8 @@ from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import AVERAGE_BUDGETS
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import reduce_order_noise, run_policies
-from adacompute.evaluate.resampling import Interval
 from adacompute.evaluate.verdict import judge_pool
+from adacompute.replay.matching import Interval
 from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.exhibits.verdict import find_verdict_match

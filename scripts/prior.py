@@ -112,7 +112,7 @@ def _list_left_out() -> list[str]:
 
 def _mean(rows: Sequence[ChartRow]) -> ChartRow:
     """The mean of rows of one budget, that of prices by their logarithms; lengths differ by model."""
-    names = [field.name for field in fields(ChartRow) if field.name != "tokens"]
+    names = [field.name for field in fields(ChartRow) if field.name not in ("tokens", "above")]
     means = {name: float(np.mean([getattr(row, name) for row in rows])) for name in names}
     return ChartRow(
         **means | {"price": round_price_up(float(np.exp(np.mean([np.log(row.price) for row in rows]))))}

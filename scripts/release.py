@@ -3,7 +3,7 @@
 Nothing is uploaded. The build is made twice, from the time of the last commit, and has to come out the same.
 Then the wheel is installed by uv into an environment without extras and one for each extra, the sdist into
 one more, and the wheel into one of each other Python that is here (`--python` names further ones). Each gets
-a smoke test (scripts/smoke.py), and `uvx` runs the command from the wheel. The table at the end is the
+a smoke test (scripts/smoke.py), and uvx and pipx run the command from the wheel. The table at the end is the
 result; with `--write` it goes to docs/reference/installation.md. Environments are in `.release/`, the files
 in `dist/`. The repository's address is filled in once, in pyproject.toml; from there it is put elsewhere.
 """
@@ -284,12 +284,21 @@ def try_environment(
     )
 
 
-def try_uvx(uv: Path, files: Sequence[Path]) -> str:
-    """What the command says of itself where uv runs it from the wheel alone, in an environment of its own."""
-    (wheel,) = (file for file in files if file.suffix == ".whl")
-    words = ("tool", "run", "--no-config", "--python", sys.executable, "--from", str(wheel))
+def try_runners(tools: Path, files: Sequence[Path]) -> dict[str, str]:
+    """What the command says of itself if uvx or pipx runs it from the wheel, in an environment of its own."""
+    (wheel,) = (str(file) for file in files if file.suffix == ".whl")
+    runners = {
+        "uvx": ("uv", "tool", "run", "--no-config", "--python", sys.executable, "--from", wheel),
+        "pipx run": ("pipx", "run", "--quiet", "--no-cache", "--python", sys.executable, "--spec", wheel),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        return call(str(uv), *words, "adacompute", "--version", cwd=Path(folder)).strip()
+        return {
+            name: call(
+                str(tools.with_name(program)), *words, "adacompute", "--version",
+                cwd=Path(folder), PIPX_HOME=folder,
+            ).strip()
+            for name, (program, *words) in runners.items()
+        }  # fmt: skip
 
 
 def main() -> int:
@@ -313,7 +322,8 @@ def main() -> int:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             print(f"built {file.name}: {file.stat().st_size:,} bytes, sha256 {digest}", flush=True)
         uv, pythons, installations = tools.with_name("uv"), find_pythons(options.python), []
-        print(f"uvx: {try_uvx(uv, files)}", flush=True)
+        for name, said in try_runners(tools, files).items():
+            print(f"{name}: {said}", flush=True)
         for name in options.names or [*list_environments(project), *pythons]:
             python = pythons.get(name, sys.executable)
             made = try_environment(uv, name, files, project["optional-dependencies"], python)

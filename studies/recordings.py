@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.resampling import Interval, make_interval
+from adacompute.replay.matching import Interval, make_interval
 from adacompute.replay.replay import resample_groups
 
 Floats = npt.NDArray[np.float64]

@@ -208,7 +208,7 @@ class Budget:
 
     amount: float  # per request
     unit: BudgetUnit = "samples"
-    currency: str = ""  # where the unit is money only
+    currency: str = ""  # only if the unit is money
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.amount) and self.amount > 0):

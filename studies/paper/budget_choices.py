@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import NotRecorded
-from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval, random_split
+from adacompute.evaluate.resampling import random_split
 from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy
 from adacompute.policies.baselines import FixedPolicy, OneShotPolicy
 from adacompute.records import AccuracyTable
+from adacompute.replay.matching import Bootstrap, Interval, make_interval
 from adacompute.report.document import Spread
 from adacompute.score import score
 from adacompute.solve import solve

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.resampling import Bootstrap, Interval
+from adacompute.replay.matching import Bootstrap, Interval
 from adacompute.report.document import Cell, Column, Section, Table
 from studies.paper.paper_pool import PaperPool
 

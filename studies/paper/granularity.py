@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import CrossFit, Pair, Scoring, cross_fit, score_halves
-from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.records import AccuracyTable
+from adacompute.replay.matching import Bootstrap, Interval
 from adacompute.report.canvas import colour, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import (
     Cell,

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
+from adacompute.evaluate.resampling import Split, kfold
 from adacompute.policies.classifier import train_classifier
 from adacompute.policies.features import FEATURE_NAMES
+from adacompute.replay.matching import Bootstrap, Interval
 from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from studies.paper.budget_choices import compute_oracle_labels

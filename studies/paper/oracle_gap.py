@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.resampling import Interval
+from adacompute.replay.matching import Interval
 from adacompute.report.document import (
     Cell,
     Column,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from adacompute.evaluate.resampling import Interval
+from adacompute.replay.matching import Interval
 from adacompute.report.canvas import Canvas, colour
 from adacompute.report.document import Picture, to_plain
 from studies.canvas import clip_label

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from adacompute.evaluate.oracle_bounds import cross_fit
-from adacompute.evaluate.resampling import Interval, kfold
+from adacompute.evaluate.resampling import kfold
 from adacompute.records import AccuracyTable
+from adacompute.replay.matching import Interval
 from adacompute.report.canvas import Canvas, colour, policy_style, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Picture, Section, find_clear_signs, format_gains, to_plain
 from adacompute.solve import solve

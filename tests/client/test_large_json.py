@@ -74,6 +74,7 @@ def test_what_is_no_json_is_a_value_error_whatever_is_broken(
         b"[" + b"[]," * 2000 + b"]",
         b"[" * 5000 + b"]" * 5000,
         b'{"a":' * 3000 + b"1" + b"}" * 3000,
+        b"[NaN," + b"[" * 900 + b"]" * 901,
         b"[1," * 3000,
         b"\\" * 5000,
         b'"' + b"\\" * 5001,

@@ -1,11 +1,12 @@
 """The clients' own environments under `.clients/`, made when they are first wanted: `python environments.py`.
 
-They are no part of the lock, and hold nothing of adacompute. Their versions stand in `pins/`, made from the
-names beside them by `uv pip compile NAME.in -o NAME.txt --universal --python-version 3.11 --no-header
---no-annotate --no-emit-index-url --no-emit-find-links`. Two are for Python, because some clients still need
+They are no part of the lock. Their versions stand in `pins/`, made from the names beside them by
+`uv pip compile NAME.in -o NAME.txt --universal --python-version 3.11 --no-header --no-annotate
+--no-emit-index-url --no-emit-find-links`. Two are for Python, because some clients still need
 openai 2 and others have openai 3; aider pins all that it needs, and has one of its own, as has LiteLLM's
-proxy, which needs a hundred packages; `node` is for npm's. `integrations` also holds what adacompute needs,
-but not itself: its pins are made from `pyproject.toml` and its names. This uses the standard library alone.
+proxy, which needs a hundred packages; `node` is for npm's. `current` and `integrations` also hold what
+adacompute needs, but not itself: `pyproject.toml` is named beside NAME.in for them, and `--no-config`. This
+uses the standard library alone.
 """
 
 import fcntl

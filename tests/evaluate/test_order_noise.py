@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from adacompute import Ballots
-from adacompute.evaluate.comparison import PolicyPoints, PolicyResult
+from adacompute.evaluate.comparison import PolicyResult
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup, select_policies, stack_sweep, sweep_with_cache
 from adacompute.evaluate.protocols import reduce_order_noise, run_policies, score_uniform_exactly
 from adacompute.policies.paths import draw_paths
+from adacompute.replay.matching import PolicyPoints
 from adacompute.score import score
 from synthetic import synthetic
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.resampling import Bootstrap, kfold, random_split
+from adacompute.evaluate.resampling import kfold, random_split
+from adacompute.replay.matching import Bootstrap
 from studies.recordings import mean_over_recordings
 
 PROMPTS = [f"What is {i % 37} + {i % 5}?" for i in range(100)]  # some are asked more than once

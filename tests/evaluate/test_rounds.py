@@ -8,7 +8,7 @@ from menu_modes import make_modes
 
 from adacompute.answers import Tally
 from adacompute.evaluate import evaluate
-from adacompute.evaluate.comparison import PolicyPoints, Rounds, match_cost
+from adacompute.evaluate.comparison import match_cost
 from adacompute.evaluate.measure import share_rounds, sweep_with_cache
 from adacompute.evaluate.mode_rivals import JointVotes, Settings, follow_cascades, follow_votes
 from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
@@ -17,8 +17,9 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.paths import ModePaths, build_paths, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import replay
+from adacompute.replay.matching import PolicyPoints, Rounds
 from synthetic import synthetic
 
 LONGEST = 8
@@ -153,7 +154,7 @@ def test_every_policy_of_an_evaluation_has_them_and_fewer_rounds_are_rows_of_the
 def test_modes_beside_each_other_have_them_too():
     ballots = make_modes(problems=24)
     menu = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
-    found = evaluate(ballots, menu=menu, budgets=(0.5,), folds=2, orders=3, policies=())
+    found = evaluate(ballots, modes=menu, budgets=(0.5,), folds=2, orders=3, policies=())
     rounds = {match.policy: (match.rounds, match.rounds_p95) for match in found.matched}
     for name in ("best fixed mix", "joint fixed vote", "prompt router", "random router"):
         assert rounds[name] == (1, 1)

@@ -12,8 +12,7 @@ from spies import margin
 
 from adacompute import Ballots
 from adacompute.evaluate import Interval, judge_pool
-from adacompute.evaluate.comparison import PolicyPoints, Verdict, VerdictRow
-from adacompute.evaluate.resampling import Bootstrap
+from adacompute.evaluate.comparison import Verdict, VerdictRow
 from adacompute.evaluate.verdict import (
     FEWEST_PROBLEMS,
     FOLDS,
@@ -22,11 +21,10 @@ from adacompute.evaluate.verdict import (
     choose_candidate,
     count_needed,
     decide,
-    estimate_intervals,
     judge,
-    match_neighbours,
 )
 from adacompute.policies.base import Policy
+from adacompute.replay.matching import Bootstrap, PolicyPoints, estimate_intervals, match_neighbours
 from synthetic import synthetic
 from tiers import leave_to_nightly
 

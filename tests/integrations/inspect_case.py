@@ -9,11 +9,11 @@ from inspect_ai import Epochs, Task
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import match
-from inspect_ai.solver import generate
+from inspect_ai.solver import generate, solver
 
 from adacompute.integrations.inspect_ai import AdaptiveEpochs
 
-SAMPLES, EPOCHS, BUDGET = 60, 16, 4
+SAMPLES, EPOCHS, BUDGET = 30, 16, 4
 COUNTS = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
 
 
@@ -27,12 +27,27 @@ def reply(state_input, tools, tool_choice, config):
     return output
 
 
-def run(stopping, reducers, **options):
+@solver
+def fail():
+    """Fails in an epoch of four, the first of its tries alone if it is tried again."""
+    tried = set()
+
+    async def solve(state, generate):
+        key = (state.sample_id, state.epoch)
+        if random.random() < 0.25 and key not in tried:
+            tried.add(key)
+            raise RuntimeError("no model today")
+        return await generate(state)
+
+    return solve
+
+
+def run(stopping, reducers, *, solver=generate, **options):
     random.seed(7)
     samples = [Sample(input=f"What is 6 * 7? #{number}", target="42", id=number) for number in range(SAMPLES)]
     task = Task(
         dataset=samples,
-        solver=generate(),
+        solver=solver(),
         scorer=match(),
         epochs=Epochs(EPOCHS, reducers),
         early_stopping=stopping,
@@ -64,6 +79,8 @@ print(
             "mode": run(None, "mode"),
             "adaptive": run(AdaptiveEpochs(BUDGET), "adacompute/vote"),
             "few_at_once": run(AdaptiveEpochs(BUDGET), "adacompute/vote", max_samples=4),
+            "failing": run(AdaptiveEpochs(BUDGET), "adacompute/vote", solver=fail, fail_on_error=False),
+            "tried_again": run(AdaptiveEpochs(BUDGET), "adacompute/vote", solver=fail, retry_on_error=1),
         }
     )
 )

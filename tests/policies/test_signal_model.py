@@ -12,7 +12,7 @@ import pytest
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import MODEL_SIGNALS, SignalModel, transform_signal
 from adacompute.errors import PolicyInvalid, TaskError
-from adacompute.evaluate.comparison import PolicyPoints, match_cost
+from adacompute.evaluate.comparison import match_cost
 from adacompute.evaluate.measure import sweep_with_cache
 from adacompute.policies import load_policy
 from adacompute.policies.paths import build_paths, draw_paths
@@ -22,6 +22,7 @@ from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import dump_weights, fit_confidence_weights, fit_signal_model, load_weights
 from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
+from adacompute.replay.matching import PolicyPoints
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
 from harness import import_script
 from shared import read_votes

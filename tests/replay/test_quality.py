@@ -6,11 +6,11 @@ from made_menus import make_menu_ballots
 
 from adacompute.errors import BudgetInvalid
 from adacompute.policies import AdaptiveConsistency, FixedPolicy, StoppingPolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
-from adacompute.replay.calibrate import _match_costs
+from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities
 from adacompute.score import score
 from shared import read_votes
 
@@ -68,8 +68,9 @@ def test_problems_that_it_was_fitted_on_show_nothing():
 
 
 def test_between_two_settings_gains_are_mixed_by_cost():
-    cost, gains = np.array([[4.0, 2.0], [1.0, 1.0]]), np.array([[0.4, 0.0], [0.0, -0.2]])
-    targets, mixed = _match_costs(cost, gains)
-    assert (targets[0], targets[-1]) == (pytest.approx(1), pytest.approx(3))
-    for target, row in zip(targets, mixed, strict=True):
-        assert row == pytest.approx(gains[1] + (target - 1) / 2 * (gains[0] - gains[1]))
+    cost, right = np.array([[4.0, 2.0, 3.0], [1.0, 1.0, 1.0]]), np.array([[0.4, 0.0, 0.2], [0.0, 0.0, 0.3]])
+    rival = UniformVotes(1, None, 1.0, np.zeros(3))
+    (curve,) = compare_qualities(PolicyPoints(cost=cost, accuracy=right), [rival], digits=".4g")
+    assert (curve.costs[0], curve.costs[-1]) == (1, 3)
+    for target, gain in zip(curve.costs, curve.gains, strict=True):
+        assert gain == pytest.approx(0.1 + (target - 1) / 2 * 0.1, abs=1e-5)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
+from adacompute.evaluate.comparison import Evaluation, PolicyResult
 from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
+from adacompute.replay.matching import PolicyPoints
 from synthetic import synthetic
 
 FIGURES = ["frontier", "frontier-few"]  # the figures that a report has

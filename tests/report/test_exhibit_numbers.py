@@ -12,7 +12,7 @@ from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.conclusions import EvaluationRuns, format_samples
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import run_policies
-from adacompute.evaluate.resampling import Interval
+from adacompute.replay.matching import Interval
 from adacompute.report.document import Column, compute_saved, format_cell
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
 from adacompute.report.exhibits.money import (

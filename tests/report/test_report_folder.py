@@ -18,7 +18,7 @@ from handmade import FIGURES
 
 from adacompute.errors import ReportError
 from adacompute.evaluate.comparison import Evaluation, Verdict
-from adacompute.evaluate.resampling import Interval
+from adacompute.replay.matching import Interval
 from adacompute.report.document import (
     Column,
     Kind,

@@ -6,6 +6,8 @@ import os
 import re
 import shlex
 import socket
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -409,6 +411,30 @@ def test_the_image_is_made_of_files_that_are_there_and_that_it_may_see():
     assert copied == allowed
     assert all((ROOT / name).exists() for name in copied)
     assert "*" in (ROOT / ".dockerignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("", "", ""),
+        ("USER 10001", "USER root", "DL3002"),  # the last user shouldn't be root
+        ("COPY --from=wheel", "COPY --from=whee", "DL3022"),  # from a stage that isn't there
+        ("FROM python:3.12-slim AS build", "FROM python AS build", "DL3006"),  # any version
+        ("WORKDIR /data", "WORKDI /data", "unexpected 'W'"),
+    ],
+)
+def test_a_linter_finds_nothing_in_the_build_file(tmp_path: Path, old: str, new: str, rule: str):
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("needs the linter: hadolint is not installed (make setup)")
+    text = (ROOT / "Dockerfile").read_text()
+    assert old in text
+    (tmp_path / "Dockerfile").write_text(text.replace(old, new, 1))
+    words = [str(linter), "--no-color", str(tmp_path / "Dockerfile")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert (done.returncode, bool(said)) == ((1, True) if rule else (0, False)), said
+    assert rule in said
 
 
 def test_the_image_runs_as_nobody_special_and_checks_its_health():

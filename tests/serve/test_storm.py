@@ -220,7 +220,7 @@ def test_c15_after_kill_9_in_a_storm_nothing_that_was_paid_is_forgotten_and_the_
             assert after["spent"] + after["maybe"] >= up.count.choices > 100
             assert after["reserved"] == 0
             assert after["maybe"] > 0
-            assert "a process that died" in gate.log
+            until(lambda: "a process that died" in gate.log)
             answers = crowd(gate, [Visit() for _ in range(300)], at_once=50)
             assert {answer.status for answer in answers} == {200, 429}
             assert sum(taken_of(gate).values()) <= cap

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from adacompute.evaluate.resampling import Interval
+    from adacompute.replay.matching import Interval
     from adacompute.report.document import Report
 
 # Control characters in a model's name or an error could move the cursor, forge lines or reverse text.

@@ -34,6 +34,7 @@ _MAX_PART = 2**25  # bytes of a message or another part
 _TOKENS = 512  # tokens per block
 _PART = 2**18  # bytes encoded or scanned per call
 _PAUSE = 0.0005  # seconds after each part, for threads waiting for the GIL; 0 would take it back at once
+_MAX_DEPTH = 800  # levels of a reply; orjson parses 1,024
 _ENCODE_DEPTH = 8  # containers encoded item by item; log-probabilities are less deeply nested
 
 _executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that created it
@@ -271,11 +272,28 @@ class _PartReader:
         try:
             value, strict = orjson.loads(part), True
         except ValueError:
-            try:
-                value, strict = json.loads(part), False  # NaN, huge numbers and unpaired surrogates
-            except RecursionError as exc:
-                raise ValueError("nested too deeply") from exc
+            value, strict = load_odd_json(part), False
         return (value if self._mask is None else self._mask(value, part if strict else None)), strict
+
+
+def load_odd_json(raw: Bytes) -> object:
+    """Parses JSON with NaN, huge numbers or unpaired surrogates, as certain servers send it, or in UTF-16.
+
+    ValueError if it is nested too deeply: how deep `json` goes by itself depends on Python's version.
+    """
+    try:
+        value = json.loads(raw)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        if not containers:
+            return value
+        level = [
+            child for item in containers for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    raise ValueError("nested too deeply")
 
 
 _MARKS = (b",", b"[", b"{")

@@ -26,7 +26,7 @@ from adacompute.client.error_object import (
     find_message,
     find_remedy,
 )
-from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
+from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json, load_odd_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -633,9 +633,7 @@ def read_json(
         try:
             value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
         except ValueError:
-            # NaN, huge numbers and unpaired surrogates, which Python servers do send; also UTF-16, in which
-            # the key's bytes look different.
-            value, unchanged = json.loads(raw), False
+            value, unchanged = load_odd_json(raw), False  # the key's bytes look different in UTF-16
         return (value if unchanged else mask_key(value, key)), unchanged
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc

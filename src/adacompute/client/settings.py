@@ -202,7 +202,7 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
 class ModeEndpoint:
     """A way to request a sample. Two modes may share an endpoint with different options."""
 
-    name: str  # "" for a single endpoint without a menu
+    name: str  # "" for a single endpoint
     endpoint: Endpoint
     model: str  # "": as the request says
     prices: TokenPrices = field(default_factory=TokenPrices)
@@ -218,7 +218,7 @@ class ModeEndpoint:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """Everything that it adds to requests, as written in a menu file."""
+        """Everything that it adds to requests, as written in its table."""
         return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
 
     @property

@@ -1,7 +1,7 @@
-"""Policies compared at the same average cost, on recorded samples and held-out problems.
+"""Compares policies at equal average cost, on recorded samples and held-out problems.
 
-With one mode, policies are compared with the same number of samples for everyone; with two, each mode
-alone, mixes, routers and cascades are compared with the policy over both. Knows nothing of pages or printing.
+With one mode, policies are compared with uniform sampling; with several, a policy over all modes is compared
+with each mode alone, mixes, routers and cascades. Knows nothing about pages or printing.
 """
 
 from adacompute.evaluate.comparison import (
@@ -9,9 +9,7 @@ from adacompute.evaluate.comparison import (
     EvaluationRow,
     Imitation,
     Match,
-    MatchedCost,
     OracleBracket,
-    PolicyPoints,
     Verdict,
     VerdictRow,
     join_points,
@@ -31,8 +29,9 @@ from adacompute.evaluate.oracle_bounds import (
     uniform_frontier,
 )
 from adacompute.evaluate.protocols import evaluate
-from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
+from adacompute.evaluate.resampling import OracleGain, paired_interval
 from adacompute.evaluate.verdict import judge_pool
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost, PolicyPoints
 
 __all__ = [
     "Bootstrap",

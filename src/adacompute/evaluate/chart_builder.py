@@ -1,10 +1,9 @@
-"""The chart that is kept beside a policy: what it costs and gives at some average budgets.
+"""Builds a policy's chart: its cost and accuracy at several average budgets.
 
-Prices and costs are those of the policy itself on recorded samples, which needs no labels.
-Agreement and accuracy are measured held-out where there are enough problems: by the policies of a
-verdict, each on the problems it wasn't fitted on, or else fitted on one half and judged on the
-other. They hold for the budget as the gateway meets it: where no single price costs exactly the
-budget, two neighbouring prices are mixed.
+Prices and costs are the policy's own on recorded samples, and need no labels. Agreement and accuracy are held
+out if there are enough problems: measured on the policies of a verdict, each on problems that it wasn't
+fitted on, or on policies fitted on one half and evaluated on the other. They hold for the budget as the
+gateway meets it: if no single price costs exactly the budget, two neighbouring prices are mixed.
 """
 
 import math
@@ -16,56 +15,53 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError, ScoreError
-from adacompute.evaluate.comparison import PolicyPoints
 from adacompute.evaluate.measure import CachedPolicy, select_graded
 from adacompute.evaluate.mode_rivals import JointVotes, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
-from adacompute.evaluate.verdict import (
-    FEWEST_PROBLEMS,
-    FOLDS,
-    PairedResults,
-    draw_bootstrap,
-    estimate_intervals,
-    match_neighbours,
-    sum_by_group,
-)
+from adacompute.evaluate.verdict import FEWEST_PROBLEMS, FOLDS, PairedResults
 from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.pool.groups import are_enough, count_groups, count_in_groups
+from adacompute.replay.matching import (
+    QUALITY_DIGITS,
+    PolicyPoints,
+    UniformVotes,
+    compare_qualities,
+    sum_by_group,
+)
 from adacompute.replay.per_problem import count_most, run_policy
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
 Refit = Callable[[Ballots], Policy]
-FoldFit = tuple[Policy, Sequence[str]]  # a policy, and the prompts that it was fitted on
+FoldFit = tuple[Policy, Sequence[str]]  # a policy and its training prompts
 
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
-_QUALITY_COSTS = 60  # average costs at which a quality is measured
-_QUALITY_DIGITS = 5
-_COST_RATIO = 1000.0  # from the highest cost over several modes down to the lowest
-_FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
-_PRICE_RANGE = (1e-9, 1e3)  # searched prices per sample, beside 0
+_QUALITY_COSTS = 60  # average costs at which qualities are measured
+_COST_RATIO = 1000.0  # ratio of the highest to the lowest cost over several modes
+_FEWEST_PROBLEMS = 60  # halves of fewer problems are too small to learn from
+_PRICE_RANGE = (1e-9, 1e3)  # range of prices per sample searched, besides 0
 _STEPS = 60
-_DIAL_TOLERANCE = 1e-9  # dials closer than this count as one
-_BUDGET_TOLERANCE = 0.005  # budgets closer than this count as one
-_GUESS_FACTOR = 1.15  # times a dial: where the search starts for a policy fitted on half of the problems
-_DIGITS = 5  # a price's significant digits
+_DIAL_TOLERANCE = 1e-9  # dials closer than this are equal
+_BUDGET_TOLERANCE = 0.005  # budgets closer than this are equal
+# factor from the full policy's dial to the initial guess for one fitted on half of the problems
+_GUESS_FACTOR = 1.15
+_DIGITS = 5  # significant digits of a price
 _UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
 
 
 class PolicyReplays:
-    """Policies, each over paths of its own problems, at any dial; all have the same kind of dial."""
+    """Replays policies, each over its own problems' paths, at any dial; all have the same kind of dial."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
-        """With `threads`, those run the policies, at the same time."""
+        """With `threads`, policies run in parallel."""
         self.dial: Dial | None = parts[0][0].dial
         self.unit: Any = getattr(parts[0][0], "unit", "samples")
         self.dial_range = (
@@ -80,7 +76,7 @@ class PolicyReplays:
         self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
+        """Means over requests at one dial; accuracy is over labelled problems, NaN if there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             wanted = [
@@ -102,22 +98,22 @@ class PolicyReplays:
                 np.bincount(np.concatenate([getattr(run, name) for run in runs]), weights=self._share)
                 for name in ("waves", "drawn")
             )
-            above = np.clip(1 - np.cumsum(drawn)[1:] / drawn.sum(), 0, 1).round(_QUALITY_DIGITS)
+            above = np.clip(1 - np.cumsum(drawn)[1:] / drawn.sum(), 0, 1).round(QUALITY_DIGITS)
             self._tails[dial] = count_most(waves, 0.95), tuple(above.tolist())
         return self._known[dial]
 
     def find_tails(self, dial: float | None) -> tuple[int, tuple[float, ...]]:
-        """Rounds that 95% of requests don't exceed, and the share that takes more than 1, 2, … samples."""
+        """The 95th percentile of rounds, and the share of requests with more than 1, 2, … samples."""
         self.at(dial)
         return self._tails[dial]
 
     @property
     def dials_tried(self) -> list[float]:
-        """The dials that were evaluated so far."""
+        """The dials evaluated so far."""
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """As `at`, at an average cost: the mix of the two dials around it, searched near a guess."""
+        """Like `at`, for an average cost: mixes the two dials around it, searched near a guess."""
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
         low, high = bracket_dial(self, cost)
@@ -127,7 +123,7 @@ class PolicyReplays:
         return {name: share * at_low[name] + (1 - share) * at_high[name] for name in at_high}
 
     def uniform_samples(self, accuracy: float) -> float:
-        """Uniform samples that are as accurate on the same paths; the longest where none is."""
+        """The uniform number of samples with the same accuracy on these paths; at most the longest."""
         longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
             self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
@@ -146,12 +142,12 @@ class PolicyReplays:
 
 
 class _DialBracket(NamedTuple):
-    low: float  # costs more than asked, or is the lowest dial searched
-    high: float  # costs no more than asked, or is the highest
+    low: float  # costs more than requested, or is the lowest dial searched
+    high: float  # costs at most what was requested, or is the highest
 
 
 def bracket_dial(replays: PolicyReplays, cost: float) -> _DialBracket:
-    """The two dials whose costs are nearest to a cost, one on each side."""
+    """The two dials with the nearest costs below and above a cost."""
 
     def cost_at(dial: float) -> float:
         return replays.at(dial)["cost"]
@@ -184,21 +180,20 @@ def build_chart(
     fits: Iterable[FoldFit] = (),
     judged: Callable[[], PairedResults | None] = lambda: None,
 ) -> Chart | None:
-    """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
+    """The chart of a policy fitted on these samples; `refit` fits the same kind on a part of them.
 
-    `fits` are policies of that kind, each with the prompts that it was fitted on: where each problem is
-    unknown to exactly one of them, nothing is fitted again. They are looked at last, so they may be still
-    in the making. So is `judged`: what a verdict on such a policy rests on, whose accuracy and uniform
-    samples the chart then has. With `threads`, those call `refit`, for two parts at the same time; call it
-    from another thread than theirs.
-    A policy without a dial is charted at the first budget, the one that it was fitted for.
-    None: it reaches none of the budgets.
+    `fits` are policies of the same kind with their training prompts: if each problem is unknown to exactly
+    one of them, nothing is refitted. They are read last, so they may still be in progress. So may `judged`,
+    the results behind a verdict on such a policy, which provide the chart's accuracy and equivalent uniform
+    samples. With `threads`, `refit` runs there for two halves in parallel; call this function from another
+    thread. A policy without a dial is measured at the first budget, for which it was fitted. Returns None if
+    it reaches no budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = find_prices(fitted, budgets)
-    else:  # behind what they have to do already, which `fits` may wait for
+    else:  # queued behind earlier tasks, which `fits` may wait for
         prices = threads.submit(find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
@@ -235,7 +230,7 @@ def build_chart(
 
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
-    """The chart with a verdict's accuracies, and the uniform samples that it found to be as accurate."""
+    """The chart with a verdict's accuracies and equivalent uniform samples."""
     if results is None:
         return chart
     chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
@@ -248,19 +243,10 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
     return replace(chart, rows=tuple(rows))
 
 
-class UniformVotes(NamedTuple):
-    """So many samples of one mode for every request."""
-
-    samples: int
-    mode: str | None
-    cost: float  # a request
-    rights: Floats  # (questions,)
-
-
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
-    """What a policy gains over so many samples for every request, by its average cost, paired by problem.
+    """A policy's gain over uniform numbers of samples by average cost, paired by problem.
 
-    Samples are voted on as the policy's are.
+    Samples are voted on as by the policy.
     """
     costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
     rivals = {
@@ -270,43 +256,17 @@ def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
     return compare_qualities(results.points, [rivals[samples] for samples in sorted(rivals)], digits=".2f")
 
 
-def compare_qualities(
-    points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
-) -> tuple[QualityCurve, ...]:
-    """A policy against each rival, at many costs with so many digits; intervals are of one cost alone."""
-    mean = points.cost.mean(axis=1)  # (settings,)
-    grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
-    costs = sorted({float(f"{cost:{digits}}") for cost in grid})
-    matched = [(cost, mix) for cost in costs if (mix := match_neighbours(points, cost)) is not None]
-    own = np.stack([mix.each for _, mix in matched], axis=1)  # (questions, costs)
-    boot = draw_bootstrap(len(own))
-    curves = []
-    for rival in rivals:
-        gaps = own - rival.rights[:, None]
-        alone, _, _ = estimate_intervals(gaps, boot)
-        # drawing all that the rival draws, it is the rival: nothing is left to doubt
-        is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
-        curve = QualityCurve(
-            samples=rival.samples,
-            mode=rival.mode,
-            rival_cost=rival.cost,
-            accuracy=round(float(rival.rights.mean()), _QUALITY_DIGITS),
-            costs=tuple(cost for cost, _ in matched),
-            gains=tuple(round(gain.mean, _QUALITY_DIGITS) for gain in alone),
-            lows=tuple(
-                0.0 if same else round(gain.low or 0.0, _QUALITY_DIGITS)
-                for gain, same in zip(alone, is_rival.tolist(), strict=True)
-            ),
-        )
-        curves.append(curve)
-    return tuple(curves)
+def build_mode_chart(
+    policy: Any,  # noqa: ANN401 - a policy over several modes
+    ballots: Ballots,
+    *,
+    refit: Refit,
+    seed: int = 0,
+) -> Chart | None:
+    """The held-out gain of a policy over several modes over each of them, in the modes' unit.
 
-
-def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed: int = 0) -> Chart | None:
-    """What a policy over several modes gains over each of them, held out, in the unit of its menu.
-
-    On each fold, of whole groups, a policy of that kind is judged that was fitted on the others. None: there
-    are too few problems or groups, or one mode alone.
+    For each fold of whole groups, a policy of the same kind is fitted on the others and evaluated on it. None
+    if there are too few problems or groups, or only one mode.
     """
     graded, basis = select_graded(ballots.group().select(policy.modes))
     is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)
@@ -348,14 +308,14 @@ def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed
     points = PolicyPoints(cost=sum_by_group(own[0], group), accuracy=sum_by_group(own[1], group))
     return Chart(
         dial=policy.dial,
-        unit="tokens" if policy.menu.unit == "tokens" else "money",
+        unit="tokens" if policy.mode_set.unit == "tokens" else "money",
         problems=len(graded),
         protocol=f"{len(splits)} folds over {counted}, judged by what the others taught; {ORDERS} orders",
         rows=(),
         qualities=compare_qualities(points, rivals, digits=".4g"),
         basis=basis,
-        cost_unit=policy.menu.unit,
-        currency=policy.menu.currency,
+        cost_unit=policy.mode_set.unit,
+        currency=policy.mode_set.currency,
     )
 
 
@@ -381,7 +341,7 @@ def assemble_chart(
 
 
 def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
-    """The budgets that can be reached, ascending, each with its price; None without a dial."""
+    """The reachable budgets, ascending, with their prices; None without a dial."""
     if fitted.dial is None:
         return [(budgets[0], None)]
     prices: list[tuple[float, float | None]] = []
@@ -390,7 +350,7 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # rounded up, it may exceed the one before
+        # after rounding up, it may exceed the previous one
         next_price = min(price, round_price_up(bracket_dial(fitted, budget).high))
         next_cost = fitted.at(next_price)["cost"]
         if next_cost >= cost:  # with few waves the cost may fall
@@ -400,7 +360,7 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
 
 
 def round_price_up(price: float) -> float:
-    """A price as it is printed, rounded up, so that costs are measured at the number that people copy."""
+    """A price rounded up to its printed digits, so that costs are measured at the number that people copy."""
     if price <= 0:
         return price
     step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
@@ -436,9 +396,9 @@ def _make_row(
 def _find_tests(
     policy: Policy, ballots: Ballots, fits: Sequence[FoldFit]
 ) -> list[tuple[Policy, Ballots]] | None:
-    """Each fitted policy with the problems it wasn't fitted on.
+    """Each fitted policy with the problems that it wasn't fitted on.
 
-    None where those aren't all problems, each once; or where one decides or weighs otherwise than `policy`.
+    None unless these are all problems, each once, and all decide and weigh like `policy`.
     """
     tests = []
     for fold, prompts in fits:
@@ -447,14 +407,14 @@ def _find_tests(
         known = set(prompts)
         rows = [row for row, prompt in enumerate(ballots.prompts) if prompt not in known]
         tests.append((rows, fold))
-    tests.sort(key=lambda test: test[0])  # folds end in any order
+    tests.sort(key=lambda test: test[0])  # folds may finish in any order
     if sorted(row for rows, _ in tests for row in rows) != list(range(len(ballots))):
         return None
     return [(fold, ballots.only(np.array(rows))) for rows, fold in tests if rows]
 
 
 def _describe_kind(policy: Policy) -> tuple[object, ...]:
-    """What policies of one kind have in common, whatever they were fitted on."""
+    """What policies of one kind have in common, whatever their training data."""
     names = ("max_waves", "ladder", "unit", "auto", "features")
     settings = (getattr(policy, name, None) for name in names)
     return policy.kind, policy.longest, policy.weigh is None, *settings
@@ -463,7 +423,7 @@ def _describe_kind(policy: Policy) -> tuple[object, ...]:
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
-    """Two policies, each over the half that it wasn't fitted on; None where they can't be fitted."""
+    """Two policies, each over the half that it wasn't fitted on; None if they can't be fitted."""
     if refit is None:
         return None
     try:
@@ -479,7 +439,7 @@ def _replay_held_out(
 def _replay_tests(
     tests: Sequence[tuple[Policy, Ballots]], *, orders: int, seed: int, threads: Threads | None
 ) -> PolicyReplays:
-    """Each policy over the problems beside it."""
+    """Replays each policy over its problems."""
     parts = [(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in tests]
     return PolicyReplays(parts, threads=threads)
 

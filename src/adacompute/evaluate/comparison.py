@@ -1,27 +1,33 @@
-"""Policies at exactly the same average cost, on the upper concave hull of each one's own settings.
+"""Compares policies at exactly equal average cost, on the upper concave hull of each one's settings.
 
-Mixing two settings is always allowed: a request gets the dearer one with the probability that
-makes the average cost equal to the budget. The hull is read off the problems that it is judged
-on, which favours whoever has more settings, above all the joint hull of many policies. The
-result records are here too.
+Mixing two settings is always allowed: a request gets the more expensive one with the probability that meets
+the budget on average. The hull is taken on the same problems that it is evaluated on, which favours policies
+with more settings, above all the joint hull of many policies. Result records are here too.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
-from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval, ScoreRow, Split, make_interval
-from adacompute.pool import Menu
-from adacompute.pool.menu import MenuUnit
+from adacompute.evaluate.mode_rivals import ALL_MODES, NEIGHBOURS, SINGLES
+from adacompute.evaluate.resampling import ScoreRow, Split
+from adacompute.pool.modes import ModeSet, ModeUnit
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.per_problem import count_most
+from adacompute.replay.matching import (
+    Bootstrap,
+    HullCurve,
+    Interval,
+    MatchedCost,
+    PolicyPoints,
+    make_interval,
+    trace_hull,
+)
 from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
@@ -36,76 +42,17 @@ Decision = Literal[
     "nothing to compare",
 ]
 SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
-HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
 
-_TOLERANCE = 1e-9  # cost: sums in another order differ by less
+_TOLERANCE = 1e-9  # costs differ by less when summed in another order
 _ROUNDING = 1e-12  # accuracies closer than this are equal
 _POOLED_FIELDS = ("rows", "points", "draws")
-_STEPS_PER_DOUBLING = 8  # points of the grid for each doubling of cost
-UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
-SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain mean nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """Rounds of a request: a round is the samples that are asked for at once, before any of them is seen."""
-
-    mean: float
-    p95: int  # 95% of requests take no more
-
-    @classmethod
-    def of(cls, shares: Floats) -> Self:
-        """From the share of the requests that took 0, 1, ... rounds.
-
-        >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
-        Rounds(mean=1.54, p95=2)
-        """
-        return cls(mean=round(float(shares @ np.arange(len(shares))), 12), p95=count_most(shares, 0.95))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PolicyPoints:
-    """The settings of one policy, each run on the same problems; both arrays are (settings, problems)."""
-
-    cost: Floats = field(repr=False)
-    accuracy: Floats = field(repr=False)
-    labels: tuple[str, ...] = ()  # (settings,)
-    rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
-
-    def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Rounds of requests that get the second setting with a probability, else the first."""
-        if self.rounds is None:
-            return None
-        low, high = (self.rounds[one] for one in settings)
-        return Rounds.of((1 - probability) * low + probability * high)
-
-    def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
-        return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MatchedCost:
-    """One average cost, spent by the best mix of two settings.
-
-    `each` is every problem's part in the accuracy at that cost: its accuracy minus its cost
-    above the average at the going price (the hull's slope). Its mean is the accuracy. With
-    other problems the mix would have to change to meet the same cost; `each` gives that
-    effect to first order, which is what the bootstrap needs.
-    """
-
-    budget: float
-    cost: float  # the budget, or less where the best setting costs less
-    accuracy: float
-    settings: tuple[int, int]  # rows; the same twice where one setting is enough
-    probability: float  # the second one's
-    price: float  # accuracy per sample there: the slope of the hull
-    each: Floats = field(repr=False)  # (problems,)
-    rounds: Rounds | None = None
+_STEPS_PER_DOUBLING = 8  # grid points per doubling of cost
+UNREACHABLE = 1e9  # samples; replaces infinity in percentiles
+SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain are meaningless
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """The hull of these settings at one average cost; None where the cheapest setting costs more.
+    """The hull of these settings at one average cost; None if the cheapest setting costs more.
 
     >>> points = PolicyPoints(
     ...     cost=np.array([[1.0, 1.0], [4.0, 4.0]]), accuracy=np.array([[0.5, 0.7], [0.8, 1.0]])
@@ -143,7 +90,7 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
 
 
 def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
-    """The settings of several policies as if they belonged to one."""
+    """The settings of several policies as those of a single one."""
     return PolicyPoints(
         cost=np.concatenate([each.cost for each in points]),
         accuracy=np.concatenate([each.accuracy for each in points]),
@@ -156,17 +103,17 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One policy at one budget as it would have run: calibrated beforehand, with its realised cost."""
+    """A policy at a budget as it would have run: calibrated beforehand, with its actual cost."""
 
     policy: str
-    budget: float  # average samples asked for
-    cost: float  # average samples spent
+    budget: float  # requested average samples
+    cost: float  # actual average samples
     accuracy: float
     low: float | None  # 95% interval over problems
     high: float | None
-    protocol: str  # how it was measured, in words
-    waves: float | None = None  # rounds of sampling a request, on average
-    tokens: float | None = None  # output tokens a request, on average; None: not recorded
+    protocol: str  # description of the measurement
+    waves: float | None = None  # mean rounds of sampling per request
+    tokens: float | None = None  # mean output tokens per request; None if not recorded
     reached: bool = True  # False: no setting of its dial meets the budget
     cost_std: float | None = None  # over seeds, in the paper's protocol
     accuracy_std: float | None = None
@@ -174,72 +121,73 @@ class EvaluationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """One policy at exactly one average cost, on the hull of its own settings."""
+    """A policy at exactly one average cost, on the hull of its settings."""
 
     policy: str
     budget: float
-    cost: float  # the budget, or less where even its best setting costs less
+    cost: float  # the budget, or less if even its best setting costs less
     accuracy: float
     low: float | None
     high: float | None
-    gain: Interval | None  # over the baseline at the same cost, paired; None for itself, or without it
-    lead: Interval | None  # what the policy of the verdict gains over this one, paired; None for itself
+    # paired gain over the baseline at equal cost; None for the baseline, or without one
+    gain: Interval | None
+    lead: Interval | None  # paired gain of the verdict's policy over this one; None for itself
     recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
-    worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
-    rounds: float | None = None  # a request's mean
-    rounds_p95: int | None = None  # 95% of requests take no more
+    worth: Interval | None  # uniform samples with the same accuracy; infinite: more than recorded
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
+    rounds: float | None = None  # mean per request
+    rounds_p95: int | None = None  # 95th percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleBracket:
-    """The one-shot oracle at one budget: cross-fitted (chosen and judged on different samples)
+    """The one-shot oracle at one budget: cross-fitted (chosen and evaluated on different samples)
     and in-sample.
     """
 
     budget: float
-    cost: float  # the budget, or less where more would not help
-    low: Interval | None  # cross-fitted; None: too few samples
+    cost: float  # the budget, or less if more doesn't help
+    low: Interval | None  # cross-fitted; None if there are too few samples
     high: float  # in-sample
     why: str = ""  # why there is no lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imitation:
-    """How often a classifier chooses the oracle's budget, and how often the commonest budget is right."""
+    """How often a classifier chooses the oracle's budget; compare with the most common one."""
 
     budget: float
     accuracy: float
-    majority: float  # always naming the commonest budget of the training problems
+    majority: float  # always predicts the most common budget of the training problems
     protocol: str  # held-out or in-sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUse:
-    """What a request takes on average, and one of uniform sampling that is as accurate.
+    """The average usage of a request, and of uniform sampling with the same accuracy.
 
-    Prompts are those paid for, by the source's `PromptCharge`. Where no uniform number of samples is as
-    accurate, the most that were recorded count.
+    Prompts are counted as paid for, by the source's `PromptCharge`. If no uniform number of samples is as
+    accurate, the most recorded is used.
     """
 
-    tokens: float  # its responses' tokens
-    prompts: float  # average prompts
+    tokens: float  # in its responses
+    prompts: float  # in average prompts
     uniform_tokens: float
     uniform_prompts: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """One average budget against uniform sampling of the same accuracy; money is per request."""
+    """An average budget compared with uniform sampling of the same accuracy; money is per request."""
 
     budget: float  # samples
-    same_as: float | None  # uniform samples; None: more than were recorded
+    same_as: float | None  # uniform samples; None: more than recorded
     cost: float
-    same_cost: float  # uniform at that cost, or with all recorded samples if it costs less
+    same_cost: float  # uniform sampling at that number, or with all recorded samples if that costs less
 
     @property
     def is_bound(self) -> bool:
-        """Whether uniform sampling needs more than was recorded, so that more is saved than is said."""
+        """Whether uniform sampling needs more than was recorded, so that the saving is a lower bound."""
         return self.same_as is None
 
     @property
@@ -249,50 +197,51 @@ class Saving:
 
     @property
     def share(self) -> float | None:
-        """The share that is saved; None where nothing costs anything."""
+        """The saved share; None if nothing costs anything."""
         return self.amount / self.same_cost if self.same_cost else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """The policy against uniform sampling at one average budget, at the same cost.
+    """The policy against uniform sampling at equal average cost.
 
-    With several modes, the best of them alone or mixed stands for uniform sampling, whichever way they are
-    drawn, and what it needs is a cost.
+    With several modes, uniform sampling is replaced by the best of them, alone or mixed, and `worth` is a
+    cost.
     """
 
     budget: float
-    cost: float  # the budget, or less where even its dearest setting costs less
-    accuracy: float  # the policy's
+    cost: float  # the budget, or less if even its most expensive setting costs less
+    accuracy: float  # of the policy
     uniform: float  # accuracy of uniform sampling
-    gain: Interval  # the first minus the second, with the 95% interval of this budget alone
-    joint: Interval  # the same gain; the intervals of all rows hold at once with 95%, where there are any
-    worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
-    use: RequestUse | None = None  # None: tokens are not recorded
-    rounds: float | None = None  # the policy's mean per request; uniform sampling has 1
-    rounds_p95: int | None = None  # 95% of requests take no more
+    gain: Interval  # policy minus uniform, with the 95% interval for this budget alone
+    joint: Interval  # the same gain, with intervals that hold for all rows at once, if there are any
+    worth: Interval  # uniform samples with the same accuracy; infinite: more than recorded
+    use: RequestUse | None = None  # None if tokens aren't recorded
+    rounds: float | None = None  # mean per request; uniform sampling has 1
+    rounds_p95: int | None = None  # 95th percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a policy, fixed beforehand, pays over uniform sampling, or a menu over its modes alone: in one
-    sentence, with its numbers.
+    """Whether a policy chosen beforehand beats uniform sampling, or several modes beat each alone: one
+    sentence with its numbers.
     """
 
     decided: Decision
     sentence: str
-    support: str = ""  # the interval that it rests on, and the protocol, in words
-    policy: str | None = None  # None: there was none to judge
-    budget: float | None = None  # average samples that the sentence is about
+    support: str = ""  # its interval and protocol, in words
+    policy: str | None = None  # None: no policy to evaluate
+    budget: float | None = None  # average samples in the sentence
     basis: Basis
-    problems: int = 0  # judged; those with the same question count as one
-    groups: int = 0  # alike problems are one group, held out and resampled whole
-    problems_needed: int | None = None  # how many more may decide it, at most 10,000; None: it is decided
+    problems: int = 0  # evaluated; equal questions count once
+    groups: int = 0  # groups of similar problems, held out and resampled whole
+    # additional problems needed for a decision, at most 10,000; None: decided
+    problems_needed: int | None = None
     protocol: str = ""
-    rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
-    prompt_tokens: float | None = None  # an average prompt's
-    charge: str = ""  # how prompts are paid for, in words
-    gains: Mapping[str, Interval] = field(default_factory=dict)  # a menu's over each rival, on the mean
+    rows: tuple[VerdictRow, ...] = ()  # one per budget
+    prompt_tokens: float | None = None  # of an average prompt
+    charge: str = ""  # how prompts are charged, in words
+    gains: Mapping[str, Interval] = field(default_factory=dict)  # with several modes: mean over each rival
 
     @property
     def pays(self) -> bool:
@@ -300,22 +249,20 @@ class Verdict:
 
     @property
     def sure_budgets(self) -> tuple[float, ...]:
-        """Budgets at which the policy is above uniform for sure, with all budgets considered, to a tenth of
-        a point.
-        """
+        """Budgets at which the policy certainly beats uniform, over all budgets at once."""
         lows = ((row.budget, row.joint.low) for row in self.rows)
         return tuple(budget for budget, low in lows if low is not None and round(100 * low, 1) > 0)
 
     def row(self, budget: float | None) -> VerdictRow | None:
-        """The row of a budget; None where it was not looked at, or the policy can't cost that little."""
+        """The row for a budget; None if it wasn't evaluated or the policy can't cost that little."""
         return next((row for row in self.rows if row.budget == budget), None)
 
     def compute_savings(
         self, prices: TokenPrices, *, prompt_tokens: float | None = None
     ) -> tuple[Saving, ...]:
-        """What each budget costs and saves at these prices; none where tokens aren't recorded.
+        """Cost and saving of each budget at these prices; empty if tokens aren't recorded.
 
-        `prompt_tokens`: of an average prompt, where it is not that of the recorded ones.
+        `prompt_tokens` replaces the recorded mean prompt.
         """
         length = (self.prompt_tokens or 0.0) if prompt_tokens is None else prompt_tokens
         return tuple(
@@ -330,94 +277,95 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; null for what isn't known, and for more samples than there are."""
+        """Plain data for JSON; null if unknown or more samples than recorded."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Policies at the same average costs, on recorded samples."""
+    """Policies compared at equal average costs on recorded samples."""
 
     problems: int
     folds: int  # or seeds, in the paper's protocol
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
-    basis: Basis  # agreement with the full vote where there are no grades
+    basis: Basis  # agreement with the full vote if there are no grades
     orders: int  # orders of each problem's samples
-    longest: int  # samples a request, at most
-    dropped: int  # problems without grades, left out
+    longest: int  # most samples per request
+    dropped: int  # problems left out without grades
     left_out: tuple[str, ...]  # policies that can't learn without grades
     rows: tuple[EvaluationRow, ...]
     matched: tuple[Match, ...]
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
-    budgets: tuple[float, ...]  # average samples that everything was compared at
-    verdict: Verdict  # one mode has a protocol of its own, which folds, orders and seed above don't change
-    short: int = 0  # problems with fewer samples than `longest`, left out
-    groups: int = 0  # alike problems are one group; folds and intervals are over groups
-    unit: BudgetUnit | MenuUnit = "samples"  # budgets and costs are in it
-    currency: str = ""  # where the unit is money
-    least: float | None = None  # what a request costs with one sample, if not counted in samples
-    menu: Menu | None = None  # the modes, if there are several
-    by_score: tuple[ScoreRow, ...] = ()  # what a verifier's recorded scores are worth
+    budgets: tuple[float, ...]  # average samples of the comparisons
+    verdict: Verdict  # with one mode it has its own protocol, independent of folds, orders and seed above
+    short: int = 0  # problems left out with fewer samples than `longest`
+    groups: int = 0  # groups of similar problems, used for folds and intervals
+    unit: BudgetUnit | ModeUnit = "samples"  # unit of budgets and costs
+    currency: str = ""  # if the unit is money
+    least: float | None = None  # cost of a request with one sample, unless counted in samples
+    mode_set: ModeSet | None = None  # the modes, if there are several
+    by_score: tuple[ScoreRow, ...] = ()  # the value of a verifier's recorded scores
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that meet some budget."""
+        """Names of policies that meet any budget."""
         return tuple(dict.fromkeys(match.policy for match in self.matched))
 
-    def get_menu(self) -> Menu:
-        """The several modes; PolicyError if there is one."""
-        if self.menu is None:
-            raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
-        return self.menu
+    def get_modes(self) -> ModeSet:
+        """The several modes; PolicyError if there is only one."""
+        if self.mode_set is None:
+            raise PolicyError("this is an evaluation of one mode, which has no others; evaluate several")
+        return self.mode_set
 
     def format_budget(self, budget: float) -> str:
-        """One of the budgets, without its unit, for headings."""
-        return f"{budget:g}" if self.menu is None else self.menu.format_cost(budget, unit=False)
+        """A budget without its unit, for headings."""
+        return f"{budget:g}" if self.mode_set is None else self.mode_set.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
-        """Which of some policies is best at one of the budgets, with hindsight."""
+        """The best of some policies at a budget, in hindsight."""
         met = [match for name in policies if (match := self.match(name, budget)) is not None]
         return max(met, key=lambda match: match.accuracy, default=None)
 
     def match(self, policy: str, budget: float) -> Match | None:
-        """A policy at one of the budgets; None where it can't cost that little, or took no part."""
+        """A policy at a budget; None if it can't cost that little or wasn't evaluated."""
         return next(
             (match for match in self.matched if (match.policy, match.budget) == (policy, budget)), None
         )
 
     def row(self, policy: str, budget: float) -> EvaluationRow | None:
-        """The first row of a policy at one of the budgets."""
+        """The first row of a policy at a budget."""
         return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; null for what isn't known."""
-        return asdict(self) | {"menu": None if self.menu is None else self.menu.dump()}
+        """Plain data for JSON; null if unknown."""
+        return asdict(self) | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyResult:
-    """One policy on all problems, pooled over folds or seeds."""
+    """A policy's results on all problems, pooled over folds or seeds."""
 
     name: str
     cost: Floats = field(repr=False)  # (budgets, problems)
     accuracy: Floats = field(repr=False)
     waves: Floats = field(repr=False)
     tokens: Floats = field(repr=False)
-    reached: tuple[bool, ...]  # (budgets,) in every part
+    reached: tuple[bool, ...]  # (budgets,) whether reached in every part
     points: PolicyPoints
     point_tokens: Floats | None = field(default=None, repr=False)  # (settings, problems)
     point_waves: Floats | None = field(default=None, repr=False)
-    point_draws: Floats | None = field(default=None, repr=False)  # (settings, modes, problems) of several
-    imitation: Floats | None = None  # (budgets, 4) mean over parts, by how many problems each judged
+    # (settings, modes, problems) with several modes
+    point_draws: Floats | None = field(default=None, repr=False)
+    imitation: Floats | None = None  # (budgets, 4) mean over parts, weighted by number of problems
     cost_std: Floats | None = None  # (budgets,) over seeds
     accuracy_std: Floats | None = None
 
     def match(self, budget: float, at: int) -> MatchedCost | None:
-        """The policy at the budget with that number; None where it can't cost that little.
+        """The policy at the budget with this index; None if it can't cost that little.
 
-        With several modes only the settings chosen for that budget serve it, otherwise all of them.
+        With several modes, only the settings chosen for that budget; otherwise all settings.
         """
         near, points = self._settings_near(at), self.points
         rounds = None if points.rounds is None else points.rounds[near]
@@ -425,7 +373,7 @@ class PolicyResult:
         return match_cost(chosen, budget)
 
     def count_draws(self, mix: MatchedCost, at: int) -> Floats:
-        """Mean samples of each of several modes in such a mix, (modes,)."""
+        """Mean samples from each of several modes in a mix, (modes,)."""
         assert self.point_draws is not None
         low, high = (self.point_draws[self._settings_near(at)][one].mean(axis=1) for one in mix.settings)
         return np.asarray((1 - mix.probability) * low + mix.probability * high)
@@ -437,7 +385,7 @@ class PolicyResult:
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pool a policy's folds: each problem's numbers are those of the fold that it was judged in."""
+    """Pools a policy's folds: each problem has the results from its test fold."""
     parts = [results[number, name] for number in range(len(splits))]
     problems = sum(len(split.test) for split in splits)
     pooled = {}
@@ -450,7 +398,7 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pool a policy's seeds: each problem's numbers are means over seeds; the spread over seeds is kept."""
+    """Pools a policy's seeds: each problem has its mean over seeds; the spread over seeds is kept."""
     parts = [results[number, name] for number in range(len(splits))]
     pooled = {
         field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _list_fields(parts)
@@ -492,26 +440,26 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
-    """A policy's accuracy by average cost, (points,) each, from its cheapest setting to its best one."""
+    """A policy's accuracy by average cost, each (points,), from its cheapest to its best setting."""
 
     policy: str
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    low: Floats = field(repr=False)  # 95% interval over problems; the accuracy itself where there is none
+    low: Floats = field(repr=False)  # 95% interval over problems; equal to the accuracy if there is none
     high: Floats = field(repr=False)
-    gain: Floats = field(repr=False)  # over uniform at the same cost, paired; NaN: not compared
+    gain: Floats = field(repr=False)  # paired gain over uniform at equal cost; NaN: not compared
     gain_low: Floats = field(repr=False)
     gain_high: Floats = field(repr=False)
 
     def at(self, cost: float) -> float | None:
-        """The accuracy at one cost; None outside of the curve."""
+        """The accuracy at one cost; None outside the curve."""
         if not self.cost[0] - _TOLERANCE <= cost <= self.cost[-1] + _TOLERANCE:
             return None
         return float(np.interp(cost, self.cost, self.accuracy))
 
 
 def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
-    """Costs from 1 to the largest, evenly spaced by ratio, with the given budgets among them."""
+    """Costs from 1 to the largest, evenly spaced by ratio, including the given budgets."""
     even = np.geomspace(1.0, largest, max(2, round(_STEPS_PER_DOUBLING * np.log2(largest)) + 1))
     inside = [budget for budget in budgets if 1.0 <= budget <= largest]
     return np.unique(np.concatenate([even, inside]).round(9))
@@ -520,7 +468,7 @@ def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
 def trace_curve(
     policy: str, points: PolicyPoints, grid: Floats, boot: Bootstrap, *, base: PolicyPoints | None = None
 ) -> CostCurve | None:
-    """The policy's curve on the grid, with its gain over `base`; None: it always costs more."""
+    """The policy's curve on the grid, with its gain over `base`; None if it always costs more."""
     rows = []
     for budget in grid.tolist():
         mix = match_cost(points, budget)
@@ -533,7 +481,7 @@ def trace_curve(
             difference = boot.difference(mix.each, base_mix.each)
             gain = (difference.mean, *_interval_ends(difference, difference.mean))
         rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
-        if mix.cost < budget - _TOLERANCE:  # this is its best setting; the curve ends here
+        if mix.cost < budget - _TOLERANCE:  # its best setting: the curve ends here
             break
     if not rows:
         return None
@@ -543,12 +491,12 @@ def trace_curve(
 
 
 def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
-    """The interval's ends; the mean itself where there is none."""
+    """The ends of the interval, or the mean if there is none."""
     return mean if own.low is None else own.low, mean if own.high is None else own.high
 
 
 def format_sample_count(value: float) -> str:
-    """A number of samples with at most three digits.
+    """A number of samples with up to three digits.
 
     >>> format_sample_count(1.0), format_sample_count(1.5)
     ('1 sample', '1.5 samples')
@@ -558,17 +506,17 @@ def format_sample_count(value: float) -> str:
 
 
 def basis_name(basis: Basis) -> str:
-    """What accuracy stands for under a basis, in words."""
+    """What accuracy means on a basis, in words."""
     return "accuracy" if basis == "accuracy" else "agreement with the full vote"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformCurves:
-    """The uniform policy's accuracy by cost, made rising and concave: over all problems, and in each draw."""
+    """Uniform sampling's accuracy by cost, rising and concave, over all problems and in each draw."""
 
-    most: float  # samples
+    most: float  # in samples
     overall: HullCurve
-    by_draw: list[HullCurve]  # (draws,); empty where there is one problem
+    by_draw: list[HullCurve]  # (draws,); empty for a single problem
 
     @classmethod
     def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
@@ -589,15 +537,15 @@ def match_policies(
     *,
     boot: Bootstrap,
     oracle: Sequence[OracleBracket],
-    menu: Menu | None = None,
+    mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
-    """Every policy at every budget, and of one mode the joint hull of the peers as one more."""
+    """Every policy at every budget; with one mode, also the joint hull of the peers."""
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
-    if peers and menu is None:
+    if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
-    ours, baseline = (OURS, UNIFORM) if menu is None else (MENU, SINGLES[0])
-    # the same curves for every policy and budget
+    ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
+    # the same curves for all policies and budgets
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
     for at, budget in enumerate(budgets):
@@ -608,9 +556,9 @@ def match_policies(
                 continue
             leader, base = (None if name == other else mixes.get(other) for other in (ours, baseline))
             match = _make_match(name, mix, leader, base, uniform, boot=boot, bracket=bracket)
-            if menu is not None:
+            if mode_set is not None:
                 draws = results[name].count_draws(mix, at).tolist()
-                match = replace(match, draws=dict(zip(menu.names, draws, strict=True)))
+                match = replace(match, draws=dict(zip(mode_set.names, draws, strict=True)))
             rows.append(match)
     return tuple(rows)
 
@@ -645,7 +593,7 @@ def _make_match(
 def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
-    """The share of the oracle's gain over uniform that a policy has, for both bounds."""
+    """A policy's share of the oracle's gain over uniform, for both bounds."""
     if bracket is None:
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
@@ -657,9 +605,9 @@ def _compute_recovered_shares(
 
 
 def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
-    """How many uniform samples are as accurate as this mix; infinite where even the most aren't.
+    """The number of uniform samples as accurate as this mix; infinite if even the most aren't.
 
-    Both sides are computed again in each draw of problems, so the interval is paired.
+    Both sides are recomputed in each draw of problems, so the interval is paired.
     """
     mean = find_least_cost(uniform.overall, mix.accuracy)
     if not uniform.by_draw:
@@ -675,13 +623,7 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
     return Interval(mean=mean, low=low, high=high)
 
 
-def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
-    """The corners of the upper concave hull of points, (points,) both."""
-    corners = find_hull(cost, accuracy)
-    return cost[corners], accuracy[corners]
-
-
 def find_least_cost(curve: HullCurve, wanted: float) -> float:
-    """The least cost at which a hull reaches an accuracy; infinite where it never does."""
+    """The lowest cost at which a hull reaches an accuracy; infinite if never."""
     cost, accuracy = curve
     return math.inf if wanted > accuracy[-1] + _ROUNDING else float(np.interp(wanted, accuracy, cost))

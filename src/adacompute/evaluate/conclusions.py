@@ -1,4 +1,4 @@
-"""An evaluation assembled from what was measured: rows, matched costs, imitation, and the verdict."""
+"""Assembles an evaluation from measurements: rows, matched costs, imitation, and the verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,14 @@ from adacompute.evaluate.comparison import (
     match_policies,
 )
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_scores
-from adacompute.evaluate.resampling import Bootstrap, ScoreRow, Split
+from adacompute.evaluate.resampling import ScoreRow, Split
 from adacompute.policies.weights import fit_weights
 from adacompute.pool.groups import count_groups
+from adacompute.replay.matching import Bootstrap
 from adacompute.score import score
 from adacompute.score.aggregates import read_scores
 
-_SCORED = (2, 4, 8, 16)  # samples, of votes by a verifier's scores
+_SCORED = (2, 4, 8, 16)  # samples, for votes weighted by a verifier's scores
 
 _PROTOCOL_LABELS = {
     "held-out": "held-out",
@@ -34,29 +35,29 @@ _PROTOCOL_LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Every policy on all problems, pooled over folds or seeds, before anything is compared."""
+    """Every policy's results on all problems, pooled over folds or seeds, before any comparison."""
 
     setup: EvaluationSetup
     everyone: tuple[PolicyResult, ...]
-    parts: int  # folds, or seeds
-    dropped: int = 0  # problems without grades
+    parts: int  # folds or seeds
+    dropped: int = 0  # problems left out without grades
     left_out: tuple[str, ...] = ()  # policies that can't learn without grades
     protocol: ProtocolName = "held-out"
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what other work gave, by its name
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # results of other work, by name
 
     def get(self, name: str) -> PolicyResult:
-        """The result of the policy with that name."""
+        """The result of a policy by name."""
         return next(result for result in self.everyone if result.name == name)
 
 
 def assemble_evaluation(
     runs: EvaluationRuns, verdict: Verdict, *, oracle: Sequence[OracleBracket] = (), short: int = 0
 ) -> Evaluation:
-    """Build the `Evaluation`: rows, matched costs, imitation and verdict."""
+    """Builds the `Evaluation`: rows, matched costs, imitation and verdict."""
     setup = runs.setup
     boot = make_bootstrap(setup)
-    matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, menu=setup.menu)
+    matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, mode_set=setup.mode_set)
     label = _PROTOCOL_LABELS[runs.protocol]
     rows = [row for result in runs.everyone for row in _policy_rows(result, setup.budgets, boot, label)]
     rows += [_peer_row(match, label) for match in matched if match.policy == PEERS]
@@ -79,21 +80,21 @@ def assemble_evaluation(
         verdict=verdict,
         short=short,
         groups=count_groups(setup.ballots.groups),
-        unit="samples" if setup.menu is None else setup.menu.unit,
-        currency="" if setup.menu is None else setup.menu.currency,
-        menu=setup.menu,
+        unit="samples" if setup.mode_set is None else setup.mode_set.unit,
+        currency="" if setup.mode_set is None else setup.mode_set.currency,
+        mode_set=setup.mode_set,
         by_score=compare_by_score(runs, boot),
     )
 
 
 def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, ...]:
-    """Plain votes, votes weighted by score and the best of n by score, if every answer has a score.
+    """Unweighted votes, votes weighted by score, and best of n by score, if every answer has a score.
 
-    How much a score weighs is learned on the other folds.
+    The weight of scores is learned on the other folds.
     """
     setup, ballots = runs.setup, runs.setup.ballots
     counts = [count for count in _SCORED if count <= setup.longest]
-    is_comparable = setup.menu is None and setup.basis == "accuracy" and runs.protocol == "held-out"
+    is_comparable = setup.mode_set is None and setup.basis == "accuracy" and runs.protocol == "held-out"
     if not is_comparable or not records_scores(ballots):
         return ()
     plain = score(ballots, counts).accuracy
@@ -118,7 +119,7 @@ def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, .
 
 
 def make_bootstrap(setup: EvaluationSetup) -> Bootstrap:
-    """The bootstrap draws of whole groups that all intervals of an evaluation share."""
+    """Bootstrap draws of whole groups, shared by all intervals of an evaluation."""
     return Bootstrap.of_groups(setup.ballots.groups, rng=np.random.default_rng([setup.seed, 0xB007]))
 
 
@@ -148,7 +149,7 @@ def _policy_rows(
 
 
 def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
-    """For each classifier: on the test problems, and on the training problems."""
+    """For each classifier, on the test problems and on the training problems."""
     test_protocol = (
         "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )
@@ -212,7 +213,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def format_samples(value: float) -> str:
-    """A number of samples, with a tenth where it isn't whole.
+    """A number of samples, with one decimal unless whole.
 
     >>> format_samples(7.96), format_samples(3.24)
     ('8', '3.2')

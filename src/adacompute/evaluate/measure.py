@@ -1,8 +1,7 @@
-"""One policy on one split: fitted and calibrated on the training problems, run on the test problems.
+"""Measures a policy on a split: fitted and calibrated on training problems, run on test problems.
 
-A dial is calibrated by cost alone on the training problems, so no label and no sample of a test
-problem is used. A policy that judges vote states is asked once for each state, however many
-dial settings are tried.
+A dial is calibrated by cost alone on the training problems, so it uses no labels and no samples of test
+problems. A policy that scores vote states is evaluated once per state, however many dials are tried.
 """
 
 import copy
@@ -23,8 +22,9 @@ from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import fit_weights
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
+from adacompute.pool.modes import ModeSet
 from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
 from adacompute.score.aggregates import read_scores
@@ -32,33 +32,34 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Basis = Literal["accuracy", "agreement"]  # what answers are judged by
+Basis = Literal["accuracy", "agreement"]  # criterion for answers
 
 Votes = Literal["auto", "plain", "weighted"]
 
-LONGEST = 16  # samples per request at most, where all problems have as many
+LONGEST = 16  # most samples per request, if all problems have as many
 AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
 LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
-PEERS = "peers"  # the joint hull of all policies but ours and the oracle
+PEERS = "peers"  # joint hull of all policies except ours and the oracle
 UNIFORM = "fixed"  # every problem gets the same number of samples
-ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # stopping with so many rounds at most
+ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # stopping with a limited number of rounds
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
-_PRICES, _THRESHOLDS = 64, 16  # settings of a dial that are tried
+_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # fewest training problems, and their smallest share of all
+_PRICES, _THRESHOLDS = 64, 16  # number of dial settings tried
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
-_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
-_CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
-_ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
-_BELOW_SMALLEST = 1.2  # and one below the smallest budget
+_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state a single number
+_CALIBRATION_ORDERS = 10  # orders per training problem; enough, because costs are averaged over many problems
+# factor above the largest budget, so that a policy that underspends has a point above it
+_ABOVE_LARGEST = 1.6
+_BELOW_SMALLEST = 1.2  # and a point below the smallest budget
 
 
 class PolicyMaker(Protocol):
-    """Makes a policy and fits it.
+    """Makes and fits a policy.
 
-    Called as `maker(train, budget=…, weigh=…, longest=…)`. Where the policy has a dial, one
-    fit serves every budget; where it has none, it is made for each budget.
+    Called as `maker(train, budget=…, weigh=…, longest=…)`. With a dial, one fit serves all budgets; without
+    one, a policy is made for each budget.
     """
 
     def __call__(
@@ -68,14 +69,14 @@ class PolicyMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPolicy:
-    """A policy's name in the tables, and its maker."""
+    """A policy's name in tables, and its maker."""
 
     name: str
     maker: PolicyMaker
-    limited: tuple[str, ...] = ()  # names in `ROUND_LIMITS`: the same fitted policy with fewer rounds
+    limited: tuple[str, ...] = ()  # names in `ROUND_LIMITS`: the same fitted policy with a limit on rounds
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
-        """The policy on one split, by its name."""
+        """Measures the policy on one split; results by name."""
         policy = data.fit_policy(self.maker, data.setup.budgets[0])
         results = {self.name: measure_policy(data, self, policy)}
         for name in self.limited:
@@ -87,25 +88,25 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _RegistryMaker:
-    """Makes a policy of a kind in the registry. A class, so that it can be sent to another process."""
+    """Makes a policy of a registered kind. A picklable class, for other processes."""
 
     kind: str
-    all_ballots: Ballots | None = None  # every problem that is learned from or judged
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what only this policy takes
-    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # what its `fit` takes
+    all_ballots: Ballots | None = None  # all training and test problems
+    settings: Mapping[str, Any] = field(default_factory=dict)  # options specific to this policy
+    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # options for its `fit`
 
     def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
         options: dict[str, Any] = {"weigh": weigh, "longest": longest}
         if self.kind in _TAKE_BUDGET:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
-            options["weigh"] = "auto"  # the same weights, fitted together with the rest of the policy
-        if self.kind == "guarantee":  # its certificate is of plain votes; delta is the dial
+            options["weigh"] = "auto"  # the same weights, fitted with the rest of the policy
+        if self.kind == "guarantee":  # its certificate needs unweighted votes; delta is the dial
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
-        if self.kind == OURS:  # judged problems must not be in the bundled prior
+        if self.kind == OURS:  # test problems must not be in the bundled prior
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
             policy.fit(train, budget=budget)
@@ -122,7 +123,7 @@ def make_policy(
     settings: Mapping[str, Any] | None = None,
     fit_settings: Mapping[str, Any] | None = None,
 ) -> ComparedPolicy:
-    """A policy of a kind in the registry, with settings of its own, judged on `all_ballots`."""
+    """A policy of a registered kind with its own settings, evaluated on `all_ballots`."""
     maker = _RegistryMaker(
         kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
     )
@@ -132,11 +133,9 @@ def make_policy(
 def select_policies(
     policies: Sequence[str | tuple[str, PolicyMaker]], all_ballots: Ballots | None = None
 ) -> tuple[ComparedPolicy, ...]:
-    """The policies to compare, by name or as (name, maker) pairs; the oracle is skipped, since
-    it is not a policy.
+    """The policies to compare, by name or as (name, maker) pairs; skips the oracle, which isn't a policy.
 
-    `all_ballots` holds every problem that is judged: no bundled prior may have seen their
-    prompts.
+    `all_ballots` has every test problem: no bundled prior may have seen their prompts.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -165,21 +164,20 @@ def select_policies(
 
 
 def make_dial_grid(policy: Policy) -> Floats:
-    """The settings of a policy's dial that are tried, rising; they don't depend on what it has learned."""
+    """The dial settings to try, ascending, independent of what the policy has learned."""
     if policy.dial == "price":
         return np.concatenate([[0.0], np.geomspace(2e-4, 0.6, _PRICES - 2), [1.1]])
     windows = 1.0 / np.arange(policy.longest, 0, -1)
-    if policy.kind == "esc":  # its dial is one over a whole number
+    if policy.kind == "esc":  # its dial is one over an integer
         return windows
     return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
-    """The same result as replay's `sweep`, but each state is judged once instead of once per
-    dial, where possible.
+    """Gives the same result as replay's `sweep`, but scores each state once instead of once per dial.
 
-    What continuing is worth in a state (its critical price, or how unsure the leader is)
-    doesn't depend on the dial; only the decision does.
+    A state's score (its critical price, or its doubt about the leader) doesn't depend on the dial; only the
+    decision does.
     """
     if _judge_method(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
@@ -196,9 +194,7 @@ def _judge_method(policy: Policy) -> str | None:
 
 
 class CachedPolicy:
-    """A policy along paths at one dial after another; prompts are read once, and states judged
-    once where possible.
-    """
+    """A policy along paths at several dials; prompts are read once, and states scored once if possible."""
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
@@ -211,12 +207,12 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # here every path counts as a problem, and its number stands in for what is read of its prompt
+        # every path is its own problem here, and its number replaces its prompt's reading
         self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
     def run(self, dial: float | Floats | None) -> PolicyRun:
-        """As `run_policy`."""
+        """Like `run_policy`."""
         rule = None if self._find_rule is None else self._find_rule(dial)
         if rule is None:
             return run_policy(self._policy, self._paths, dial=dial, reading=self._reading)
@@ -227,7 +223,7 @@ class CachedPolicy:
 
 
 class _PlaceholderRows:
-    """Stands for so many problems; only their number is ever asked for."""
+    """A placeholder with a number of problems; only that number is used."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -237,18 +233,16 @@ class _PlaceholderRows:
 
 
 class _JudgmentCache:
-    """The policy's judgment of every path after each draw, computed when first needed."""
+    """The policy's score of every path after each draw, computed on first use."""
 
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
         self.by_draws: dict[int, Floats] = {}
-        self.lowest: tuple[int, Floats] | None = None  # the last start that was asked for, and its trace
+        self.lowest: tuple[int, Floats] | None = None  # the latest start requested, with its trace
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
-        """The judgments of the paths with these numbers in their present states; NaN for paths
-        without samples.
-        """
+        """The scores of the paths with these numbers now; NaN for paths without samples."""
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
         for drawn in np.unique(state.drawn).tolist():
@@ -263,7 +257,7 @@ class _JudgmentCache:
         return self.by_draws[drawn]
 
     def trace_lowest(self, start: int, longest: int) -> Floats:
-        """The lowest judgment of each path from `start` draws on until so many, (draws, paths)."""
+        """The lowest score of each path from `start` draws up to each later number, (draws, paths)."""
         if self.lowest is None or self.lowest[0] != start:
             trace = np.empty((longest - start, len(self.paths)))
             for row, drawn in enumerate(range(start, longest)):
@@ -274,7 +268,7 @@ class _JudgmentCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationSetup:
-    """What all policies of one evaluation share."""
+    """Settings shared by all policies of an evaluation."""
 
     ballots: Ballots = field(repr=False)
     budgets: tuple[float, ...]
@@ -283,16 +277,16 @@ class EvaluationSetup:
     longest: int
     seed: int
     basis: Basis
-    calibrates: bool = True  # False: only hulls are needed, no rows
-    menu: Menu | None = None  # several modes, whose unit the budgets are in; None: one mode, in samples
-    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if it can
+    calibrates: bool = True  # False: computes only hulls, no rows
+    mode_set: ModeSet | None = None  # several modes, whose unit is the budgets'; None: one mode, in samples
+    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if possible
 
     @property
-    def modes(self) -> Menu:
-        """The menu of several modes."""
-        if self.menu is None:
-            raise PolicyError("these samples are of one mode; give a menu of several")
-        return self.menu
+    def modes(self) -> ModeSet:
+        """The several modes."""
+        if self.mode_set is None:
+            raise PolicyError("these samples are of one mode; give several")
+        return self.mode_set
 
     @property
     def learns_by_agreement(self) -> bool:
@@ -309,9 +303,7 @@ def prepare_setup(
     seed: int,
     calibrates: bool = True,
 ) -> tuple[EvaluationSetup, int]:
-    """Check everything before a policy is fitted: the shared setup, and how many ungraded
-    problems were dropped.
-    """
+    """Checks everything before fitting; returns the shared setup, and the number of dropped problems."""
     if orders < 1:
         raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
     evaluated, basis = select_graded(ballots)
@@ -322,7 +314,7 @@ def prepare_setup(
     if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
         raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
-    evaluated, _ = select_replayable(evaluated, [longest])  # raises where something is missing
+    evaluated, _ = select_replayable(evaluated, [longest])  # raises if something is missing
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
     setup = EvaluationSetup(
@@ -340,7 +332,7 @@ def prepare_setup(
 
 def prepare_modes(
     ballots: Ballots,
-    menu: Menu,
+    mode_set: ModeSet,
     budgets: Sequence[float] | None,
     *,
     votes: Votes,
@@ -348,35 +340,35 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """As `prepare_setup`, for several modes; the budgets are in the unit of the menu, None: by its costs."""
-    modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))
+    """Like `prepare_setup`, for several modes; default budgets follow from the modes' costs."""
+    modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
         raise PolicyError(
-            f"a menu of {len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
+            f"{len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
             "to compare; give two or more, or evaluate that mode alone"
         )
     if not modes[-1].cost:
-        raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
-    menu = replace(menu, modes=modes)
+        raise PolicyError("every mode is free, so there is no cost to compare at; give costs")
+    mode_set = replace(mode_set, modes=modes)
     recorded = ballots.select(modes)
     evaluated, basis = select_graded(recorded)
     setup = EvaluationSetup(
         ballots=evaluated,
-        budgets=_check_costs(menu, budgets),
+        budgets=_check_costs(mode_set, budgets),
         weighted=votes != "plain",
         orders=orders,
         longest=min(LONGEST, max(int(part.drawn.min()) for part in evaluated.parts)),
         seed=seed,
         basis=basis,
-        menu=menu,
+        mode_set=mode_set,
         labels=labels,
     )
     return setup, len(recorded) - len(evaluated)
 
 
-def _check_costs(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, ...]:
-    """Average costs, rising; without any, some between the cheapest and the dearest mode."""
-    cheapest, dearest = float(menu.costs[0]), float(menu.costs[-1])
+def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[float, ...]:
+    """Ascending average costs; by default, some between the cheapest and the most expensive mode."""
+    cheapest, dearest = float(mode_set.costs[0]), float(mode_set.costs[-1])
     if budgets is None:
         low = max(cheapest * 1.5, dearest * 0.2)
         between = (float(f"{each:.2g}") for each in (*np.linspace(low, dearest, 3), 2 * dearest))
@@ -385,15 +377,15 @@ def _check_costs(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, ..
         if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - 1e-9)):
             raise BudgetInvalid(
                 f"budget {amount:g} is below what one sample of the cheapest mode costs "
-                f"({cheapest:g} for {menu.names[0]!r}), or nothing; give that much or more, above 0"
+                f"({cheapest:g} for {mode_set.names[0]!r}), or nothing; give that much or more, above 0"
             )
     if not budgets:
-        raise BudgetInvalid("no budget is given; give some average costs in the menu's unit, or None")
+        raise BudgetInvalid("no budget is given; give some average costs in the unit of the modes, or None")
     return tuple(sorted({float(budget) for budget in budgets}))
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """The problems with grades; all of them, judged by agreement, where none has any."""
+    """The problems with grades; or all problems, evaluated by agreement, if none has any."""
     has_grades = mask_graded(ballots, grade_samples(ballots))
     if has_grades.all():
         return ballots, "accuracy"
@@ -403,10 +395,10 @@ def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
 
 
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
-    """Return the problems to learn from, and the number of samples that each of them has at least.
+    """Returns the problems to learn from, and their minimum number of samples.
 
-    That number is `requested`, if given. Otherwise it is the largest, up to 16, that 50 problems and
-    a twentieth of all have; where fewer have two samples, the largest that all of those have.
+    That number is `requested`, or else the largest up to 16 that 50 problems and a twentieth of all have; if
+    fewer problems have two samples, the largest that all of these have.
     """
     longest = _choose_longest(ballots.drawn) if requested is None else requested
     rows = np.flatnonzero(ballots.drawn >= longest)
@@ -419,8 +411,8 @@ def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Bal
 
 
 def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
-    """The pool without the problems that have fewer samples than `select_problems` asks for, and how many
-    those are: none where no problem has two samples.
+    """The pool without problems that have fewer samples than `select_problems` requires, and their number;
+    nothing is left out if no problem has two samples.
     """
     graded, _ = select_graded(ballots)
     if graded.drawn.max(initial=0) < 2:
@@ -438,7 +430,7 @@ def _choose_longest(drawn: Ints) -> int:
 
 
 def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
-    """Average budgets, rising; BudgetOutOfRange for one that `longest` samples a problem can't spend."""
+    """Ascending average budgets; BudgetOutOfRange for one that `longest` samples per problem can't spend."""
     rising = tuple(sorted({float(budget) for budget in budgets}))
     for budget in rising:
         if not 1 <= budget <= longest:
@@ -452,9 +444,7 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
 
 
 def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether votes are weighted, by confidence or by a verifier's scores: if asked for, or if every sample
-    has what that needs.
-    """
+    """Whether votes are weighted by confidence or scores, on request or if all samples allow it."""
     recorded = records_confidence(ballots) or records_scores(ballots)
     if votes == "weighted" and not recorded:
         raise NotRecorded(
@@ -465,18 +455,18 @@ def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
 
 
 def records_confidence(ballots: Ballots) -> bool:
-    """Whether every sample has its tokens and log-probability."""
+    """Whether every sample has tokens and a log-probability."""
     return bool(np.isfinite(ballots.signal("logprob")[ballots.classes != ABSENT]).all())
 
 
 def records_scores(ballots: Ballots) -> bool:
-    """Whether every sample that states an answer has a verifier's score."""
+    """Whether every sample with an answer has a verifier's score."""
     return ballots.signals is not None and bool(read_scores(ballots)[1][ballots.classes >= 0].all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """The dial that meets a budget on the training problems: `second` with `probability`, else `first`."""
+    """The dial for a budget on training problems: `second` with `probability`, else `first`."""
 
     first: float
     second: float
@@ -486,19 +476,19 @@ class CalibratedDial:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SplitResult:
-    """One policy on the test problems of one split; NaN where a value isn't known."""
+    """A policy's results on the test problems of a split; NaN if unknown."""
 
     rows: Floats  # (4, budgets, problems) cost, accuracy, waves and tokens
-    points: Floats  # (4, settings, problems) the same
-    dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
+    points: Floats  # (4, settings, problems) likewise
+    dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: no dial
     labels: tuple[str, ...]  # (settings,)
-    rounds: Floats  # (settings, rounds + 1) share of the requests that took so many
-    draws: Floats | None = None  # (settings, modes, problems) samples, of several modes
-    imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
+    rounds: Floats  # (settings, rounds + 1) share of requests by number of rounds
+    draws: Floats | None = None  # (settings, modes, problems) samples, with several modes
+    imitation: Floats | None = None  # (budgets, 4) for classifiers, see `measure_imitation`
 
 
 class SplitData:
-    """One split: the training problems and the test paths, the same for every policy."""
+    """A split's training problems and test paths, the same for every policy."""
 
     def __init__(self, setup: EvaluationSetup, split: Split, number: int) -> None:
         self.setup, self.split, self.number = setup, split, number
@@ -508,17 +498,17 @@ class SplitData:
 
     @cached_property
     def weigh(self) -> VoteWeights | None:
-        """The weights of votes, fitted on the training problems."""
+        """Vote weights, fitted on the training problems."""
         if not self.setup.weighted:
             return None
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def train_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Paths to calibrate on, with votes weighted as the policy weights them."""
+        """Paths for calibration, with the policy's vote weights."""
         return self._paths(weigh, self.train, training=True)
 
     def test_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Paths to judge on: the same orders whatever the weights."""
+        """Paths for the evaluation: the same orders for any weights."""
         return self._paths(weigh, self.test, training=False)
 
     def _paths(self, weigh: VoteWeights | None, ballots: Ballots, *, training: bool) -> Paths:
@@ -533,27 +523,27 @@ class SplitData:
         return self._paths_by_stream[training, weigh]
 
     def make_rng(self, *, training: bool) -> np.random.Generator:
-        """The random numbers that samples are ordered by: the same for every policy."""
+        """The random numbers for sample orders, the same for every policy."""
         return np.random.default_rng([self.setup.seed, self.number, 0 if training else 1])
 
     def count_orders(self, *, training: bool) -> int:
-        """Orders of each problem's samples."""
+        """Orders per problem."""
         return min(_CALIBRATION_ORDERS, self.setup.orders) if training else self.setup.orders
 
     def fit_policy(self, maker: PolicyMaker, budget: float) -> Policy:
-        """A policy fitted on the training problems."""
+        """Fits a policy on the training problems."""
         return maker(self.train, budget=budget, weigh=self.weigh, longest=self.setup.longest)
 
 
 def measure_policy(data: SplitData, compared: ComparedPolicy, policy: Policy) -> SplitResult:
-    """One policy, fitted for the first budget, on one split: a row for each budget, its hull's points."""
+    """Measures a policy, fitted for the first budget, on a split: a row per budget, and its hull's points."""
     if policy.dial is None:
         return _measure_without_dial(data, compared, policy)
     return _measure_with_dial(data, policy)
 
 
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
-    """One fit serves every budget: the dial is set by the cost on the training problems."""
+    """One fit for all budgets: the dial is set by cost on the training problems."""
     grid = make_dial_grid(policy).tolist()
 
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
@@ -570,11 +560,10 @@ def measure_dial(
     dial: str,
     sweep_paths: Callable[[bool], tuple[Floats, Floats]],
 ) -> SplitResult:
-    """A row for each budget, from what each setting of a dial gives on test and on training problems.
+    """A row per budget, from the results of each dial setting on training and test problems.
 
-    `sweep_paths` is told whether it is for the training problems, and gives cost, accuracy, waves and
-    tokens, (4, dials, problems), and shares of requests by rounds, (dials, rounds + 1). Costs fall along
-    the grid.
+    `sweep_paths(training)` returns cost, accuracy, waves and tokens, (4, dials, problems), and shares of
+    requests by rounds, (dials, rounds + 1). Costs fall along the grid.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
@@ -597,7 +586,7 @@ def measure_dial(
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
-    """Fit the policy for every budget, and for some more so that its hull reaches all of them."""
+    """Fits the policy for each budget, and for some others so that its hull reaches all of them."""
     setup = data.setup
     extra = {
         min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
@@ -621,10 +610,10 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 
 
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
-    """How often classifiers choose the oracle's budget, and how often the commonest label does, (budgets, 4).
+    """How often classifiers, and the most common label, match the oracle's budget, (budgets, 4).
 
-    First both on the test problems, then both on the training problems. The oracle's budgets
-    are those of all problems together; the commonest label is that of the training problems.
+    Test problems first, then training problems. The oracle's budgets are for all problems together; the most
+    common label is that of the training problems.
     """
     rows = []
     for classifier in classifiers:
@@ -641,19 +630,19 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
 
 
 def share_rounds(result: Sweep) -> Floats:
-    """The share of the requests that took 0, 1, ... rounds, (dials, rounds + 1)."""
+    """The share of requests with 0, 1, ... rounds, (dials, rounds + 1)."""
     counts = result.rounds.sum(axis=1)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def stack_sweep(result: Sweep, basis: Basis) -> Floats:
-    """Mean cost, accuracy, waves and tokens of each problem at each dial, (4, dials, problems)."""
+    """Mean cost, accuracy, waves and tokens per problem and dial, (4, dials, problems)."""
     accuracy = result.accuracy if basis == "accuracy" else result.agreement
     return np.stack([result.cost, accuracy, result.waves, result.tokens])
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Where falling costs pass a budget: the index before, the share of the next one, and whether they do.
+    """Where falling costs cross a budget: the index before it, the share of the next one, whether they do.
 
     >>> interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
     (1, 0.5, True)

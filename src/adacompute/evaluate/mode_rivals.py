@@ -1,11 +1,11 @@
-"""What one can do with several modes, on one split: a policy over all of them, and its rivals.
+"""Measures a policy over several modes, and its rivals, on one split.
 
-The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A setting says
-how many samples of each mode a request gets, perhaps by the votes so far. Each is followed along all paths
-at once, by looking up the leader of the joint vote in tables by draws of one or two modes. Settings are
-chosen on the training problems: the two neighbours of a budget on the upper hull of a rival's settings there.
-What that costs on the test problems differs a little from the budget, so each rival is measured at a few
-neighbouring budgets, and read off its own curve of held-out costs and accuracies at exactly the budget.
+The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A setting
+determines how many samples of each mode a request gets, possibly from its votes so far. Each is followed
+along all paths at once, with tables of the joint vote's leader by draws from one or two modes. For each
+budget, settings are chosen on the training problems: the neighbours on the upper hull of a rival's settings.
+Their cost on the test problems differs slightly from the budget, so each rival is measured at several nearby
+budgets, and its held-out curve is read at exactly the budget.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from adacompute.answers import VoteWeights
 from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.paths import ModePaths, PolicyRun, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
@@ -29,46 +29,48 @@ from adacompute.pool.groups import resemble
 from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
-MENU = "menu"  # the policy over all modes
-SINGLES = ("best fixed mix", "stopping, mixed")  # what one has without it: each mode alone, and mixes
+ALL_MODES = "menu"  # the policy over all modes
+# in tables: the best of the modes alone or mixed, and what that costs for the same accuracy
+WITHOUT, NEEDED = "without a menu", "no menu needs"
+SINGLES = ("best fixed mix", "stopping, mixed")  # the alternatives without it: each mode alone, and mixes
 CASCADES = ("sequential cascade", "threshold cascade")
-NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # times a budget, at which every rival is measured
+NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # factors of a budget at which every rival is measured
 
 Bools = npt.NDArray[np.bool_]
-Halves = npt.NDArray[np.float32]  # half the size of Floats
-Ends = tuple[Ints, ...]  # for each mode of a group, how many samples each path gets, (paths,)
-Setting = tuple[Ends, Ints | int]  # those samples, and in how many rounds, (paths,) or the same for all
+Halves = npt.NDArray[np.float32]  # half the memory of Floats
+Ends = tuple[Ints, ...]  # for each mode of a group, the samples of each path, (paths,)
+Setting = tuple[Ends, Ints | int]  # these samples, and the number of rounds, (paths,) or common
 
-_CHEAP, _DEAR = 8, 12  # samples of the first and of the last mode of a cascade, at most
+_CHEAP, _DEAR = 8, 12  # most samples of a cascade's first and last mode
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 _AGREEMENTS = (1, 2, 3, 4, 5)  # equal answers of the last mode that end a sequential cascade
-_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # draws and equal answers, of 3 or more modes
-_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # where each mode of a chain has its own
+_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # draws and equal answers, for 3 or more modes
+_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # if each mode of a chain has its own
 _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
-_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices of one sample of a mode
+_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices per sample of a mode
 _ROUTER_PRICES = 40
-_GRID = 24  # costs at which single modes are measured, for what the menu saves
-_ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses among
+_GRID = 24  # costs at which single modes are measured, for the menu's savings
+_ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses from
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Settings:
-    """The settings of one policy, each followed on the same problems."""
+    """The settings of a policy, followed on the same problems."""
 
     cost: Floats = field(repr=False)  # (settings, problems) in the menu's unit
-    accuracy: Floats = field(repr=False)  # (settings, problems) what they are judged by
-    worth: Floats = field(repr=False)  # (settings, problems) what they are chosen by
+    accuracy: Floats = field(repr=False)  # (settings, problems) for the evaluation
+    worth: Floats = field(repr=False)  # (settings, problems) for choosing settings
     draws: Floats = field(repr=False)  # (settings, modes, problems) samples
-    rounds: Floats = field(repr=False)  # (settings, rounds + 1) share of the requests that are judged
+    rounds: Floats = field(repr=False)  # (settings, rounds + 1) share of test requests
 
     def __len__(self) -> int:
         return len(self.cost)
 
 
 def join_settings(parts: Sequence[Settings]) -> Settings:
-    """The settings of several policies as if they belonged to one."""
+    """The settings of several policies as those of a single one."""
     names = ("cost", "accuracy", "worth", "draws", "rounds")
     return Settings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -82,20 +84,20 @@ class SettingMix:
     share: float
 
     def apply(self, values: Floats) -> Floats:
-        """What the mix gives, of (settings, ...)."""
+        """Applies the mix to values (settings, ...)."""
         return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
 
 
 def mix_settings(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """The best mix at a budget on the training problems: the two neighbours on the hull of all settings.
 
-    Below the cheapest setting it is that one, beyond the best it is the best.
+    Below the cheapest setting it is the cheapest; above the best, it is the best.
     """
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
 
 def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
-    """The same for points of cost and worth, (settings,) both.
+    """Like `mix_settings`, for points of cost and worth, both (settings,).
 
     >>> mix_points(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.8]), 2.5)
     SettingMix(low=0, high=2, share=0.5)
@@ -110,10 +112,10 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
 
 
 def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
-    """A random router: the cheapest or the dearest mode by chance, with as many samples of either.
+    """A random router between the cheapest and the most expensive mode, with equal numbers of samples.
 
-    `settings` are those of `follow_votes` for these two modes, as many of each. How many samples is chosen on
-    the training problems, the chance by the budget.
+    `settings` come from `follow_votes` for these two modes with the same numbers. The number of samples is
+    chosen on the training problems, the probability by the budget.
     """
     cost, worth = settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1)
     most = len(settings) // 2
@@ -122,7 +124,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
         gap = cost[dear] - cost[cheap]
         if gap > _TOLERANCE * cost[cheap]:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
-        else:  # both cost the same: the better one
+        else:  # equal costs: choose the better one
             share = float(worth[dear] > worth[cheap])
         mixes.append(SettingMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
@@ -130,34 +132,34 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 
 
 class JointVotes:
-    """Joint votes along recorded paths, looked up by how many samples of each mode were drawn."""
+    """Joint votes along recorded paths, by the number of samples drawn from each mode."""
 
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """`judged` and `chosen` are the worth of each path's classes, (paths, classes).
+        """`judged` and `chosen` are values of each path's classes, (paths, classes).
 
-        Rounds are counted over the problems `test`, by their rows; None: over all.
+        Rounds are counted over the problems in `test` (rows); None: over all.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
-        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # (draws + 1, paths) each
+        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # each (draws + 1, paths)
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
     @property
     def modes(self) -> int:
-        """How many modes there are."""
+        """The number of modes."""
         return len(self.paths.modes)
 
     @cached_property
     def first(self) -> list[npt.NDArray[np.int16]]:
-        """Votes of each mode's commonest answer after 0, 1, ... draws, (draws + 1, paths) each."""
+        """Votes for each mode's most common answer after 0, 1, ... draws, each (draws + 1, paths)."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
     def measure(
         self, group: tuple[int, ...], settings: Iterator[Setting], *, by_table: bool = True
     ) -> Settings:
-        """What settings of a group of modes give on each problem; tables hold the draws of cascades."""
+        """The results of a group's settings on each problem; tables cover the draws of cascades."""
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
         for ends, rounds in settings:
@@ -179,13 +181,13 @@ class JointVotes:
         return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=shares)
 
     def share_rounds(self, rounds: Ints | int) -> Floats:
-        """The share of the requests that take 0, 1, ... rounds, of the rounds of each path."""
+        """The share of requests with 0, 1, ... rounds, from the rounds of each path."""
         counted = np.broadcast_to(rounds, len(self.paths))[self._tested]
         shares = np.bincount(counted, minlength=sum(self.paths.longest) + 1) / len(counted)
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """What the leaders are worth after so many draws, by what is judged and what is chosen by."""
+        """The leaders' values after these draws, for evaluating and for choosing."""
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -198,7 +200,7 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Worth by draws of one mode or two, (draws + 1, ..., paths), judged and chosen by."""
+        """Values by draws from one or two modes, (draws + 1, ..., paths), for evaluating and for choosing."""
         if group not in self._tables:
             longest = self.paths.longest
             counts = [min(longest[group[0]], _CHEAP), min(longest[group[-1]], _DEAR)]
@@ -212,7 +214,7 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """Worth of the heaviest class, ties to the first on the path; 0 where there is none."""
+        """The value of the heaviest class, ties to the first on the path; 0 if there is none."""
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
         judged = np.where(has_leader, self._judged[self._rows, leader], 0.0)
@@ -226,13 +228,13 @@ class JointVotes:
 
 
 def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
-    """One mode's votes of 1, 2, ... samples, the same number for everyone."""
+    """One mode's votes of 1, 2, ... samples, uniformly."""
     most = votes.paths.longest[mode] if most is None else most
     return votes.measure((mode,), (((votes.fill(count),), 1) for count in range(1, most + 1)))
 
 
 def follow_joint_votes(votes: JointVotes) -> Settings:
-    """So many samples of one mode and so many of another for everyone; and as many of every mode."""
+    """Uniform numbers of samples from two modes, and equal numbers from all modes."""
     parts = []
     for pair in combinations(range(votes.modes), 2):
         counts = product(*(range(1, cap + 1) for cap in _find_caps(votes, pair)))
@@ -247,11 +249,11 @@ def follow_joint_votes(votes: JointVotes) -> Settings:
 
 
 def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
-    """Cascades of every pair of modes, the cheaper one first; with 3 or more modes also of all of them.
+    """Cascades of every pair of modes, cheaper one first; with 3 or more modes also of all of them.
 
-    A threshold cascade draws k samples of a mode and stops where the share of the commonest answer reaches a
-    threshold. A sequential one draws until m samples of the mode agree, at most k. Else the next mode's turn
-    comes; the answer is that of the joint vote.
+    A threshold cascade draws k samples from a mode and stops if the share of the most common answer reaches a
+    threshold. A sequential one draws until m samples from the mode agree, at most k. Otherwise the next mode
+    follows; the answer is that of the joint vote.
     """
     steps = _step_sequentially if sequential else _step_by_share
     parts = [votes.measure(pair, steps(votes, pair)) for pair in combinations(range(votes.modes), 2)]
@@ -298,7 +300,7 @@ def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Set
 
 
 def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
-    """Where samples of the last mode end, and in how many rounds: so many that agree, or so many in all."""
+    """Where samples of the last mode end, and their rounds: after a number of equal answers, or in total."""
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
             ends, _, rounds = _find_end(votes.first[mode], draws, agree)
@@ -307,9 +309,9 @@ def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, 
 
 
 def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools, Ints]:
-    """After how many draws each path ends, (paths,), whether so many agreed by then, and its rounds.
+    """After how many draws each path ends, (paths,), whether enough agreed, and the number of rounds.
 
-    A round asks for as many samples as are missing at least, so that none is drawn in vain.
+    A round requests the fewest samples that could suffice, so none is wasted.
     """
     reached = first[1 : draws + 1] >= agree
     agrees = np.asarray(reached.any(axis=0))
@@ -323,7 +325,7 @@ def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Int
 
 
 def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
-    """Every mode in turn, until samples of one agree."""
+    """All modes in turn, until samples from one agree."""
     longest, early = votes.paths.longest, votes.modes - 1
     steps = [(step,) * early for step in _CHAIN] + list(product(_CHAIN_STEPS, repeat=early))
     for chosen in dict.fromkeys(steps):
@@ -336,7 +338,7 @@ def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
-    """So many samples of every mode in turn, until the commonest answer of one has a share."""
+    """Fixed numbers of samples from all modes in turn, until an answer's share is large enough."""
     longest, early = votes.paths.longest, votes.modes - 1
     for draws, share, last in product(_CHAIN_DRAWS, _CHAIN_SHARES, _CHAIN_DRAWS):
         if draws <= min(longest[:-1]) and last <= longest[-1]:
@@ -348,7 +350,7 @@ def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
-    """Samples of every mode where each stage is only reached by paths that no stage before has stopped."""
+    """Samples from every mode, where a stage is only reached by paths not stopped before."""
     going, rounds = np.ones(len(stages[0][0]), dtype=bool), np.zeros(len(stages[0][0]), dtype=np.int64)
     ends = []
     for count, stops, own_rounds in stages:
@@ -361,7 +363,7 @@ def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
 def follow_stopping(
     votes: JointVotes, mode: int, stopper: StoppingPolicy, prompts: Sequence[str]
 ) -> Settings:
-    """One mode's samples while its fitted stopping policy goes on, at many prices of a sample."""
+    """One mode's samples with its fitted stopping policy, at many prices per sample."""
     paths, longest = votes.paths, votes.paths.longest[mode]
     rows, reading = np.arange(len(paths)), np.repeat(stopper.read(prompts), paths.orders, axis=0)
     goes_on = np.empty((longest - 1, len(paths)))
@@ -373,7 +375,7 @@ def follow_stopping(
     ends = (
         1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64) for price in _STOPPING_PRICES
     )
-    return votes.measure((mode,), (((end,), end) for end in ends))  # one sample a round
+    return votes.measure((mode,), (((end,), end) for end in ends))  # one sample per round
 
 
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
@@ -401,7 +403,7 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
 
 
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
-    """A policy's runs as settings; they are chosen elsewhere, so that their worth isn't known."""
+    """A policy's runs as settings; without worth, because they are chosen elsewhere."""
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
     return Settings(
@@ -416,7 +418,7 @@ def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool)
 
 
 def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> Settings:
-    """The control: what each request drew is handed to a request of another prompt, drawn by chance."""
+    """The control: each request gets the draws of a random request with another prompt."""
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
@@ -424,7 +426,7 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
     for run in runs:
         order = rng.permutation(problems)
         donor = np.empty(problems, dtype=np.int64)
-        donor[order] = np.roll(order, 1)  # nobody is their own donor
+        donor[order] = np.roll(order, 1)  # no request gets its own draws
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
         settings.append((tuple(run.by_mode[rows].T), run.waves[rows]))
     return votes.measure(group, iter(settings), by_table=False)
@@ -432,15 +434,15 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
 
 @dataclass(frozen=True, slots=True)
 class ModeRivals:
-    """The policy over all modes and its rivals, which share what is learned on a split."""
+    """The policy over all modes with its rivals, which share what is learned on a split."""
 
     name: str = "every policy"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """All of them on one split."""
-        setup, split, menu = data.setup, data.split, data.setup.modes
+        """Measures all of them on one split."""
+        setup, split, mode_set = data.setup, data.split, data.setup.modes
         policy = MenuPolicy(
-            menu,
+            mode_set,
             weigh="auto" if setup.weighted else None,
             families=resemble(setup.ballots.groups),
             seed=setup.seed,
@@ -450,14 +452,14 @@ class ModeRivals:
             draw_mode_paths(setup, weigh, policy.longest_by_mode, data.number)
             for weigh in (policy.weigh, None)
         )
-        results = _measure_menu(setup, policy, weighed.only(split.test), split, data.number)
+        results = _measure_all_modes(setup, policy, weighed.only(split.test), split, data.number)
         return results | _measure_rivals(setup, policy, weighed, plain, split)
 
 
 def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
 ) -> ModePaths:
-    """Random orders of every problem's samples: on one split the same ones, however votes are weighed."""
+    """Random orders of every problem's samples, the same on one split for any vote weights."""
     rng = np.random.default_rng([setup.seed, number, 2])
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
@@ -469,14 +471,14 @@ def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = No
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """Costs that every rival aims at: the neighbours of each budget, budget by budget."""
+    """The costs that every rival aims at: near each budget, budget by budget."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 
-def _measure_menu(
+def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
-    """The policy at the corners of its own hull that the targets need, and the shuffled control."""
+    """The policy at the corners of its hull that the targets need, and the shuffled control."""
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([setup.ballots.prompts[row] for row in split.test])
@@ -489,7 +491,7 @@ def _measure_menu(
     shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
     rows = np.arange(len(split.test))
     return {
-        MENU: apply_mixes(setup, settings, mixes, rows),
+        ALL_MODES: apply_mixes(setup, settings, mixes, rows),
         "shuffled draws": apply_mixes(setup, shuffled, mixes, rows),
     }
 
@@ -501,7 +503,7 @@ def _measure_rivals(
     plain_paths: ModePaths,
     split: Split,
 ) -> dict[str, SplitResult]:
-    """Every rival, its settings chosen on the training problems."""
+    """Every rival, with settings chosen on the training problems."""
     weighed, plain = (_make_votes(setup, paths, split.test) for paths in (weighed_paths, plain_paths))
     both, names = (weighed, plain), policy.names
     single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
@@ -539,19 +541,21 @@ def _measure_rivals(
 
 
 def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Split) -> Settings:
-    longest, menu = plain.paths.longest, setup.modes
+    longest, mode_set = plain.paths.longest, setup.modes
     counts = {
         name: tuple(count for count in _ROUTED if count <= most)
-        for name, most in zip(menu.names, longest, strict=True)
+        for name, most in zip(mode_set.names, longest, strict=True)
     }
-    router = CurvePolicy(menu=menu, budgets=counts, features="text", seed=setup.seed, longest=max(longest))
+    router = CurvePolicy(
+        menu=mode_set, budgets=counts, features="text", seed=setup.seed, longest=max(longest)
+    )
     router.fit(setup.ballots.only(split.train))
-    single = {name: follow_votes(plain, mode) for mode, name in enumerate(menu.names)}
+    single = {name: follow_votes(plain, mode) for mode, name in enumerate(mode_set.names)}
     return follow_router(router, setup.ballots.prompts, single)
 
 
 def _list_grid(fixed: Settings) -> list[float]:
-    """Costs from the cheapest setting to the dearest, at which single modes are measured too."""
+    """Costs from the cheapest to the most expensive setting, for measuring single modes."""
     costs = fixed.cost.mean(axis=1)
     lowest = max(float(costs.min()), 1e-3 * float(costs.max()))
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
@@ -560,7 +564,7 @@ def _list_grid(fixed: Settings) -> list[float]:
 def apply_mixes(
     setup: EvaluationSetup, settings: Settings, mixes: Sequence[SettingMix], rows: Ints
 ) -> SplitResult:
-    """What the mixes give on some problems; those at the budgets themselves are the rows."""
+    """The results of mixes on some problems; those at the budgets themselves are the rows."""
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
     unknown = np.full(cost.shape, np.nan)

@@ -1,7 +1,7 @@
-"""The verdict on a policy over several modes: is it worth having, beside each mode alone and their mixes?
+"""The verdict on a policy over several modes: does it beat each mode alone and their mixes?
 
-It rests on the gain over the better of the best fixed mix and stopping on mixed modes, at the same cost, mean
-over the budgets asked for.
+It is based on the gain over the better of the best fixed mix and stopping on mixed modes, at equal cost,
+averaged over the requested budgets.
 """
 
 import math
@@ -11,7 +11,6 @@ import numpy as np
 
 from adacompute.evaluate.comparison import (
     Decision,
-    MatchedCost,
     PolicyResult,
     Verdict,
     VerdictRow,
@@ -20,15 +19,15 @@ from adacompute.evaluate.comparison import (
 )
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup
-from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval
-from adacompute.policies.menu.policy import MIN_PROBLEMS
+from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
+from adacompute.policies.modes.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import ModeSet
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-SPENT_TOLERANCE = 0.01  # share of a budget: who costs less than the rest can't spend it
-_SMALL_GAIN = 0.005  # accuracy: a menu that gains less for sure isn't worth it
+SPENT_TOLERANCE = 0.01  # share of a budget: a policy that costs less than this below it can't spend it
+_SMALL_GAIN = 0.005  # accuracy: a menu whose gain is certainly smaller isn't worth it
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",
@@ -39,7 +38,7 @@ _SENTENCES: Mapping[Decision, str] = {
 
 
 class _Matches:
-    """Every policy at every budget, by name and the budget's number."""
+    """Every policy at every budget, by name and index of the budget."""
 
     def __init__(self, runs: EvaluationRuns) -> None:
         self.results: dict[str, PolicyResult] = {result.name: result for result in runs.everyone}
@@ -50,15 +49,18 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """The menu, and the best of some policies; None where one can't cost that little."""
-        ours, met = self.mixes[MENU, at], [mix for name in names if (mix := self.mixes[name, at]) is not None]
+        """The menu, and the best of some policies; None if either can't cost that little."""
+        ours, met = (
+            self.mixes[ALL_MODES, at],
+            [mix for name in names if (mix := self.mixes[name, at]) is not None],
+        )
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
 
 
 def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
-    """Judge what was measured."""
+    """Computes the verdict from measurements."""
     setup, matches = runs.setup, _Matches(runs)
-    menu, numbers = setup.modes, range(len(setup.budgets))
+    mode_set, numbers = setup.modes, range(len(setup.budgets))
     curve = join_points([matches.results[name].points for name in SINGLES]).curve()
     rows, gains = [], {}
     for kind, names in (("single modes", SINGLES), ("cascades", CASCADES)):
@@ -72,14 +74,14 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
     gain = gains.get("single modes")
     decided = _decide(gain) if are_enough(setup.ballots.groups) else "too few problems to tell"
     support = _describe_gain(setup, decided, gain, rows, matches)
-    last = matches.mixes[MENU, len(setup.budgets) - 1]
+    last = matches.mixes[ALL_MODES, len(setup.budgets) - 1]
     if last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
-        support += f" It spends {menu.format_cost(last.cost)} at most: more samples didn't help."
+        support += f" It spends {mode_set.format_cost(last.cost)} at most: more samples didn't help."
     return Verdict(
         decided=decided,
         sentence=_SENTENCES[decided],
         support=support,
-        policy=MENU,
+        policy=ALL_MODES,
         budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,
         basis=setup.basis,
         problems=len(setup.ballots),
@@ -106,7 +108,7 @@ def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstr
 
 
 def _decide(gain: Interval | None) -> Decision:
-    """Whether the menu gains for sure, or can't gain enough to matter."""
+    """Whether the menu certainly gains, or certainly can't gain enough."""
     if gain is None:
         return "nothing to compare"
     if gain.low is None or gain.high is None:
@@ -125,9 +127,9 @@ def _describe_gain(
 ) -> str:
     if gain is None:
         return "No budget can be met by both the menu and a single mode; give larger ones."
-    menu = setup.modes
-    numbers = ", ".join(menu.format_cost(budget, unit=False) for budget in setup.budgets)
-    listed = numbers if menu.unit == "cost" else f"{numbers} {menu.cost_unit}"
+    mode_set = setup.modes
+    numbers = ", ".join(mode_set.format_cost(budget, unit=False) for budget in setup.budgets)
+    listed = numbers if mode_set.unit == "cost" else f"{numbers} {mode_set.cost_unit}"
     right = "is right" if setup.basis == "accuracy" else "gives the answer of all samples of the dearest mode"
     rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
@@ -139,37 +141,37 @@ def _describe_gain(
             f"{FEWEST_GROUPS} groups at least. {ADVICE}"
         )
     if decided == "pays":
-        return gained + _describe_saving(menu, rows)
+        return gained + _describe_saving(mode_set, rows)
     if decided == "not decided yet":
         return f"{gained} Record more problems, or stay with what is simpler."
     return f"{gained} {_advise(setup, matches)}"
 
 
-def _describe_saving(menu: Menu, rows: Sequence[VerdictRow]) -> str:
-    """One sentence about the budget at which most is saved, of those where the menu gains for sure."""
+def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
+    """One sentence on the budget with the largest saving among those with a certain gain."""
     clear = [row for row in rows if (row.gain.low or 0.0) > 0]
     if not clear:
         return ""
     row = max(clear, key=lambda row: row.worth.mean / row.budget)
     needed = row.worth.mean
-    reached = f" At {menu.format_cost(row.budget)} it reaches {100 * row.accuracy:.1f}%"
+    reached = f" At {mode_set.format_cost(row.budget)} it reaches {100 * row.accuracy:.1f}%"
     if not math.isfinite(needed):
         return f"{reached}, which single modes don't reach at any cost that was recorded."
     if needed <= row.budget:
         return f"{reached}."
     more = 100 * (needed / row.budget - 1)
-    return f"{reached}, for which single modes cost {menu.format_cost(needed)}, {more:.0f}% more."
+    return f"{reached}, for which single modes cost {mode_set.format_cost(needed)}, {more:.0f}% more."
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """Which single mode to stay with: the one that most of the cost goes to without a menu."""
-    menu, name = setup.modes, SINGLES[-1]
-    spent = np.zeros(len(menu))
+    """The single mode to prefer: the one with most of the cost without a menu."""
+    mode_set, name = setup.modes, SINGLES[-1]
+    spent = np.zeros(len(mode_set))
     for at, budget in enumerate(setup.budgets):
         if (mix := matches.mixes[name, at]) is not None:
-            spent += matches.results[name].count_draws(mix, at) * menu.costs / budget
+            spent += matches.results[name].count_draws(mix, at) * mode_set.costs / budget
     if spent.max() > 0.8 * spent.sum():
-        return f"Stay with mode {menu.names[int(spent.argmax())]!r} and stopping."
+        return f"Stay with mode {mode_set.names[int(spent.argmax())]!r} and stopping."
     return "Mix the modes at random."
 
 
@@ -187,7 +189,7 @@ def _count_problems(setup: EvaluationSetup) -> str:
 
 
 def _describe_protocol(runs: EvaluationRuns) -> str:
-    """How it was measured, in words."""
+    """Describes the measurement."""
     setup = runs.setup
     tuned = "agreement, without labels" if setup.learns_by_agreement else "labels"
     words = (

@@ -1,9 +1,9 @@
-"""The uniform baseline, and the lower and upper bound of the one-shot oracle, of one mode or of a menu.
+"""The uniform baseline, and lower and upper bounds of the one-shot oracle, for one mode or several.
 
-An oracle that is chosen and judged on the same samples is too good: it picks what luck has
-raised. One that is chosen on half of the samples and judged on the other half (cross-fitted) is
-too poor, since half of the samples choose worse. The truth about this oracle lies between. It
-decides before sampling; a policy that watches the votes may do better.
+An oracle chosen and evaluated on the same samples is too optimistic: it exploits luck. One chosen on half of
+the samples and evaluated on the other half (cross-fitted) is too pessimistic, because half of the samples
+choose worse. The truth is in between. The oracle decides before sampling; a policy that watches votes may
+beat it.
 """
 
 from collections.abc import Sequence
@@ -17,33 +17,34 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
-from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
+from adacompute.evaluate.resampling import OracleGain, paired_interval
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
+from adacompute.replay.matching import Bootstrap
 from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.score import MENU_BUDGETS, Aggregate, Estimator
+from adacompute.score.score import MODE_BUDGETS, Aggregate, Estimator
 from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
+Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to evaluate on
 
-_TOLERANCE = 1e-9  # accuracy: sums in another order may differ by less
+_TOLERANCE = 1e-9  # accuracies differ by less when summed in another order
 _SPLITS = 5
-_SEED = 0  # makes splits repeat if no generator is given
-_DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
-CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
-_MODE_CHOICES = (1, 2, 4, 8)  # samples of one of several modes
+_SEED = 0  # makes splits repeatable without a given generator
+_DRAWS = 500  # subsets when simulating the score of a half; sampling noise is larger
+CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle can choose for a problem
+_MODE_CHOICES = (1, 2, 4, 8)  # samples from one of several modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """The options of `score`, except for the samples and the budgets.
+    """The options of `score` other than samples and budgets.
 
     >>> Scoring(aggregate="any-correct").cost
     'samples'
@@ -53,13 +54,11 @@ class Scoring:
     estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
     cost: Literal["samples", "tokens"] | TokenPrices = "samples"
-    menu: Menu | None = None  # the modes that are scored, where there are several
-    mixed: bool = True  # mixed votes of two of them as well
+    mode_set: ModeSet | None = None  # the modes to score, if there are several
+    mixed: bool = True  # also score mixed votes of two modes
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
-        """The same options for some of the problems: prompt tokens given for each problem are
-        cut to these rows.
-        """
+        """The same options for some of the problems, selecting their prompt tokens if given per problem."""
         tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
         if (
             not isinstance(self.cost, TokenPrices)
@@ -83,8 +82,8 @@ class Scoring:
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `score`."""
-        if self.menu is not None:
-            return {"menu": self.menu, "mixed": self.mixed, "errors": False}
+        if self.mode_set is not None:
+            return {"modes": self.mode_set, "mixed": self.mixed, "errors": False}
         return {
             "estimator": self.estimator,
             "aggregate": self.aggregate,
@@ -95,21 +94,21 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformAllocation:
-    """All problems treated the same: each gets `modes[1]` with `probability`, else `modes[0]`."""
+    """All problems treated alike: each gets `modes[1]` with `probability`, else `modes[0]`."""
 
-    budget: float  # the average cost asked for
-    cost: float  # the average cost spent
+    budget: float  # requested average cost
+    cost: float  # actual average cost
     accuracy: MeanEstimate  # with its 95% interval over problems
-    modes: tuple[ModeName, ModeName]  # the same twice where one mode is enough
-    probability: float  # the second one's; 0: one mode is enough
-    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
+    modes: tuple[ModeName, ModeName]  # equal if one mode is enough
+    probability: float  # of the second mode; 0: one mode is enough
+    each: Floats = field(repr=False, compare=False)  # (problems,) expected accuracy
 
 
 def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
-    """What an average cost buys when every problem is treated the same.
+    """The best uniform allocation at an average cost.
 
-    The best one can do without looking at a problem is the upper concave hull of the modes'
-    averages: between two modes each problem gets the dearer one with the same probability.
+    Without looking at a problem, the best is the upper concave hull of the modes' averages: between two
+    modes, every problem gets the more expensive one with the same probability.
 
     >>> allocation = solve_uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=1.5)
     >>> allocation.modes, allocation.probability, round(allocation.accuracy.mean, 3)
@@ -144,14 +143,14 @@ def uniform_frontier(table: AccuracyTable) -> Frontier:
 
 
 def cost_for_accuracy(curve: Frontier, accuracy: float) -> float | None:
-    """The least average cost at which a frontier reaches an accuracy, to 1e-9; None where it never does."""
+    """The lowest average cost at which a frontier reaches an accuracy, to 1e-9; None if never."""
     if not accuracy <= curve.accuracy[-1] + _TOLERANCE:
         return None
     return float(np.interp(accuracy, curve.accuracy, curve.cost))
 
 
 def _average_modes(table: AccuracyTable) -> AccuracyTable:
-    """One row: every mode's averages over problems."""
+    """A single row: every mode's averages over problems."""
     return AccuracyTable.of(
         np.clip(table.accuracy.mean(axis=0, keepdims=True), 0.0, 1.0),
         costs=table.cost_matrix.mean(axis=0),
@@ -163,31 +162,30 @@ def _average_modes(table: AccuracyTable) -> AccuracyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossFit:
-    """An oracle that chose on half of each problem's samples and was judged on the other half, both ways."""
+    """An oracle chosen on half of each problem's samples and evaluated on the other half, both ways."""
 
-    budget: float  # the average cost asked for
-    cost: float  # the average cost on the half that judged
+    budget: float  # requested average cost
+    cost: float  # average cost on the evaluated half
     accuracy: MeanEstimate  # with its 95% interval over problems
-    splits: int  # random splits that it is the mean of
-    each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
+    splits: int  # number of random splits averaged
+    each: Floats = field(repr=False, compare=False)  # (problems,) expected accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleComparison:
-    """One average budget: spent by the oracle, with both bounds, and spent uniformly."""
+    """An average budget spent by the oracle, with both bounds, and uniformly."""
 
     plan: Allocation  # in-sample: the upper bound
-    crossfitted: CrossFit | None  # the lower bound; None: too few samples
+    crossfitted: CrossFit | None  # the lower bound; None if there are too few samples
     uniform: UniformAllocation
     difference: OracleGain
 
 
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
-    """An allocation beside its cross-fitted value and beside the uniform baseline at its budget.
+    """Compares an allocation with its cross-fitted value and the uniform baseline at its budget.
 
-    `table` is as scored, not shrunk: only choosing is misled by luck, and the baseline
-    chooses nothing. `pairs` are what `score_halves` gives; without any there is no lower
-    bound.
+    `table` is unshrunken: only choosing is misled by luck, and the baseline makes no choice. `pairs` come
+    from `score_halves`; without any there is no lower bound.
     """
     baseline = solve_uniform(table, budget=plan.budget)
     cross_fit_value = cross_fit(pairs, budget=plan.budget) if pairs else None
@@ -217,10 +215,10 @@ def score_halves(
     splits: int = _SPLITS,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
-    """Pairs of tables to choose on and to judge on, two for each split: each half serves as both.
+    """Pairs of tables to choose on and to evaluate on, two per split: each half has both roles.
 
-    They have the problems and budgets of `table`, which was scored from these ballots with the same
-    `scoring`. Of several modes `choices` are the budgets, of all or of each by name.
+    They have the problems and budgets of `table`, which must come from these ballots and `scoring`. With
+    several modes, `choices` are the budgets, common or by name.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     rows = _rows_of(ballots, table)
@@ -249,7 +247,7 @@ def _check_halves(ballots: Ballots, needed: int) -> None:
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
-    """The value of choices made on the first table of each pair and judged on the second, mixes included.
+    """The value of choices made on the first table of each pair and evaluated on the second, with mixes.
 
     >>> luck = AccuracyTable.of([[0.5, 0.9]], costs=[1, 2])
     >>> truth = AccuracyTable.of([[0.5, 0.7]], costs=[1, 2])
@@ -271,7 +269,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
 
 
 def compute_expectation(values: Floats, plan: Allocation) -> Floats:
-    """What each problem gets under an allocation, its mix included: (problems,) of (problems, modes)."""
+    """Each problem's expected value under an allocation with its mix, (problems,) from (problems, modes)."""
     rows = np.arange(len(plan.choice))
     result = values[rows, plan.choice]
     mixed_rows, share = plan.mix.problems, plan.mix.probabilities
@@ -284,7 +282,7 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
 
 
 def _affordable(table: AccuracyTable, budget: float) -> float:
-    """The budget, or the cost of the cheapest modes where tokens happen to be dearer in this half."""
+    """The budget, or the cost of the cheapest modes if tokens happen to cost more in this half."""
     return max(budget, float(table.cost_matrix.min(axis=1).mean()))
 
 
@@ -295,16 +293,16 @@ def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Oracle:
-    """What the oracle chooses by and is judged by: all samples for the upper bound, halves for the lower."""
+    """The oracle's tables: all samples for the upper bound, halves for the lower."""
 
-    choices: tuple[int, ...]  # numbers of samples that it may give a problem; empty: the table's columns
+    choices: tuple[int, ...]  # numbers of samples per problem; empty: the table's columns
     table: AccuracyTable = field(repr=False)
-    pairs: Sequence[Pair] = field(repr=False)  # empty where there are too few samples
+    pairs: Sequence[Pair] = field(repr=False)  # empty if there are too few samples
     why: str  # why there are no pairs
 
     @classmethod
     def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
-        """Score the oracle's tables, with votes counted as the policies count them."""
+        """Scores the oracle's tables, counting votes like the policies."""
         weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in choices if choice <= setup.longest]
@@ -313,23 +311,23 @@ class Oracle:
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
 
     def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
-        """Its cost, and the accuracy of each problem, (problems,), chosen and judged on the same samples."""
+        """Cost, and accuracy per problem (problems,), chosen and evaluated on the same samples."""
         plan = solve(self.table, budget=budget)
         return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
 
     def cross_fit_accuracy(self, budget: float) -> Floats | None:
-        """The accuracy of each problem, (problems,), cross-fitted; None where there are too few samples."""
+        """Cross-fitted accuracy per problem, (problems,); None if there are too few samples."""
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 
 def bracket_oracle(
     setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
 ) -> tuple[OracleBracket, ...]:
-    """Both bounds at each budget, with votes counted as the policies count them."""
-    if setup.menu is not None:
+    """Both bounds at each budget, counting votes like the policies."""
+    if setup.mode_set is not None:
         return bracket_modes(
             setup.ballots,
-            setup.menu,
+            setup.mode_set,
             setup.budgets,
             choices={
                 votes.names[0]: tuple(
@@ -337,7 +335,7 @@ def bracket_oracle(
                 )
                 for votes in setup.ballots.parts
             },
-            mixed=len(setup.menu) == 2,
+            mixed=len(setup.mode_set) == 2,
             seed=setup.seed,
         )
     oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
@@ -346,21 +344,21 @@ def bracket_oracle(
 
 def bracket_modes(
     ballots: Ballots,
-    menu: Menu,
+    mode_set: ModeSet,
     budgets: Sequence[float],
     *,
-    choices: Choices = MENU_BUDGETS,
+    choices: Choices = MODE_BUDGETS,
     mixed: bool = True,
     splits: int = _SPLITS,
     seed: int = _SEED,
 ) -> tuple[OracleBracket, ...]:
-    """Both bounds of an oracle over (mode, samples) at each average cost, in the menu's unit.
+    """Both bounds of an oracle over (mode, samples) at each average cost, in the unit of the modes.
 
-    It knows for each problem which column of the menu's table is best: one mode's vote, or a mixed vote. The
-    upper bound chooses and judges on the same samples, the lower one is cross-fitted by halves of each mode's
+    It knows the best column of the table for each problem: one mode's vote, or a mixed vote. The upper
+    bound chooses and evaluates on the same samples; the lower one is cross-fitted on halves of each mode's
     samples.
     """
-    scoring, ballots = Scoring(menu=menu, mixed=mixed), ballots.select(menu.names)
+    scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)
     table = scoring.score_table(ballots, choices)
     pairs, why = _try_halves(ballots, table, scoring, seed=seed, choices=choices, splits=splits)
     return _bracket(Oracle(choices=(), table=table, pairs=pairs, why=why), ballots, budgets, seed=seed)
@@ -374,7 +372,7 @@ def _try_halves(
     seed: int,
     **options: Any,  # noqa: ANN401
 ) -> tuple[Sequence[Pair], str]:
-    """The pairs of `score_halves`, or none and why: there are too few samples."""
+    """The pairs from `score_halves`; or none, and the reason, if there are too few samples."""
     try:
         rng = np.random.default_rng([seed, 0x0AC1])
         return score_halves(ballots, table, scoring=scoring, rng=rng, **options), ""

@@ -1,11 +1,11 @@
-"""Work on shared data, in this process or in several, with the same results.
+"""Runs work on shared data in one or several processes, with the same results.
 
-Each task runs with one thread: the work is many small matrix products, for which threads cost
-more than they save, and there are as many processes as cores. Each split has its own random
-stream, so results don't depend on which process computes what.
+Each task uses one thread: the work is many small matrix products, for which threads cost more than they save,
+and there are as many processes as cores. Each split has its own random stream, so results don't depend on
+which process computes them.
 
-Tasks that spend most of their time in XGBoost, which doesn't hold Python's lock, can run in `Threads`
-of this process instead: that saves the start of other processes.
+Tasks that spend most of their time in XGBoost, which releases the GIL, can use `Threads` of this process
+instead, which avoids starting processes.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
 
 class Compared(Protocol):
-    """Policies that are measured together on a split; picklable, if there are several workers."""
+    """Policies measured together on a split; must be picklable for several workers."""
 
     @property
     def name(self) -> str: ...
@@ -39,11 +39,11 @@ class Compared(Protocol):
 
 SetupWork = Callable[[EvaluationSetup], Any]  # picklable
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-ProgressCallback = Callable[[int, int, str], None]  # tasks done, of how many, and the last one's name
+ProgressCallback = Callable[[int, int, str], None]  # tasks done, total, name of the latest
 T = TypeVar("T")
 
-_SHARED: list[Any] = []  # the shared data of this process: one item, once it has started
-_INTERRUPT_SECONDS = 0.1  # between two attempts to interrupt a thread
+_SHARED: list[Any] = []  # this process's shared data, in a list of one item once it has started
+_INTERRUPT_SECONDS = 0.1  # interval between attempts to interrupt a thread
 _BROKEN = (
     "one of {workers} worker processes ended early, perhaps for lack of memory; use one: --workers 1 "
     '(in Python: workers=1, or put the script\'s own work below `if __name__ == "__main__":`)'
@@ -52,9 +52,9 @@ _BROKEN = (
 
 @contextmanager
 def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
-    """Open a way to run `function(shared, *arguments)` for many arguments.
+    """Opens a way to run `function(shared, *arguments)` for many arguments.
 
-    What it yields gives the index and the result of each task as they finish.
+    It yields the index and result of each task on completion.
     """
     if workers == 1:
 
@@ -75,7 +75,7 @@ def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
 
 @contextmanager
 def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
-    # spawn, not fork: threads that a library has already started don't survive a fork
+    # spawn instead of fork: threads started by libraries don't survive a fork
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
@@ -93,7 +93,7 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
 
         try:
             yield run_in_processes
-        except BaseException:  # interrupted, or a task has failed: don't wait for the rest
+        except BaseException:  # interrupted, or a task failed: don't wait for the rest
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
@@ -101,14 +101,14 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
 
 
 def start_worker(shared: object = None) -> None:
-    """Prepare a worker process: it ends quietly on Ctrl-C, and with its parent."""
+    """Prepares a worker process to end quietly on Ctrl-C, and with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process at once, without a traceback
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _SHARED[:] = [shared]
 
 
 def _exit_with_parent() -> None:
-    """End this process when its parent is gone: nobody waits for it any more."""
+    """Ends this process when its parent has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -120,13 +120,13 @@ def _call_shared(function: Callable[..., T], *arguments: object) -> T:
 
 
 def call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
-    """Call a function with one thread for matrix products: more may change the last bits of a result."""
+    """Calls a function with one thread for matrix products: more may change the last bits of a result."""
     with _limit_blas():
         return function(*arguments)
 
 
 def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
-    """One thread for each matrix product, until the context ends; it holds for the whole process."""
+    """Limits matrix products to one thread in the whole process, until the context ends."""
     with needs_extra("fit"):
         from threadpoolctl import threadpool_limits
 
@@ -134,11 +134,11 @@ def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
 
 
 class _TaskInterrupted(BaseException):
-    """Raised in a thread whose result nobody waits for any more."""
+    """Raised in a thread whose result nobody needs any more."""
 
 
 class Threads:
-    """Threads of this process that take tasks in the order in which they were submitted."""
+    """Threads of this process that run tasks in order of submission."""
 
     def __init__(self, count: int) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = (
@@ -149,41 +149,41 @@ class Threads:
             thread.start()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Queue a task behind those submitted before."""
+        """Queues a task."""
         future: Future[T] = Future()
         self._tasks.put((future, function, arguments))
         return future
 
     def run_beside(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Call a function at once in one more thread: it may submit tasks and wait for them."""
+        """Starts a function immediately in an additional thread: it may submit tasks and wait for them."""
         future: Future[T] = Future()
         threading.Thread(target=_complete, args=(future, function, arguments), daemon=True).start()
         return future
 
     def map(self, function: Callable[..., T], items: Sequence[Any]) -> list[T]:
-        """Call a function with each item; the results in the order of the items."""
+        """Calls a function with each item; returns results in order."""
         futures = [self.submit(function, item) for item in items]
         return [future.result() for future in futures]
 
     def run_tasks(
         self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Any]]:
-        """The index and the result of each task as they finish."""
+        """Yields the index and result of each task on completion."""
         indices = {self.submit(function, *arguments): at for at, arguments in enumerate(tasks)}
         for future in as_completed(indices):
             yield indices[future], future.result()
 
     def close(self, *, interrupt: bool) -> None:
-        """End the threads. With `interrupt` tasks end at their next line of Python, and none begins."""
+        """Ends the threads. With `interrupt`, tasks end at their next line of Python, and none begins."""
         if interrupt:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
                     task[0].cancel()
-                    task[0].set_running_or_notify_cancel()  # wakes who waits for it
+                    task[0].set_running_or_notify_cancel()  # wakes waiting threads
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            while interrupt and thread.is_alive():  # again and again: a destructor ignores exceptions
+            while interrupt and thread.is_alive():  # repeatedly: destructors ignore exceptions
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TaskInterrupted)
                 )
@@ -197,7 +197,7 @@ class Threads:
 
 
 def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
-    """Call a function and keep its result, or its error."""
+    """Calls a function and stores its result or error."""
     try:
         result = function(*arguments)
     except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
@@ -208,7 +208,7 @@ def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[
 
 @contextmanager
 def open_threads(count: int) -> Iterator[Threads]:
-    """Open threads for tasks, each with one thread for matrix products, as in other processes."""
+    """Opens threads for tasks, each with one thread for matrix products, as in other processes."""
     with _limit_blas():
         threads = Threads(count)
         try:
@@ -229,10 +229,10 @@ def measure_all(
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
-    """Measure each policy on each split; and what the work `beside` gives, by its name.
+    """Measures each policy on each split; also returns the results of `beside`, by name.
 
-    That work needs the setup alone. It is begun first, since one of its parts may take as long as a whole
-    split. Only policies count as steps of the progress. With `threads`, they do the work, not `workers`.
+    That work needs only the setup. It is started first, because a part may take as long as a whole split.
+    Only policies count as progress. `threads` do the work if given, instead of `workers`.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
@@ -260,7 +260,7 @@ def measure_all(
 
 @contextmanager
 def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
-    """As `open_workers`, in threads that other tasks use too."""
+    """Like `open_workers`, in threads shared with other tasks."""
 
     def run_in_threads(
         function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
@@ -271,7 +271,7 @@ def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
 
 
 class _SplitCache:
-    """Keeps the split that a process last worked on, for its next task."""
+    """Keeps the split that a process used last for its next task."""
 
     def __init__(self, setup: EvaluationSetup, splits: tuple[Split, ...]) -> None:
         self.setup, self.splits = setup, splits
@@ -299,8 +299,8 @@ def _measure_task(cache: _SplitCache, number: int, compared: Compared) -> dict[s
 def split_progress(
     progress: ProgressCallback | None, second_steps: int
 ) -> tuple[ProgressCallback, ProgressCallback]:
-    """One progress count over two stages, of which the second has `second_steps` steps."""
-    first_stage = [0]  # steps of the first stage, known once it has begun
+    """One progress count over two stages; the second has `second_steps` steps."""
+    first_stage = [0]  # steps of the first stage, known once it begins
 
     def report_first(done: int, total: int, last: str) -> None:
         first_stage[0] = total

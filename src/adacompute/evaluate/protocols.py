@@ -1,10 +1,10 @@
-"""Policies evaluated at average budgets on recorded samples: held-out, or as in the paper.
+"""Evaluates policies at average budgets on recorded samples: held out, or as in the paper.
 
-Held-out: k folds over problems, groups of alike ones whole; a policy is fitted and its dial calibrated on
-the other folds only. Paper: fitted on a random 80% and judged on all problems, so in-sample. With one mode
-the policies decide how many samples a request gets; with several, also of which mode, and `mode_rivals` joins
-in mixes, routers and cascades. The results of a run can be made less noisy by a control variate
-(`reduce_order_noise`).
+Held-out: k folds over problems, keeping groups of similar problems together; a policy is fitted and its dial
+calibrated only on the other folds. Paper: fitted on a random 80% and evaluated on all problems, so partly
+in-sample. With one mode policies decide the number of samples per request; with several, also the mode, and
+`mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes results less noisy by a control
+variate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.evaluate.comparison import (
     Evaluation,
     OracleBracket,
-    PolicyPoints,
     PolicyResult,
     ProtocolName,
     match_policies,
@@ -51,10 +50,11 @@ from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots, JoinedPool, Menu
-from adacompute.pool.menu import read_modes
+from adacompute.pool import Ballots, JoinedPool
+from adacompute.pool.modes import ModeSet, read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
+from adacompute.replay.matching import PolicyPoints
 from adacompute.replay.per_problem import ExactReplay
 from adacompute.score.aggregates import read_scores
 
@@ -75,18 +75,18 @@ POLICY_NAMES = (
     *ROUND_LIMITS,
     "oracle",
 )
-_ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, of one mode and of several
-_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
-_GROUPS = 5  # groups of problems: each takes its coefficients from the others
-_FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
-_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # relative to the errors' mean square, and to the votes' own
+_ORDERS, _MODE_ORDERS = 50, 40  # random orders per problem, for one mode and for several
+_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of similar sizes have similar errors
+_GROUPS = 5  # groups of problems: each uses coefficients from the others
+_FEWEST_PROBLEMS = 150  # with fewer problems (60 were tried) coefficients add more noise than they remove
+_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # relative to the mean square of the errors, and of the votes
 _TOLERANCE = 1e-9
 
 
 def select_eligible(
     policies: tuple[ComparedPolicy, ...], basis: Basis
 ) -> tuple[tuple[ComparedPolicy, ...], tuple[str, ...]]:
-    """The policies that can take part, and the names of those that can't without grades."""
+    """The policies that can be evaluated, and the names of those that need missing grades."""
     excluded = tuple(
         policy.name for policy in policies if basis == "agreement" and policy.name in NEED_GRADES
     )
@@ -109,39 +109,37 @@ def evaluate(
     orders: int | None = None,
     seed: int = 0,
     prices: TokenPrices | None = None,
-    menu: Menu | None = None,
+    modes: ModeSet | None = None,
     labels: bool | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Evaluate policies at average budgets, with intervals over problems, and all at exactly the same cost.
+    """Evaluates policies at average budgets, with intervals over problems, at exactly equal cost.
 
-    With one mode, `policies` are names, or pairs of a name and a maker
-    (`adacompute.evaluate.measure.PolicyMaker`). Budgets are samples; such as "500 tokens", or
-    "2 USD per 1000" with `prices`, are compared by what requests cost, without an oracle and a verdict.
-    Problems with fewer samples than most are left out as `fit` does (`Evaluation.short` says how many).
-    The verdict is about `stopping`, or else the first policy named; it has its own protocol
-    (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
+    With one mode, `policies` are names or (name, maker) pairs (`adacompute.evaluate.measure.PolicyMaker`).
+    Budgets are samples. Budgets such as "500 tokens", or "2 USD per 1000" with `prices`, are compared by the
+    cost of requests, without oracle and verdict. Problems with too few samples are left out as in `fit`
+    (`Evaluation.short` counts them). The verdict is about `stopping`, or else the first policy; it has its
+    own protocol (`adacompute.evaluate.verdict`), independent of folds, orders and seed.
 
-    With a joined pool or a `menu`, a `MenuPolicy` over its modes is compared with every mode alone, mixes,
-    routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the dearest
-    mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
+    With a joined pool or `modes`, a policy over all of them is compared with every mode alone, mixes,
+    routers and cascades. Budgets are in their unit; None: some between the cheapest and the most
+    expensive mode. Only "oracle" in `policies` matters. `labels=False` learns and chooses without grades.
 
-    Alike problems are held out and resampled together: those that are found alike, or with `groups` those of
-    one "subject" or of another column's value, or with "none" only the same question.
-    Without any grade, agreement with the vote of all
-    samples of a problem (of the dearest mode) stands in for accuracy, and the result says so. `workers` above
-    1 are processes, for policies given by name; results don't depend on it. A script that asks for them puts
-    its work below `if __name__ == "__main__":`.
+    Similar problems are held out and resampled together: those found similar, or with `groups` those with
+    the same "subject" or another column's value, or with "none" only equal questions. Without grades,
+    agreement with the vote over all samples of a problem (from the most expensive mode) replaces accuracy,
+    and the result says so. More than one of `workers` means processes, for policies given by name; results
+    don't depend on it. Scripts then need `if __name__ == "__main__":`.
     """
     if (
-        menu is not None
+        modes is not None
         or isinstance(pool, JoinedPool)
         or (isinstance(pool, Ballots) and len(pool.modes) > 1)
     ):
         return evaluate_modes(
             read_modes(pool).group(groups),
-            Menu.of(pool) if menu is None else menu,
+            ModeSet.of(pool) if modes is None else modes,
             budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
             folds=folds,
             votes=votes,
@@ -192,7 +190,7 @@ def evaluate(
 
 
 def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
-    """The oracle's bounds; none where there are no grades."""
+    """The oracle's bounds; empty without grades."""
     return bracket_oracle(setup) if setup.basis == "accuracy" else ()
 
 
@@ -205,12 +203,11 @@ def _evaluate_in_unit(
     short: int,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> Evaluation:
-    """Policies at the same average cost in tokens or money, by the recorded tokens.
+    """Policies at equal average cost in tokens or money, by the recorded tokens.
 
-    Only the cost of their settings is counted in another unit: requests with more samples often have longer
-    responses as well, so a policy that draws where it is hard pays more for a sample than uniform sampling
-    does, and a comparison in samples flatters it. Prompts are counted too: by the prices, else as the pool's
-    calls recorded them (`PromptCharge`).
+    Only the cost of their settings is in another unit: requests with more samples often have longer responses
+    too, so an adaptive policy pays more per sample than uniform sampling, and a comparison in samples would
+    flatter it. Prompts count as well, as in the prices or as recorded by the pool's calls (`PromptCharge`).
     """
     if len({average.unit for average in averages}) != 1:
         raise BudgetInvalid(
@@ -250,9 +247,9 @@ def _evaluate_in_unit(
 
 
 def _count_in_unit(result: PolicyResult, costs: RequestCosts) -> PolicyResult:
-    """The same policy, with the cost of its settings in another unit."""
+    """The same policy, with its settings' costs in another unit."""
     tokens, waves = result.point_tokens, result.point_waves
-    assert tokens is not None  # as recorded: the ballots were checked
+    assert tokens is not None  # checked to be recorded
     assert waves is not None
     rows = np.arange(result.points.cost.shape[1])
     cost = costs.compute(result.points.cost, waves, tokens, rows)
@@ -274,10 +271,10 @@ def run_policies(
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> EvaluationRuns:
-    """Fit and run every policy on every split; with `calibrates=False` only for hulls, without rows.
+    """Fits and runs every policy on every split; with `calibrates=False` only for hulls, without rows.
 
-    With more than one worker, makers of your own must be picklable. `beside` is other work on the same setup,
-    done by the same processes, by the name that its result gets.
+    With several workers, custom makers must be picklable. `beside` is other work on the same setup in the
+    same processes, by the name of its result.
     """
     setup, dropped = prepare_setup(
         ballots.group(),
@@ -299,13 +296,13 @@ def run_policies(
 
 
 def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
-    """The policies that can be made; those that are only followed along recorded samples can't."""
+    """The policies that can be made, without those that are only followed along recorded samples."""
     return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
 def evaluate_modes(
     ballots: Ballots,
-    menu: Menu,
+    modes: ModeSet,
     *,
     budgets: Sequence[float] | None = None,
     folds: int = 5,
@@ -317,10 +314,10 @@ def evaluate_modes(
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[EvaluationRuns, Evaluation]:
-    """A policy over several modes and its rivals: the runs, and what they come to."""
+    """A policy over several modes and its rivals: the runs, and their evaluation."""
     setup, dropped = prepare_modes(
         ballots.group(),
-        menu,
+        modes,
         budgets,
         votes=votes,
         orders=_MODE_ORDERS if orders is None else orders,
@@ -345,7 +342,7 @@ def _run(
     progress: ProgressCallback | None,
     beside: Mapping[str, SetupWork] | None,
 ) -> EvaluationRuns:
-    """Measure every split, and pool what was measured."""
+    """Measures every split and pools the results."""
     results, others = measure_all(setup, splits, compared, workers=workers, progress=progress, beside=beside)
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     names = [name for number, name in results if number == 0]
@@ -369,17 +366,16 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 
 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
-    """The same runs with less noise from the few orders that policies were run on; weighted
-    agreement is kept as is. `exact` is what `score_uniform_exactly` gives, where it is known.
+    """The same runs with less noise from the limited number of orders; weighted agreement stays unchanged.
+    `exact` is the result of `score_uniform_exactly`, if known.
 
-    All policies ran on the same random orders. For a plain vote of b samples both are known:
-    its accuracy on those orders and its exact mean over all orders. So the uniform policy is
-    replaced by the exact mean, and so is any setting that gives each problem a fixed number
-    of samples. For the others, the part of their accuracy that correlates with the uniform
-    policy's error is removed: a control variate, with coefficients fitted on other problems,
-    so that the expectation stays the same. (Coefficients that depend on a problem's own
-    orders or cost would be biased against policies that stop early.) A problem's accuracy
-    may leave 0 to 1 a little.
+    All policies ran on the same random orders. For an unweighted vote of b samples both its accuracy on those
+    orders and its exact mean over all orders are known. So the uniform policy, and any setting that gives
+    each problem a fixed number of samples, is replaced by the exact mean. For others, the part of their
+    accuracy that correlates with the uniform policy's error is removed: a control variate, with coefficients
+    fitted on other problems, so that the expectation doesn't change. (Coefficients from a problem's own
+    orders or cost would be biased against policies that stop early.) A problem's accuracy may slightly leave
+    [0, 1].
     """
     exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
@@ -389,10 +385,10 @@ def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> Eva
 
 
 def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
-    """Accuracy of votes of 1, 2, … samples, means over all subsets, (longest, problems); None: not known.
+    """Exact accuracy of votes of 1, 2, … samples over all subsets, (longest, problems); None if unknown.
 
-    Weighted votes of three and more use 2,000 subsets for each problem, weighted on the
-    scale of all problems. What a verifier's score weighs is learned from labels, so it isn't known for all.
+    Weighted votes of three or more samples use 2,000 subsets per problem, weighted on the scale of all
+    problems. A verifier's score weight is learned from labels, so there is no such value for all problems.
     """
     counts = range(1, setup.longest + 1)
     if setup.weighted and read_scores(setup.ballots)[1].any():
@@ -413,21 +409,21 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UniformVotes:
-    """Accuracy of votes of 1, 2, … samples, (longest, problems) both."""
+    """Accuracy of votes of 1, 2, … samples, both (longest, problems)."""
 
     exact: Floats
-    measured: Floats  # on the orders that all policies were run on
+    measured: Floats  # on the orders that all policies ran on
 
     @classmethod
     def of(cls, uniform: PolicyPoints, exact: Floats) -> "_UniformVotes":
-        measured = exact.copy()  # no error where nothing was run
+        measured = exact.copy()  # no error if nothing was run
         for cost, accuracy in zip(uniform.cost[:, 0].tolist(), uniform.accuracy, strict=True):
             measured[round(cost) - 1] = accuracy
         return cls(exact, measured)
 
     @property
     def controls(self) -> list[int]:
-        """Rows of the votes that serve as controls."""
+        """Rows of the votes used as controls."""
         return [count - 1 for count in _CONTROLS if count <= len(self.exact)]
 
 
@@ -439,7 +435,7 @@ def _correct_result(result: PolicyResult, uniform: _UniformVotes) -> PolicyResul
 
 
 def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """The corrected accuracy, (settings or budgets, problems), as are both inputs."""
+    """The corrected accuracy; all arrays are (settings or budgets, problems)."""
     samples = np.clip(np.rint(cost).astype(np.int64), 1, len(uniform.exact))
     at = (samples - 1, np.arange(cost.shape[1]))
     same_as_uniform = (np.abs(cost - samples) < _TOLERANCE) & (
@@ -469,7 +465,7 @@ def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
 def _fit_coefficients(accuracy: Floats, error: Floats, exact: Floats) -> Floats:
     """Coefficients of the errors, (controls, settings), by ridge regression.
 
-    The votes' exact accuracies are regressors too: they absorb how problems differ.
+    The votes' exact accuracies are regressors too, to absorb differences between problems.
     """
     count = error.shape[1]
     columns = np.concatenate([error, exact - exact.mean(axis=0)], axis=1)

@@ -1,15 +1,15 @@
-"""The nearest published rivals, followed along recorded samples as they are defined; only compared with.
+"""Published rivals, followed along recorded samples as they are defined; for comparison only.
 
 - `cges`: CGES (Aghazadeh et al., 2026, arXiv 2511.02603v2), a Bayesian stopping rule for one mode. The
-  posterior is that of its Algorithm 1, over the answers seen so far and one not seen yet; sampling stops
-  once that of a seen answer reaches a threshold (its Remark D.4). Confidence is the exponential of a
-  sample's mean log-probability.
-- `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: some samples of each mode in
-  turn, until the share of the mode's commonest answer reaches the mode's threshold; that is the answer.
-  Thresholds minimise the disagreement with the dearest mode while the conformal quantile of costs, on other
-  problems, is within a cap. Only the paper's summary was at hand: numbers of samples are ours.
-- `confidence cascade`: that of vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample of
-  each mode in turn, until its mean log-probability reaches a threshold, the same for all modes.
+  posterior is that of its Algorithm 1, over the answers seen so far and an unseen one; sampling stops once a
+  seen answer's posterior reaches a threshold (its Remark D.4). Confidence is the exponential of a sample's
+  mean log-probability.
+- `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: draws some samples of each
+  mode in turn, until the share of the mode's most common answer reaches its threshold; that is the answer.
+  Thresholds minimise disagreement with the most expensive mode while the conformal quantile of costs, on
+  other problems, stays within a cap. Only the paper's summary was available: numbers of samples are ours.
+- `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample from each
+  mode in turn, until its mean log-probability reaches a threshold common to all modes.
 """
 
 import math
@@ -41,18 +41,18 @@ from adacompute.pool.ballots import ABSENT
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# log-odds of the posterior at which CGES stops, falling
+# posterior log-odds at which CGES stops, descending
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
-_BLOCK_PATHS = 8192  # followed at a time
-_LEAST_DOUBT = 1e-12  # a sample is never taken to be certain
-_SAMPLES = (3, 5, 8)  # what C3PO may draw of each mode; of the last one also a single sample
-_OVERRUN = 0.1  # how often a request of C3PO may cost more than its cap
+_BLOCK_PATHS = 8192  # paths followed at a time
+_LEAST_DOUBT = 1e-12  # no sample counts as certain
+_SAMPLES = (3, 5, 8)  # C3PO's possible samples per mode; for the last mode also one
+_OVERRUN = 0.1  # share of requests that may exceed C3PO's cap
 _CONFIDENCES = 40  # thresholds of the confidence cascade
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorStopping:
-    """CGES on one split: its threshold is set by the cost on the training problems, as any dial."""
+    """CGES on one split: its threshold is a dial, set by cost on the training problems."""
 
     name: str = "cges"
 
@@ -61,7 +61,7 @@ class PosteriorStopping:
         return records_confidence(setup.ballots)
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """A row for each budget, and the points of its hull."""
+        """A row per budget, and the points of its hull."""
         dials = [1.0 / (1.0 + math.exp(-odds)) if odds > -700 else 0.0 for odds in _CERTAINTIES.tolist()]
         return {
             self.name: measure_dial(
@@ -77,9 +77,9 @@ PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
 
 
 def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats]:
-    """Mean cost, accuracy, waves and tokens of each problem at each threshold, (4, thresholds, problems).
+    """Mean cost, accuracy, waves and tokens per problem and threshold, (4, thresholds, problems).
 
-    Also the share of requests by rounds, (thresholds, rounds + 1); a round is a sample.
+    Also the share of requests by rounds, (thresholds, rounds + 1); each sample is a round.
     """
     setup, ballots = data.setup, data.train if training else data.test
     orders = data.count_orders(training=training)
@@ -110,11 +110,11 @@ def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats
 
 
 def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tuple[Floats, Ints]:
-    """The log-odds of the likeliest answer's posterior after each draw, and that answer, (paths, draws) both.
+    """The most likely answer and the log-odds of its posterior after each draw, both (paths, draws).
 
-    Of answers seen so far (k of them) and one more that isn't, each is as likely beforehand. A sample gives
-    the right answer with its confidence, each other one with an equal share of the rest: answer a has the
-    likelihood of the product of c where a was given, and of (1 - c) / k elsewhere. -1: no answer yet.
+    The k answers seen so far, and one unseen answer, are equally likely a priori. A sample gives the right
+    answer with probability c, its confidence, and each other answer with an equal share of the rest. So
+    answer a has likelihood c in samples that gave it, and (1 - c) / k in others. -1: no answer yet.
 
     >>> odds, answer = trace_posteriors(np.array([[0, 1, 0]]), np.array([[0.8, 0.6, 0.7]]))
     >>> (1 / (1 + np.exp(-odds))).round(3).tolist(), answer.tolist()
@@ -136,7 +136,7 @@ def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tupl
         leader = scores.argmax(axis=1)
         best = scores[rows, leader]
         scores[rows, leader] = -np.inf
-        certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)  # 0: not seen yet
+        certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)  # 0: unseen answer
         leaders[:, draw] = np.where(best > -np.inf, leader, -1)
     return certainty, leaders
 
@@ -148,12 +148,12 @@ class PublishedCascades:
     name: str = "published cascades"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """Those that apply, at the budgets and near them."""
+        """Measures those that apply, at the budgets and near them."""
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
         settings = {}
-        if min(longest) > 1:  # a single sample of a mode agrees with nothing
+        if min(longest) > 1:  # a single sample can't agree with others
             by_agreement = setup.basis == "agreement"
             settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
         if all(map(records_confidence, setup.ballots.parts)):
@@ -170,10 +170,10 @@ class PublishedCascades:
 
 
 def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
-    """The thresholds of C3PO at every cap on costs, from the tightest to the widest.
+    """C3PO's thresholds at every cost cap, ascending.
 
-    One half of the training problems tells how often a cascade disagrees with the dearest mode, the other the
-    conformal quantile of what a request costs. They are mixed by agreement, since C3PO has no labels.
+    One half of the training problems measures how often a cascade disagrees with the most expensive mode, the
+    other the conformal quantile of costs. Mixes are chosen by agreement, because C3PO has no labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)
@@ -198,23 +198,23 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
 
 
 def _list_tested(problems: int, train: Ints) -> Ints:
-    """The rows that aren't learned from; all of them, where none is left."""
+    """The rows that aren't learned from; all rows if none is left."""
     rows = np.arange(problems)
     others = np.setdiff1d(rows, train)
     return others if len(others) else rows
 
 
 def _share_rounds(reached: Floats, train: Ints) -> Floats:
-    """The share of requests that end after so many modes, (settings, modes + 1), on problems that aren't
-    learned from; by the share that reach each mode, (settings, modes, problems).
+    """The share of requests that end after each number of modes, (settings, modes + 1), on problems that
+    aren't learned from; `reached` is the share that reaches each mode, (settings, modes, problems).
     """
     means = reached[:, :, _list_tested(reached.shape[2], train)].mean(axis=2)
     return np.diff(-means, axis=1, prepend=-1.0, append=0.0)
 
 
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
-    """What every cascade of C3PO gives on each problem: cost, worth, agreement, the share of requests that
-    reach each mode, (modes, problems), samples by mode, and the cost of one request of each.
+    """Each C3PO cascade's results per problem: cost, worth, agreement, the share of requests that reach each
+    mode, (modes, problems), samples per mode, and the cost of each request.
     """
     rows, modes = np.arange(len(paths)), paths.modes
     counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
@@ -238,7 +238,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
 
 
 def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
-    """The expected results at each threshold, over every sample of each mode: nothing is drawn at random."""
+    """The expected results at each threshold over all samples of each mode: nothing is random."""
     ballots = setup.ballots
     judged = compute_full_vote(ballots) if setup.basis == "agreement" else compute_class_worth(ballots)
     chosen = compute_full_vote(ballots) if setup.learns_by_agreement else judged
@@ -254,7 +254,7 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
 def _accept_above(
     parts: tuple[Ballots, ...], worths: tuple[Floats, Floats], level: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Expected cost, worth by both measures, (problems,) each, and samples by mode, (modes, problems)."""
+    """Expected cost, both measures of worth, each (problems,), and samples per mode, (modes, problems)."""
     problems = np.arange(len(parts[0]))[:, None]
     reached, cost = np.ones(len(problems)), np.zeros(len(problems))
     sums, draws = np.zeros((2, len(problems))), []

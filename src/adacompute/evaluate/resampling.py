@@ -1,107 +1,39 @@
 """Splits of problems into training and test sets, and intervals over problems.
 
-Intervals come from a bootstrap over problems. All statistics of one evaluation share the same
-draws, so differences between policies are paired. A group of alike problems always falls into the same
-fold, and is drawn whole: a policy that has seen one of them has seen something of all.
+Intervals are from a bootstrap over problems. All statistics of an evaluation share the same draws, so
+differences between policies are paired. A group of similar problems is always in one fold, and drawn whole: a
+policy that has seen one of them knows something about all.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
-from adacompute.pool.groups import ADVICE, are_enough, number_alike
-from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
+from adacompute.pool.groups import ADVICE, number_alike
+from adacompute.replay.matching import Interval
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_PERCENTILES = (2.5, 97.5)  # percentiles of a 95% interval
-_Z = 1.959964  # standard errors to each side of a 95% interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A mean over problems with its 95% interval; both ends are None for one problem, or few groups."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    @property
-    def holds_zero(self) -> bool:
-        """Whether zero lies within the interval; true where there is no interval."""
-        return self.low is None or self.high is None or self.low <= 0.0 <= self.high
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bootstrap:
-    """Bootstrap draws of problems: the share of each problem in each draw; a draw's shares add up to one."""
-
-    shares: Floats = field(repr=False)  # (draws, problems); no draws: too few groups for an interval
-
-    @classmethod
-    def of(
-        cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
-    ) -> "Bootstrap":
-        """Make `draws` draws, each of as many problems as there are."""
-        rng = np.random.default_rng(_SEED) if rng is None else rng
-        return cls(shares=draw_resamples(problems, rng, draws))
-
-    @classmethod
-    def of_groups(
-        cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
-    ) -> "Bootstrap":
-        """Draws of whole groups; `groups` names that of each problem.
-
-        >>> shares = Bootstrap.of_groups("aabcdefghij").shares
-        >>> bool((shares[:, 0] == shares[:, 1]).all())
-        True
-        """
-        rng, numbers = np.random.default_rng(_SEED) if rng is None else rng, number_alike(groups)
-        return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
-
-    def means(self, values: Floats) -> Floats:
-        """The mean of each draw, (draws,), of values of shape (problems,)."""
-        return np.asarray(self.shares @ values)
-
-    def interval(self, values: Floats) -> Interval:
-        """The mean of (problems,) with its percentile interval.
-
-        >>> interval = Bootstrap.of(4).interval(np.array([0.0, 1.0, 1.0, 1.0]))
-        >>> interval.mean, interval.low, interval.high
-        (0.75, 0.25, 1.0)
-        """
-        return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
-
-    def difference(self, first: Floats, second: Floats) -> Interval:
-        """The interval of the mean of `first - second`, problem by problem, both (problems,)."""
-        return self.interval(first - second)
-
-
-def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in the draws, (draws,); without any: none."""
-    if draws is None or not len(draws):
-        return Interval(mean=mean, low=None, high=None)
-    low, high = np.percentile(draws, _PERCENTILES)
-    return Interval(mean=mean, low=float(low), high=float(high))
+_Z = 1.959964  # standard errors on each side of a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split:
-    """Rows to learn from and rows to judge on."""
+    """Rows for training and rows for testing."""
 
     train: Ints
     test: Ints
 
 
 def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
-    """Split problems into folds: each is judged once, by what was learned from other groups.
+    """Splits problems into folds: each is tested once, after training on other groups.
 
-    Folds have as many problems each as whole groups allow; there are no more folds than groups.
+    Folds are as equal in size as whole groups allow; there are at most as many folds as groups.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2], [1, 3]]
@@ -129,7 +61,7 @@ def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> t
 
 
 def random_split(groups: Iterable[Hashable], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
-    """The paper's split: learn from a random share of the groups and judge on all problems."""
+    """The paper's split: trains on a random share of the groups and tests on all problems."""
     group = number_alike(groups)
     count = int(group.max(initial=-1)) + 1
     _check_groups(group, count)
@@ -148,21 +80,21 @@ def _check_groups(group: Ints, count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleGain:
-    """The oracle's accuracy minus the uniform one's, as a share between 0 and 1, at both bounds."""
+    """The oracle's accuracy minus uniform's, from 0 to 1, at both bounds."""
 
-    low_end: float | None  # cross-fitted; None: too few samples
+    low_end: float | None  # cross-fitted; None if there are too few samples
     high_end: float  # in-sample
-    interval: tuple[float, float] | None  # 95% over problems, of the lower bound, paired
+    interval: tuple[float, float] | None  # 95% over problems, for the lower bound, paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """What a verifier's scores are worth if every request gets so many samples, on held-out problems."""
+    """The value of a verifier's scores with a uniform number of samples, on held-out problems."""
 
     samples: int
-    plain: float  # accuracy of votes that all count the same
-    weighted: Interval  # accuracy of votes that are weighted by score
-    weighted_gain: Interval  # over plain votes
+    plain: float  # accuracy of unweighted votes
+    weighted: Interval  # accuracy of votes weighted by score
+    weighted_gain: Interval  # over unweighted votes
     best: Interval  # accuracy of the sample with the best score
     best_gain: Interval
 
@@ -170,8 +102,7 @@ class ScoreRow:
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
     """The 95% interval over problems of the mean of `first - second`, both (problems,).
 
-    None where all problems differ by the same amount, or there is one problem: the spread
-    says nothing then.
+    None if all problems differ by the same amount or there is only one: the spread then says nothing.
 
     >>> low, high = paired_interval(np.array([0.5, 0.9, 0.7]), np.array([0.4, 0.6, 0.5]))
     >>> round(low, 3), round(high, 3)

@@ -1,7 +1,7 @@
-"""Controls and published rules that are only compared with: never saved, never served.
+"""Controls and published rules for comparison: never saved, never served.
 
-`random` and `heuristic` are the paper's baselines; `shuffled` deals out the oracle's budgets at random;
-`doubling` and `pets` are published rules. `COMPARED` is every policy that `evaluate` can name.
+`random` and `heuristic` are the paper's baselines; `shuffled` assigns the oracle's budgets at random;
+`doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate` can name.
 """
 
 import math
@@ -30,14 +30,14 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_TIE_SEED = 0  # orders prompts of one length by a hash
+_TIE_SEED = 0  # orders prompts of equal length by a hash
 _CURVE_VOTES = 40  # PETS fits a problem's curve to votes up to this size
-_CURVE_FROM = 3  # and from
-_CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its code
+_CURVE_FROM = 3  # and from this size
+_CURVE_ANSWERS = 10  # answers of a problem used for its curve, as in the original code
 
 
 class Rival(Policy):
-    """A policy that is only compared with. A base class."""
+    """Base class of policies that are only compared."""
 
     only_compared: ClassVar[bool] = True
 
@@ -50,9 +50,9 @@ class Rival(Policy):
 
 
 class RandomPolicy(Rival, FixedPolicy):
-    """Random budgets that average `budget`, whatever the prompt says: the two of `budgets` next to it.
+    """Random budgets that average `budget`, ignoring the prompt: the two of `budgets` next to it.
 
-    As in the paper (its Table 1: at B = 2 "random" costs 2.00 and is as accurate as "fixed").
+    As in the paper (Table 1: at B = 2 "random" costs 2.00 and is as accurate as "fixed").
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> np.unique(RandomPolicy(3).read(prompts)).tolist()
@@ -68,10 +68,9 @@ class RandomPolicy(Rival, FixedPolicy):
 class HeuristicPolicy(Rival, OneShotPolicy):
     """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
 
-    The cut lies between problems, so `budget` is met on the pool's average to the nearest whole problem;
-    prompts of the same length are ordered by their hash. The paper's costs of 1.52, 2.05 and 3.02 at
-    B = 1.5, 2 and 3 with 200 problems are those of 16 samples for the longest 7, 14 and 27 prompts and one
-    for the others.
+    The cut is between problems, so the pool's average meets `budget` to the nearest whole problem; prompts of
+    equal length are ordered by hash. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200
+    problems correspond to 16 samples for the 7, 14 and 27 longest prompts, and one for the others.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -83,7 +82,7 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
     kind = "heuristic"
 
-    cut_: float  # the length from which a prompt gets the most samples
+    cut_: float  # length from which a prompt gets the most samples
 
     def __init__(
         self,
@@ -115,20 +114,20 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
 
 def _measure_lengths(prompts: Sequence[str]) -> Floats:
-    """Lengths in characters, each plus a hash below 1 that breaks ties, (prompts,)."""
+    """Lengths in characters, plus a hash below 1 to break ties, (prompts,)."""
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.float64)
     return lengths + hash_to_unit(prompts, seed=_TIE_SEED)
 
 
 class ShuffledPolicy(RandomPolicy):
-    """The one-shot oracle's budgets at `budget`, dealt out at random: what its choice is worth.
+    """The one-shot oracle's budgets at `budget`, assigned at random: shows what its choice is worth.
 
-    Its histogram is learned from a pool with grades.
+    The distribution of budgets is learned from a pool with grades.
     """
 
     kind = "shuffled"
 
-    shares_: Floats  # (modes,) of problems that the oracle gives each
+    shares_: Floats  # (modes,) share of problems with each of the oracle's budgets
 
     def fit(self, pool: Pool | Ballots) -> Self:
         plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
@@ -142,10 +141,10 @@ class ShuffledPolicy(RandomPolicy):
 
 
 class DoublingPolicy(Rival, AgreementPolicy):
-    """its_hub's AdaptiveSelfConsistency: 2 samples, then as many again, until enough of them agree.
+    """its_hub's AdaptiveSelfConsistency: 2 samples, then doubles until enough of them agree.
 
-    It stops where the leader's share of the answers is at least 1 less the dial (`threshold`, 0.75 there by
-    default: a dial of 0.25), and never before any answer was given. It can't cost less than 2 samples.
+    It stops when the leader's share of the answers is at least 1 minus the dial (`threshold`, 0.75 there by
+    default: a dial of 0.25), and never without an answer. It can't cost less than 2 samples.
 
     >>> from adacompute.answers import Tally
     >>> rule = DoublingPolicy()
@@ -168,14 +167,14 @@ class DoublingPolicy(Rival, AgreementPolicy):
 
 
 class PetsPolicy(Rival, AgreementPolicy):
-    """PETS online (Liu et al., 2026): a warm-up of 4 samples, and then a number by how far they agree.
+    """PETS online (Liu et al., 2026): 4 samples first, then a number that depends on their agreement.
 
-    The answers of the warm-up fall into one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all
-    different). For each, a pool tells, without labels, how often a vote of so many samples gives the answer
-    that the model gives most often: of every problem a curve of the form Phi(a sqrt(k) + b), averaged in a
-    and b over problems, each by how often its samples show the pattern. The price is what one more sample
-    must add to that; PETS's own greedy plan for an average budget takes steps in the same order. It can't
-    cost less than the warm-up, whose samples without an answer are drawn anew.
+    The warm-up's answers have one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
+    each, a pool shows, without labels, how often a vote of k samples gives the model's most frequent answer:
+    the average over problems of curves Phi(a sqrt(k) + b), weighted by how often their samples have the
+    pattern. The price is what one more sample must add to this; PETS's own greedy plan for an average budget
+    takes steps in the same order. It can't cost less than the warm-up, in which samples without an answer are
+    drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -187,7 +186,7 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     kind = "pets"
     dial = "price"
-    gains_: Floats  # (patterns, longest - warm-up) the least that a sample adds, up to this one
+    gains_: Floats  # (patterns, longest - warm-up) the smallest gain of any sample up to this one
 
     def __init__(
         self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
@@ -196,7 +195,7 @@ class PetsPolicy(Rival, AgreementPolicy):
         self.warmup = check_integer("warmup", warmup, low=2, high=4)
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are spread; labels aren't needed, but as many answers as the warm-up."""
+        """Learns how answers are distributed; needs no labels, but as many answers as the warm-up."""
         counts = count_answers(get_ballots(pool), min_answers=self.warmup)
         slope, offset = _fit_mode_curves(counts)
         weights = _compute_pattern_shares(counts, self.warmup)  # (problems, patterns)
@@ -210,13 +209,14 @@ class PetsPolicy(Rival, AgreementPolicy):
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
         price = np.array(check_dials("price", dial), ndmin=1)[:, None]
-        planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)  # samples in all
+        # samples in total
+        planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
         missing = self.warmup - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """Which pattern the answers of a warm-up show, (requests,); any where they aren't a warm-up."""
+        """The pattern of a warm-up's answers, (requests,); arbitrary unless it is a warm-up."""
         kinds = np.clip(state.kinds, 1, self.warmup)
         if self.warmup < 4:
             return np.asarray(kinds - 1)
@@ -225,7 +225,7 @@ class PetsPolicy(Rival, AgreementPolicy):
 
 
 def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
-    """How often a vote of 1 to `longest` samples gives the first answer, ties by lot, (problems, votes)."""
+    """How often votes of 1 to `longest` samples give the first answer, ties at random, (problems, votes)."""
     accuracy = np.zeros((len(shares), longest + 1))
     for leader in range(1, longest + 1):
         rest = longest - leader
@@ -241,7 +241,7 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
 
 
 def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Slope a and offset b of the curve Phi(a sqrt(k) + b) of each problem, each (problems,)."""
+    """Slope a and offset b of each problem's curve Phi(a sqrt(k) + b), both (problems,)."""
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
 
@@ -256,8 +256,8 @@ def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
-    """How often so many of a problem's answers, drawn without replacement, show each pattern,
-    (problems, patterns): from all equal to all different.
+    """How often `warmup` answers of a problem, drawn without replacement, have each pattern, (problems,
+    patterns): from all equal to all different.
     """
     total = counts.sum(axis=1)
     pairs = counts * (counts - 1) / 2
@@ -279,12 +279,12 @@ def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
         ways = total * (total - 1) * (total - 2) * (total - 3) / 24
     shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
     different = 1.0 - shares.sum(axis=1)
-    different[different < 1e-12] = 0.0  # rounding
+    different[different < 1e-12] = 0.0  # rounding errors
     return np.column_stack([shares, different])
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Phi at each level less Phi at the one before, also where both are almost 1, (rows, levels - 1)."""
+    """Phi at each level minus Phi at the previous one, accurate near 1 too, (rows, levels - 1)."""
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)
@@ -292,6 +292,7 @@ def _subtract_tails(level: Floats) -> Floats:
 
 
 _RIVALS = (RandomPolicy, HeuristicPolicy, ShuffledPolicy, DoublingPolicy, PetsPolicy)
-_FIRST = ("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling", "bayes", "pets")  # in tables
+# order in tables
+_FIRST = ("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling", "bayes", "pets")
 _EVERY: dict[str, type[Policy]] = {**POLICIES, **{rival.kind: rival for rival in _RIVALS}}
 COMPARED = {kind: _EVERY[kind] for kind in dict.fromkeys((*_FIRST, *POLICIES))}

@@ -1,20 +1,20 @@
-"""One verdict: does deciding how many samples each request gets pay, over the same number for all?
+"""The verdict: does an adaptive number of samples per request beat the same number for all?
 
-Every command draws its verdict from `judge_pool`. Its protocol is its own and constant: whatever folds,
-orders or seed the tables around it were made with, the same samples give the same verdict.
+All commands get their verdict from `judge_pool`. Its protocol is fixed: whatever folds, orders or seed other
+tables use, the same samples give the same verdict.
 
-- The candidate is fixed beforehand (`stopping`, or the policy asked about), never picked by its result.
-- Cross-fitting: each problem is judged by what was fitted on others; each problem's result is the mean
-  over several assignments to folds, so that the verdict doesn't hang on one of them.
-- Cost is matched by cost alone: the two neighbouring settings around the budget are mixed. Uniform
-  sampling may use the best mix of two numbers of samples, so ties never favour the policy; it is called
-  better only where it is so without that choice, too.
-- Intervals are studentised ("bootstrap-t"), which holds at small samples better than percentiles do, and
-  those that decide are joint over all budgets (the bootstrap distribution of the largest |t|).
-- The usual budgets are always judged, whichever are asked for: looking at fewer would make it look surer.
-- What decides is what is printed: the ends of the intervals rounded to a tenth of a point.
-- Groups of alike problems are held out, and resampled, whole.
-- Fewer than 30 problems, or 10 groups, are never judged.
+- The candidate is chosen beforehand (`stopping`, or the requested policy), never by its result.
+- Cross-fitting: each problem is evaluated by a policy fitted on others, and averaged over several assignments
+  to folds, so that the verdict doesn't depend on one of them.
+- Cost is matched by cost alone, mixing the two neighbouring settings around the budget. Uniform sampling may
+  use the best mix of two numbers of samples, so ties never favour the policy; it is called better only if it
+  is so without that choice too.
+- Intervals are studentised ("bootstrap-t"), which is more accurate for small samples than percentiles.
+  Decisions use intervals that are joint over all budgets (bootstrap distribution of the largest |t|).
+- The default budgets are always evaluated: omitting some would make the result look more certain.
+- Decisions use the printed numbers: interval ends rounded to a tenth of a point.
+- Groups of similar problems are held out and resampled whole.
+- Fewer than 30 problems, or 10 groups, get no verdict.
 """
 
 import math
@@ -27,8 +27,6 @@ import numpy.typing as npt
 from adacompute.answers import VoteWeights
 from adacompute.evaluate.comparison import (
     Decision,
-    MatchedCost,
-    PolicyPoints,
     PolicyResult,
     RequestUse,
     UniformCurves,
@@ -55,45 +53,53 @@ from adacompute.evaluate.measure import (
     select_problems,
 )
 from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_one_thread, measure_all
-from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
+from adacompute.evaluate.resampling import kfold
 from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
+from adacompute.replay.matching import (
+    FEWEST_SPREAD,
+    RULE_OF_THREE,
+    Bootstrap,
+    Interval,
+    MatchedCost,
+    PolicyPoints,
+    draw_bootstrap,
+    estimate_intervals,
+    match_neighbours,
+    mix_cost,
+    sum_by_group,
+)
 from adacompute.score.score import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
-KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on
+KeepFit = Callable[[Policy, Ballots], None]  # a policy and its training problems
 
-FEWEST_PROBLEMS = 30  # different questions; fewer are not judged
-SMALLEST_GAIN = 0.01  # accuracy: if the gain is surely less, uniform sampling is as good
-MOST_NEEDED = 10_000  # problems: where more would be needed, only that is said
+FEWEST_PROBLEMS = 30  # different questions; fewer get no verdict
+SMALLEST_GAIN = 0.01  # accuracy: if the gain is certainly smaller, uniform sampling is as good
+MOST_NEEDED = 10_000  # problems: larger requirements aren't stated exactly
 FOLDS, ORDERS = 3, 100
-REPEATS = ((64, 4), (200, 2))  # below so many questions, so many assignments to folds; from there on one
+REPEATS = ((64, 4), (200, 2))  # below this many questions, this many assignments to folds; above all, one
 _SEED = 17
-_DRAWS = 2000
-_LEVEL = 0.95
 _POWER = 0.8416  # normal quantile of 80% power
-_FEWEST_SPREAD = 1e-12  # a smaller standard error is none
-_RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of which no case was seen
-_DEFAULT_BUDGET = 3.0  # average samples that the sentence is about, where it can be
-_WINDOW = 1.25  # times the budget, to each side: where the slope of a policy's curve is taken
+_DEFAULT_BUDGET = 3.0  # average samples in the sentence, if possible
 _TOLERANCE = 1e-9
-_MANY_QUESTIONS = 100  # from here on several processes are worth their start
+_MANY_QUESTIONS = 100  # from here on, starting several processes pays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenUsage:
-    """What the policy's settings take of tokens and prompts, and what a sample does."""
+    """Token and prompt usage of the policy's settings, and of a sample."""
 
-    tokens: Floats  # (settings, groups) of responses
-    prompts: Floats  # (settings, groups) that are paid for, in average prompts
-    sample_tokens: float  # an average sample's response
-    prompt_tokens: float  # an average prompt
+    tokens: Floats  # (settings, groups) in responses
+    prompts: Floats  # (settings, groups) paid for, in average prompts
+    sample_tokens: float  # mean response per sample
+    prompt_tokens: float  # mean prompt
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Of the policy at a budget, and of so many uniform samples."""
+        """The usage of the policy at a budget, and of a uniform number of samples."""
         (low, high), share = own.settings, own.probability
         tokens, prompts = (
             float(((1 - share) * values[low] + share * values[high]).mean())
@@ -109,20 +115,20 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedResults:
-    """One policy and uniform sampling on the same problems and orders, ready to be judged."""
+    """A policy and uniform sampling on the same problems and orders, ready for a verdict."""
 
     policy: str
     points: PolicyPoints = field(repr=False)  # (settings, groups)
     uniform: PolicyPoints = field(repr=False)
     budgets: tuple[float, ...]
     basis: Basis
-    votes: str  # plain or weighted
+    votes: str  # unweighted or weighted
     problems: int  # different questions
-    repeats: int = 1  # assignments to folds that each problem's results are the mean of
-    usage: TokenUsage | None = field(default=None, repr=False)  # None: tokens are not recorded
+    repeats: int = 1  # assignments to folds that results are averaged over
+    usage: TokenUsage | None = field(default=None, repr=False)  # None if tokens aren't recorded
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
-        """The policy's accuracy at a budget, and the uniform samples, or the most, that are as accurate."""
+        """The policy's accuracy at a budget, and the uniform samples (at most all) with the same accuracy."""
         pair = _match_budget(self, budget)
         if pair is None:
             return None
@@ -132,7 +138,7 @@ class PairedResults:
 
 @dataclass(frozen=True, slots=True)
 class _KeepingMaker:
-    """Makes what another maker makes, and hands it on."""
+    """Wraps a maker and reports each policy that it makes."""
 
     maker: PolicyMaker
     keep_fit: KeepFit
@@ -155,17 +161,16 @@ def judge_pool(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
+    """Compares a policy with uniform sampling on recorded samples; equal samples give equal verdicts.
 
-    `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: there is
-    none to judge. `budgets` are judged beside the usual ones, never instead of them; those of all recorded
-    samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
-    have fewer samples than the others, those are left out as `fit` does. Problems with the same question
-    count as one; alike ones are held out and resampled together (`Ballots.group`). Without any grade,
-    agreement with the vote of all samples stands in for accuracy. The work is done by so many `workers`,
-    which are processes, or by `threads` of this one. In this process,
-    `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on;
-    `keep_results` with what the verdict rests on.
+    `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: no policy.
+    `budgets` are evaluated in addition to the default ones; those at or above all recorded samples are left
+    out, because a policy can't differ from uniform sampling there. Problems with fewer samples than others
+    are left out as in `fit`. Equal questions count once; similar ones are held out and resampled together
+    (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy. The work is
+    done by `workers` processes, or by `threads` of this one. `keep_fit` is called in this process with each
+    policy fitted for the verdict and its training problems; `keep_results` with the results that the verdict
+    is based on.
     """
     recorded = get_ballots(pool).group()
     graded, basis = select_graded(recorded)
@@ -203,21 +208,21 @@ def judge_pool(
 
 
 def count_verdict_steps(ballots: Ballots) -> int:
-    """How many times `judge_pool` reports progress on this pool."""
+    """How many times `judge_pool` reports progress for this pool."""
     questions = len(set(ballots.prompts))
     is_judged = questions >= FEWEST_PROBLEMS and are_enough(ballots.group().groups)
     return 2 * FOLDS * count_repeats(questions) if is_judged else 0
 
 
 def count_repeats(questions: int) -> int:
-    """How many assignments to folds are averaged: more for few questions, of which each weighs more."""
+    """How many assignments to folds are averaged: more for few questions, each of which matters more."""
     return next((repeats for below, repeats in REPEATS if questions < below), 1)
 
 
 def choose_candidate(
     policies: Sequence[str | tuple[str, PolicyMaker]],
 ) -> str | tuple[str, PolicyMaker] | None:
-    """The policy that a verdict is about, among those compared: `stopping`, or else the first one named.
+    """The policy for a verdict among those compared: `stopping`, or else the first one.
 
     >>> choose_candidate(("fixed", "asc", "stopping")), choose_candidate(("fixed", "asc", "esc"))
     ('stopping', 'asc')
@@ -240,9 +245,9 @@ def measure_paired(
     repeats: int | None = None,
     seed: int = _SEED,
 ) -> PairedResults:
-    """Run a policy and uniform sampling by the verdict's protocol; the last two are for studies of it.
+    """Runs a policy and uniform sampling by the verdict's protocol; the last two options are for studies.
 
-    Problems are put in the order of their questions first, so the order in a file doesn't matter.
+    Sorts problems by question first, so that the order in a file doesn't matter.
     """
     by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
     setup, _ = prepare_setup(
@@ -294,11 +299,11 @@ def measure_paired(
 def _measure_usage(
     pooled: Sequence[PolicyResult], ballots: Ballots, groups: npt.NDArray[np.int64]
 ) -> TokenUsage | None:
-    """Tokens and prompts of a policy, the mean over assignments to folds."""
+    """A policy's tokens and prompts, averaged over assignments to folds."""
     if np.isnan(ballots.tokens[ballots.classes != ABSENT]).any():
         return None
     prompts = ballots.count_prompt_tokens()
-    shares = prompts / (prompts.mean() or 1.0)  # (problems,) of the average prompt
+    shares = prompts / (prompts.mean() or 1.0)  # (problems,) relative to the average prompt
     tokens, waves = (
         np.mean([getattr(each, name) for each in pooled], axis=0) for name in ("point_tokens", "point_waves")
     )
@@ -312,23 +317,8 @@ def _measure_usage(
     )
 
 
-def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Values of problems, (settings, problems), as parts of groups; the mean is the same."""
-    count = int(groups.max()) + 1
-    if count == len(groups):
-        return values
-    sums = np.zeros((len(values), count))
-    np.add.at(sums.T, groups, values.T)
-    return sums * (count / len(groups))
-
-
-def draw_bootstrap(groups: int) -> Bootstrap:
-    """The draws of groups that all intervals of one verdict share."""
-    return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
-
-
 def judge(results: PairedResults) -> Verdict:
-    """Judge what was measured: at each budget alone, and over all of them at once."""
+    """Computes the verdict: at each budget alone, and over all of them at once."""
     if results.problems < FEWEST_PROBLEMS:
         return _judge_too_few(results.problems, results.policy, results.basis)
     matches = [_match_budget(results, budget) for budget in results.budgets]
@@ -367,7 +357,7 @@ def judge(results: PairedResults) -> Verdict:
     if decided == "not decided yet":
         deviations = gains.std(axis=0, ddof=1)
         needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
-        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a group has several
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a group has several problems
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -392,10 +382,10 @@ def _raise_upper_ends(
     pairs: Sequence[tuple[MatchedCost, MatchedCost]],
     boot: Bootstrap,
 ) -> list[Interval]:
-    """Let uniform sampling win only where it does without the choice of its best mix, which may be luck.
+    """Lets uniform sampling win only if it does without choosing its best mix, which may be luck.
 
-    Where an interval ends below zero, its upper end becomes that of the gain over the two numbers of samples
-    around the cost, if that is higher.
+    If an interval ends below zero, its upper end is raised to that of the gain over the two numbers of
+    samples around the cost, if higher.
     """
     plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
     gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
@@ -411,7 +401,7 @@ def _raise_upper_ends(
 
 
 def _clip_interval(interval: Interval, uniform: float) -> Interval:
-    """Nothing gains more than uniform sampling misses, nor loses more than it has."""
+    """Limits an interval: nothing can gain more than uniform sampling misses, or lose more than it has."""
     low, high = interval.low, interval.high
     return replace(
         interval,
@@ -421,96 +411,18 @@ def _clip_interval(interval: Interval, uniform: float) -> Interval:
 
 
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
-    """The policy at a budget, and uniform sampling at the same cost; None: the policy costs more."""
+    """The policy at a budget, and uniform sampling at the same cost; None if the policy costs more."""
     own = match_neighbours(results.points, budget)
     base = None if own is None else match_cost(results.uniform, own.cost)
     if own is None or base is None:
         return None
-    if own.cost < budget - _TOLERANCE:  # its cost isn't held at the budget: uniform follows it
-        own = replace(own, each=own.each - base.price * (_mixed_cost(results.points, own) - own.cost))
+    if own.cost < budget - _TOLERANCE:  # its cost is below the budget, so compare uniform at its cost
+        own = replace(own, each=own.each - base.price * (mix_cost(results.points, own) - own.cost))
     return own, base
 
 
-def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """A policy at one average cost: the mix of the two settings around it, found by cost alone.
-
-    Unlike the hull of `match_cost`, accuracy has no part in the choice, so nothing is picked by luck.
-    None: even the cheapest setting costs more.
-    """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
-    order = np.argsort(cost, kind="stable")
-    rising = cost[order]
-    if budget < rising[0] - _TOLERANCE:
-        return None
-    above = int(np.searchsorted(rising, budget - _TOLERANCE))
-    if above == 0 or above == len(rising):
-        low = high = int(order[min(above, len(rising) - 1)])
-        share = 0.0
-    else:
-        low, high = int(order[above - 1]), int(order[above])
-        share = min(1.0, float((budget - cost[low]) / (cost[high] - cost[low])))
-    mix = MatchedCost(
-        budget=budget,
-        cost=float((1 - share) * cost[low] + share * cost[high]),
-        accuracy=float((1 - share) * accuracy[low] + share * accuracy[high]),
-        settings=(low, high),
-        probability=share,
-        price=_slope(rising, accuracy[order], budget) if above < len(rising) else 0.0,
-        each=(1 - share) * points.accuracy[low] + share * points.accuracy[high],
-        rounds=points.count_rounds((low, high), share),
-    )
-    return replace(mix, each=mix.each - mix.price * (_mixed_cost(points, mix) - mix.cost))
-
-
-def _mixed_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
-    low, high = mix.settings
-    return np.asarray((1 - mix.probability) * points.cost[low] + mix.probability * points.cost[high])
-
-
-def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """Accuracy of one more sample on average near a budget: what a problem's extra cost takes from others."""
-    ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
-    if ends[1] - ends[0] < _TOLERANCE:
-        return 0.0
-    low, high = np.interp(ends, cost, accuracy)
-    return max(0.0, float((high - low) / (ends[1] - ends[0])))
-
-
-def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """95% intervals of the means of (groups, budgets): of each alone, of all at once, and the joint
-    critical value in standard errors.
-
-    Bootstrap-t: in each draw of groups the mean's distance from the whole mean is measured in that
-    draw's own standard errors. Where no two groups differ, the spread says nothing, and the rule of
-    three stands in for it: what was seen in none of n may still happen in a share of 3/n.
-    """
-    count = len(values)
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / math.sqrt(count)
-    varies = error > _FEWEST_SPREAD
-    means = boot.shares @ values  # (draws, budgets)
-    squares = boot.shares @ values**2
-    errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
-    distance = np.abs(means - mean)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(distance <= _FEWEST_SPREAD, 0.0, distance / np.maximum(errors, _FEWEST_SPREAD))
-    t = np.where(varies, t, 0.0)
-    alone = np.quantile(t, _LEVEL, axis=0)
-    joint = float(np.quantile(t.max(axis=1), _LEVEL))
-    half_alone = np.where(varies, alone * error, _RULE_OF_THREE / count)
-    half_joint = np.where(varies, joint * error, _RULE_OF_THREE / count)
-    return _make_intervals(mean, half_alone), _make_intervals(mean, half_joint), joint
-
-
-def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
-    return [
-        Interval(mean=float(value), low=float(max(-1.0, value - width)), high=float(min(1.0, value + width)))
-        for value, width in zip(mean, half, strict=True)
-    ]
-
-
 def decide(rows: Sequence[VerdictRow]) -> Decision:
-    """What the joint intervals allow to say, with their ends as they are printed."""
+    """The decision that the joint intervals allow, using their printed ends."""
     ends = [(_round_points(row.joint.low), _round_points(row.joint.high)) for row in rows]
     if any(low > 0 for low, _ in ends):
         return "pays"
@@ -524,18 +436,18 @@ def decide(rows: Sequence[VerdictRow]) -> Decision:
 def count_needed(
     gain: Floats, deviation: Floats, critical: float, problems: int, *, spoken_of: int = 0
 ) -> int:
-    """How many more problems would decide it with 80% power, were the gains what they seem; all (budgets,).
+    """How many more problems would decide with 80% power if the gains are as estimated; all (budgets,).
 
-    Either the interval of the budget spoken of leaves zero, or those of all budgets stay below the smallest
-    gain that counts: whichever needs fewer problems. (The best of all budgets would be so by luck.) 10,000
-    stands for that and more.
+    Either the interval of the reported budget excludes zero, or those of all budgets stay below the smallest
+    relevant gain, whichever needs fewer problems. (Using the best of all budgets would exploit luck.) 10,000
+    means at least that many.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = _RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
-    small = np.where(deviation > _FEWEST_SPREAD, small, unchanged)
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
+    small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
         return MOST_NEEDED
@@ -543,7 +455,7 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """The row that the sentence is about: three samples, or the one that decides most clearly."""
+    """The row for the sentence: three samples, or the one with the clearest decision."""
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)
@@ -555,7 +467,7 @@ def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
 
 
 def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
-    """No verdict; `recorded` are all problems, where some of them have no grades."""
+    """No verdict; `recorded` counts all problems if some have no grades."""
     needed = FEWEST_PROBLEMS - problems
     here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
     if recorded is not None:
@@ -588,7 +500,7 @@ def _judge_few_groups(ballots: Ballots, policy: str, basis: Basis) -> Verdict:
 
 
 def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
-    """No verdict, and why."""
+    """No verdict, with the reason."""
     sentence = f"Nothing to compare: {reason}."
     return Verdict(
         decided="nothing to compare", sentence=sentence, basis=basis, policy=policy, problems=problems
@@ -631,7 +543,7 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
 
 def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
-    """What the samples are as good as; as little as the interval allows where that is beyond all of them."""
+    """The equivalent number of uniform samples; its lower end if that exceeds all recorded samples."""
     verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"
     worth = row.worth
@@ -673,12 +585,12 @@ def _describe_needed(needed: int | None) -> str:
 
 
 def _format_points(value: float | None, *, sign: str = "+") -> str:
-    """A share as percentage points, with a sign; never -0.0."""
+    """A share as percentage points with a sign; never -0.0."""
     return f"{_round_points(value):{sign}.1f}"
 
 
 def _round_points(value: float | None) -> float:
-    """A share as percentage points, to a tenth; never -0.0."""
+    """A share as percentage points, rounded to a tenth; never -0.0."""
     return round(100 * (value or 0.0), 1) + 0.0
 
 

@@ -9,13 +9,16 @@
 sample by its most frequent answer. Both vote on `Score.answer`, which most scorers set.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from inspect_ai.dataset import Sample
+from inspect_ai.hooks import Hooks, SampleAttemptEnd, hooks
 from inspect_ai.log import EvalSpec
 from inspect_ai.scorer import SampleScore, Score, ScoreReducer, mode_score, score_reducer
 from inspect_ai.util import EarlyStop, EarlyStopping
@@ -28,7 +31,7 @@ from adacompute.policies.base import Policy
 __all__ = ["AdaptiveEpochs", "vote"]
 
 _LONG = 80  # characters; longer answers are texts from which the answer is extracted
-_PATIENCE = 60.0  # seconds that an epoch waits for earlier ones
+_PATIENCE = 600.0  # seconds in which no epoch ends, after which an epoch stops waiting for earlier ones
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class _Question:
     dial: float | None
     allowed: int  # epochs requested by the policy so far
     started: int = 0
+    running: set[int] = field(default_factory=set)
     answers: list[str | None] = field(default_factory=list)
     settled: bool = False
     changed: anyio.Event = field(default_factory=anyio.Event)
@@ -49,7 +53,7 @@ class AdaptiveEpochs(EarlyStopping):
 
     `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
     or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
-    epoch waits up to `patience` seconds for earlier ones, in case one of them fails.
+    epoch waits for earlier ones. One that fails counts, without an answer.
     """
 
     def __init__(
@@ -58,19 +62,19 @@ class AdaptiveEpochs(EarlyStopping):
         *,
         policy: Policy | str | Path | None = None,
         scorer: str | None = None,
-        patience: float = _PATIENCE,
     ) -> None:
         self._budget = budget
         self._policy = policy
         self._scorer = scorer
-        self._patience = patience
         self._samples: dict[str | int, _Question] = {}
+        self._ended = 0  # attempts of epochs
 
-    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:  # noqa: ARG002
+    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Starts over with the samples of a task."""
         self._epochs = epochs
         self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
         self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
+        _follow_failures()[task.eval_id] = self
         return "adacompute"
 
     def _open(self, sample: Sample) -> _Question:
@@ -84,41 +88,63 @@ class AdaptiveEpochs(EarlyStopping):
         if question is None:
             return None
         while not question.settled and question.started >= question.allowed:
-            with anyio.move_on_after(self._patience) as waiting:
+            ended = self._ended
+            with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            if waiting.cancelled_caught:
-                break
+            if waiting.cancelled_caught and self._ended == ended:  # one failed before it began
+                self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
         if not question.started:  # use the current dial
             question.dial = self._paced.dial
         question.started += 1
-        question.allowed = max(question.allowed, question.started)
+        question.running.add(epoch)
         return None
 
     async def complete_sample(
         self,
         id: str | int,  # noqa: A002
-        epoch: int,  # noqa: ARG002
+        epoch: int,
         scores: dict[str, SampleScore],
     ) -> None:
-        """Counts the vote of an epoch; after the last requested one, decides whether to continue."""
-        question = self._samples.get(id)
-        if question is None:
-            return
+        """Counts the vote of an epoch."""
         named = scores.get(self._scorer) if self._scorer else next(iter(scores.values()), None)
-        question.answers.append(None if named is None else named.score.answer)
-        if question.settled or len(question.answers) < question.allowed:
-            return
-        tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
-        more = self._paced.count_more(question.prompt, tally, question.dial)
-        question.settled = more == 0 or len(question.answers) >= self._epochs
-        question.allowed += more
-        if question.settled:
-            self._paced.settle(len(question.answers), question.dial)
+        if (question := self._samples.get(id)) is not None:
+            self._count(question, epoch, None if named is None else named.score.answer)
+
+    def note_failure(self, data: SampleAttemptEnd) -> None:
+        """Counts a failed epoch. One that is retried queues behind the waiting ones, so one of those runs."""
+        question, epoch = self._samples.get(data.summary.id), data.summary.epoch
+        if question is not None and not data.will_retry:
+            self._count(question, epoch, None)
+        elif question is not None and epoch in question.running:
+            question.running.remove(epoch)
+            self._give_place(question)
+
+    def _give_place(self, question: _Question) -> None:
+        question.started -= 1
+        self._wake(question)
+
+    def _wake(self, question: _Question) -> None:
+        self._ended += 1
         question.changed.set()
         question.changed = anyio.Event()
+
+    def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
+        """Counts an epoch once; after the last requested one, decides whether to continue."""
+        if epoch not in question.running:
+            return
+        question.running.remove(epoch)
+        question.answers.append(answer)
+        if not question.settled and len(question.answers) >= question.allowed:
+            tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
+            more = self._paced.count_more(question.prompt, tally, question.dial)
+            question.settled = more == 0 or len(question.answers) >= self._epochs
+            question.allowed += more
+            if question.settled:
+                self._paced.settle(len(question.answers), question.dial)
+        self._wake(question)
 
     async def complete_task(self) -> dict[str, Any]:
         """How many epochs were saved."""
@@ -131,6 +157,20 @@ class AdaptiveEpochs(EarlyStopping):
             "epochs_saved": most - run,
             "epochs_per_sample": run / max(1, len(self._samples)),
         }
+
+
+@functools.cache
+def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
+    """Whom to tell of failed epochs, by eval. Registered at first use, so that inspect_ai doesn't list it."""
+    managers = WeakValueDictionary[str, AdaptiveEpochs]()
+
+    @hooks(name="adacompute/failures", description="Tells adaptive epochs which ones failed")
+    class Failures(Hooks):
+        async def on_sample_attempt_end(self, data: SampleAttemptEnd) -> None:
+            if data.error is not None and data.eval_id in managers:
+                managers[data.eval_id].note_failure(data)
+
+    return managers
 
 
 @score_reducer(name="adacompute/vote")

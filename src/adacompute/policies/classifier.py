@@ -31,11 +31,11 @@ from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting as in the paper
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting parameters from the paper
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
-    """Trees that tell the classes in `labels` apart, and the classes, (classes,) ascending; None: one class.
+    """Trees that separate the classes in `labels`, and these classes, ascending; None for one class.
 
     Labels may be any integers; a class without rows is never predicted.
     """
@@ -88,8 +88,8 @@ class ClassifierPolicy(FeaturePolicy):
     learned_names = ("model", "learned")
     model: ClassVar[str] = "xgboost"  # what it learns with, as artefacts say
 
-    budget_: float  # the average it was fitted for
-    classes_: Ints  # (classes,) budgets that it may give, ascending
+    budget_: float  # the average that it was fitted for
+    classes_: Ints  # (classes,) possible budgets, ascending
     trees_: Trees | None  # None: there is one class
 
     def __init__(

@@ -6,10 +6,10 @@ common) is at most delta, for any number and distribution of answers and any sto
 samples. docs/design/policies.md proves the bound on that probability:
 
 - Order the other answers by probability. The l-th can only be certified if it leads the most common answer
-and the l - 1 before it, l answers that are each at least as likely.
+  and the l - 1 before it, l answers that are each at least as likely.
 - So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
-answers reaches the boundary against all others. Q(1) is computed exactly as a walk of the votes of two
-answers; the rest of the sum is bounded by an integral for each point of the boundary.
+  answers reaches the boundary against all others. Q(1) is computed exactly as a walk of the votes of two
+  answers; the rest of the sum is bounded by an integral for each point of the boundary.
 
 A sample without an answer counts as drawn but doesn't vote, so the certificate is about the model's answers.
 It doesn't say whether the most common answer is right.

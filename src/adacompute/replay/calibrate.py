@@ -16,30 +16,30 @@ import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
-from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.paths import ModePaths, Paths, PolicyRun, draw_paths, draw_paths_by_mode
-from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCurve
+from adacompute.policies.quality import MARGIN, Quality, QualityCost
 from adacompute.policies.votes import Floats, Ints
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import count_calls
 from adacompute.pool.groups import FEWEST_GROUPS, are_enough, count_groups, count_in_groups, number_alike
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound, names_quality
+from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities, sum_by_group
 from adacompute.replay.per_problem import (
     PathBlock,
+    ProblemResults,
     compute_mean_tokens,
     count_places,
     decide_first_wave,
+    follow_mode,
     place_requests,
     run_policy,
     split_paths,
 )
 from adacompute.replay.replay import (
-    RESAMPLES,
     arrange_paths,
     check_memory,
     check_orders,
     check_policy,
-    resample_groups,
     select_replayable,
 )
 from adacompute.score.grades import BlockMap
@@ -83,19 +83,19 @@ def calibrate(
     None is returned. Problems with fewer samples than the policy may draw are an error, or left out with
     `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
     """
-    menu = check_policy(policy).menu
+    mode_set = check_policy(policy).mode_set
     if isinstance(budget, str) and names_quality(budget):
         rng = check_orders(orders, rng)
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
-    if menu is not None:
-        budget = check_menu_budget(menu, budget)
-        if len(policy.names) == 1:  # its cost is in the menu's unit, but its stopping counts samples
-            budget = _count_samples(menu, policy.names[0], budget)
+    if mode_set is not None:
+        budget = check_mode_budget(mode_set, budget)
+        if len(policy.names) == 1:  # its cost is in the modes' unit, but its stopping counts samples
+            budget = _count_samples(mode_set, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
     recorded = policy.get_ballots(source)
-    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
+    if len(policy.prices_):
         policy.settle(recorded)
         ballots, _ = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)
         return _find_price(policy, ballots, amount, orders=orders, rng=rng)
@@ -133,28 +133,30 @@ def _find_quality_cost(
         policy.settle(ballots)
     quality = Quality.parse(budget)
     found = measure_quality(policy, ballots, quality, margin=margin / 100, orders=orders, rng=rng)
-    sample = 1.0 if policy.menu is None or len(policy.names) > 1 else policy.menu[policy.names[0]].cost
+    sample = (
+        1.0 if policy.mode_set is None or len(policy.names) > 1 else policy.mode_set[policy.names[0]].cost
+    )
     return found.cost * sample
 
 
-def _count_samples(menu: Menu, name: str, budget: float) -> float:
-    """Converts a budget from the menu's unit to samples of one mode."""
-    if not menu[name].cost:
+def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:
+    """Converts a budget from the modes' unit to samples of one mode."""
+    if not mode_set[name].cost:
         raise BudgetInvalid(f"mode {name!r} is free, so no budget can be spent; give a price")
-    return budget / menu[name].cost
+    return budget / mode_set[name].cost
 
 
-def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
-    """An average cost in the menu's unit; BudgetInvalid if the unit or currency differs."""
+def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
+    """An average cost in the modes' unit; BudgetInvalid if the unit or currency differs."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
-        parsed = Budget.parse(budget, currency=menu.currency or None)
-        unit = {"money": "money", "tokens": "tokens"}.get(menu.unit)
+        parsed = Budget.parse(budget, currency=mode_set.currency or None)
+        unit = {"money": "money", "tokens": "tokens"}.get(mode_set.unit)
         if parsed.unit != unit:
-            own = {"cost": "numbers of its own"}.get(menu.unit, menu.currency or menu.unit)
+            own = {"cost": "numbers of its own"}.get(mode_set.unit, mode_set.currency or mode_set.unit)
             raise BudgetInvalid(
-                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and this menu in {own}; "
+                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and these modes in {own}; "
                 "give a number, which counts in that"
             )
         amount = parsed.amount
@@ -164,14 +166,15 @@ def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
 
 
 def _find_price(
-    policy: MenuPolicy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
+    policy: Policy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
 ) -> float:
     """The lowest price at which a policy over several modes averages at most the budget.
 
     Between two corners of its hull, it assigns each request to one corner by the request's hash. The cost
     there follows from the two corners' costs on each path, so only corners are replayed.
     """
-    reading, costs = policy.read(ballots.prompts), dict[int, Floats]()
+    reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
+    assert modes is not None
     layout = arrange_paths(policy, ballots, orders)
     blocks = list(split_paths(policy, ballots, reading, layout=layout, rng=rng))
 
@@ -187,9 +190,9 @@ def _find_price(
 
     low, high = 0, len(policy.prices_) - 1  # find the most expensive corner within the budget
     if cost_of(low).mean() > budget:
-        least = policy.menu.format_least(float(cost_of(low).mean()))
+        least = modes.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
-            f"budget {policy.menu.format_cost(budget)} is below what {policy.kind} costs at any price; "
+            f"budget {modes.format_cost(budget)} is below what {policy.kind} costs at any price; "
             f"give {least} or more"
         )
     while low < high:
@@ -411,9 +414,7 @@ def _refit(policy: Policy, source: Ballots, budget: float) -> None:
 
 _FEWEST_PROBLEMS = 30
 _PRICES, _THRESHOLDS = np.geomspace(1e-5, 1.0, 48), np.linspace(0.0, 1.0, 24)
-_COSTS = 60  # average costs compared
 _ORDERS = 25  # most random orders per problem
-_LOW = 2.5  # percentile of the lower end of a 95% interval
 
 
 def measure_quality(
@@ -425,7 +426,7 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """The average cost that meets a quality, in samples or the menu's unit; BudgetInvalid if none does."""
+    """The average cost that meets a quality, in the unit of the modes; BudgetInvalid if none does."""
     if seen := policy.count_in_sample(ballots):
         raise BudgetInvalid(
             f"budget '{quality}': {policy.kind} was fitted on {seen} of these {len(ballots)} problems; give "
@@ -433,24 +434,20 @@ def measure_quality(
         )
     if policy.dial is None:
         raise BudgetInvalid(f"budget '{quality}': {policy.kind} has no dial; give an amount")
-    _check_rival(policy, quality)
-    orders = min(orders, _ORDERS)
-    paths: Paths | ModePaths
-    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
-        paths = draw_paths_by_mode(
-            ballots, weigh=policy.weigh, longest=policy.longest_by_mode, orders=orders, rng=rng
-        )
-        dials, rival, rival_cost = policy.prices_, *_follow_mode(policy, paths, quality)
-    else:
-        check_memory(ballots, orders, policy)
-        paths = draw_paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)
-        dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
-        ends = np.full(len(paths), quality.samples)
-        rival, rival_cost = PolicyRun.of(paths, ends, ends), float(quality.samples)
-    reading = policy.read(ballots.prompts)
-    runs = [run_policy(policy, paths, dial=float(dial), reading=reading) for dial in dials]
-    known = ~np.isnan(paths.mean_per_problem(rival.grade))
-    basis = "grade" if known.any() else "agrees"
+    mode = _find_rival(policy, quality)
+    dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
+    if len(policy.prices_):
+        dials = policy.prices_
+    layout, reading = arrange_paths(policy, ballots, min(orders, _ORDERS)), policy.read(ballots.prompts)
+    parts = []
+    for block in split_paths(policy, ballots, reading, layout=layout, rng=rng):
+        runs = [run_policy(policy, block.paths, dial=float(dial), reading=block.reading) for dial in dials]
+        runs.append(follow_mode(block.paths, mode, quality.samples))
+        each = [ProblemResults.from_run(block.paths, run) for run in runs]
+        parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
+    cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)  # (dials + 1, problems) each
+    known = ~np.isnan(accuracy[-1])
+    right = accuracy if known.any() else agreement
     known |= not known.any()
     groups = number_alike(ballots.group().groups[known])
     if not are_enough(groups):
@@ -463,59 +460,18 @@ def measure_quality(
             f"budget '{quality}' can't be told on {known.sum()} problems with a gold answer or grade; give "
             f"{_FEWEST_PROBLEMS} or more"
         )
-    cost = np.stack([paths.mean_per_problem(run.cost) for run in runs])[:, known]
-    right = np.stack([paths.mean_per_problem(getattr(run, basis)) for run in runs])[:, known]
-    gains = right - paths.mean_per_problem(getattr(rival, basis))[known]
-    costs, gains = _match_costs(cost, gains)
-    lows = np.percentile(resample_groups(groups, rng, RESAMPLES) @ gains.T, _LOW, axis=0)
-    curve = QualityCurve(
-        samples=quality.samples,
-        mode=quality.mode,
-        rival_cost=rival_cost,
-        accuracy=float(paths.mean_per_problem(getattr(rival, basis))[known].mean()),
-        costs=tuple(costs.tolist()),
-        gains=tuple(gains.mean(axis=1).tolist()),
-        lows=tuple(lows.tolist()),
-    )
+    cost, right = sum_by_group(cost[:, known], groups), sum_by_group(right[:, known], groups)
+    rival = UniformVotes(quality.samples, quality.mode, float(cost[-1].mean()), right[-1])
+    points = PolicyPoints(cost=cost[:-1], accuracy=right[:-1])
+    (curve,) = compare_qualities(points, [rival], digits=".4g")
     return curve.find_cost(quality, problems=int(known.sum()), margin=margin)
 
 
-def _check_rival(policy: Policy, quality: Quality) -> None:
-    """Raises BudgetInvalid, listing the possible comparisons, if the policy has no such samples."""
+def _find_rival(policy: Policy, quality: Quality) -> int:
+    """The index of a quality's mode; BudgetInvalid, listing possible comparisons, if there is none."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:
         known = ", ".join(f"{mode} x {count}".removeprefix(" x ") for mode, count in most.items())
         raise BudgetInvalid(f"budget '{quality}' can't be compared with here; give {known}, or fewer samples")
-
-
-def _follow_mode(policy: MenuPolicy, paths: ModePaths, quality: Quality) -> tuple[PolicyRun, float]:
-    """Draws a fixed number of samples of one mode for every request; returns the run and its mean cost."""
-    rows, drawn = np.arange(len(paths)), np.zeros((len(paths), len(policy.names)), dtype=np.int64)
-    drawn[:, policy.names.index(quality.mode or "")] = quality.samples
-    leader: Ints = paths.votes_after(rows, drawn).find_leaders()[0]
-    cost = paths.cost_after(rows, drawn)
-    run = PolicyRun(
-        drawn=drawn.sum(axis=1),
-        waves=np.ones(len(paths), dtype=np.int64),
-        grade=paths.worth_of(rows, leader),
-        agrees=paths.worth_of(rows, leader, by_agreement=True),
-        tokens=np.full(len(paths), np.nan),
-        cost=cost,
-        by_mode=drawn,
-    )
-    return run, float(cost.mean())
-
-
-def _match_costs(cost: Floats, gains: Floats) -> tuple[Floats, Floats]:
-    """Costs from lowest to highest, and each problem's gain there, mixing the two adjacent settings.
-
-    Both arguments are (settings, problems).
-    """
-    order = np.argsort(cost.mean(axis=1), kind="stable")
-    means = cost[order].mean(axis=1)
-    targets = np.geomspace(means[0], means[-1], _COSTS) if means[-1] > means[0] else means[:1]
-    above = np.clip(np.searchsorted(means, targets), 1, max(1, len(means) - 1))
-    spread = np.maximum(means[above] - means[above - 1], np.finfo(float).tiny)
-    share = np.clip((targets - means[above - 1]) / spread, 0, 1)[:, None]
-    return targets, (1 - share) * gains[order[above - 1]] + share * gains[order[above]]
+    return list(most).index(name)

@@ -71,6 +71,13 @@ def run_policy(
     return walk.finish(waves)
 
 
+def follow_mode(paths: Paths | ModePaths, mode: int, samples: int) -> PolicyRun:
+    """So many samples of one mode for every request, in one wave."""
+    walk, rows = Walk(paths), np.arange(len(paths))
+    walk.draw(rows, Draws(np.full(len(rows), mode), np.full(len(rows), samples)))
+    return walk.finish(np.ones(len(rows), dtype=np.int64))
+
+
 def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Draws:
     """The first draws for each request, as `decide` returns them."""
     draws = policy.decide(reading, make_empty_state(len(reading), len(policy.names)), dial)

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
+from adacompute.replay.matching import Interval
 
 Kind = Literal[
     "text",

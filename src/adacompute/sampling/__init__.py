@@ -1,8 +1,8 @@
-"""Drawing samples from endpoints on purpose: into a pool, or to answer a batch within a budget.
+"""Draws samples from endpoints into a pool, or to answer a batch within a budget.
 
-With one mode samples come from one endpoint, and a batch's price falls until its budget is spent; with two
-each mode is a source of the pool, and a batch's policy also says which mode is asked, all within one cap.
-Everything can be resumed at any moment. Knows nothing of terminals.
+With one mode, samples come from one endpoint, and a batch's price falls until its budget is spent. With
+several, each mode is a source of the pool, and a batch's policy also chooses the mode, within one cap. Runs
+can be resumed at any time. Knows nothing about terminals.
 """
 
 from adacompute.sampling.answer import Answers, answer

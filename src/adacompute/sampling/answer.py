@@ -1,7 +1,7 @@
-"""`answer`: answers a batch of requests within one average budget, by votes over samples.
+"""`answer`: answers a batch of requests by votes, within one average budget.
 
-The price of a sample falls until the budget is spent. Of several modes the policy also says which one
-is asked next, and all of them are paid from one cap.
+The price per sample falls until the budget is spent. With several modes the policy also chooses the mode, and
+one cap covers all of them.
 """
 
 import asyncio
@@ -21,11 +21,12 @@ from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_repr
 from adacompute.client import Endpoint
 from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Policy, check_modes, place_orders
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.base import Policy, place_orders
+from adacompute.policies.modes.policy import MenuPolicy, check_modes
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
-from adacompute.pool import Ballots, Menu, Mode, Pool
+from adacompute.pool import Ballots, Mode, Pool
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import bootstrap_mean, check_policy
@@ -60,11 +61,11 @@ from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
-RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
-_MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
-_SEED = 0  # for the interval
+RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # make the same call again
+_MIN_SAMPLES = 20  # with fewer samples, the policy's own mean is better than theirs
+_SEED = 0  # for intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
-_GUESSED_PROMPTS = 100  # whose mean length a guess of costs takes
+_GUESSED_PROMPTS = 100  # prompts whose mean length is used to guess costs
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
 
 
@@ -72,35 +73,36 @@ _UNSTORED = "unstorable: a response could not be stored; the pool has the reason
 class Answers(RunResult):
     """The result of a batch."""
 
-    # in the order of the requests; none where it was broken off
+    # in request order; empty if the batch was interrupted
     each: tuple[RequestAnswer, ...] = field(repr=False)
     requests: int
-    policy: str  # its kind
-    budget: float  # a request, on average, at most, in `unit`
-    limit: float  # in all, at most, in `unit`
-    spent: int  # samples in all, with those of earlier runs
+    policy: str  # the policy's kind
+    budget: float  # upper bound for the average per request, in `unit`
+    limit: float  # upper bound for the total, in `unit`
+    spent: int  # samples in total, including earlier runs
     rounds: int  # in this run
-    price: float | None  # the dial that the batch came down to; None: the policy has none
-    unsettled: int  # requests that the policy would continue at that dial if the budget weren't spent
-    weigh: VoteWeights | None  # how votes were weighed; None: plain
-    plain: bool  # True: the policy weighs votes, but the samples carry no confidence
-    accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
-    unit: BudgetUnit = "samples"  # the budget's
-    currency: str = ""  # where the unit is money
-    used: float = 0.0  # counted towards the limit, with what may have been charged
+    price: float | None  # final dial of the batch; None: the policy has none
+    unsettled: int  # requests that the policy would continue at that dial with more budget
+    weigh: VoteWeights | None  # how votes were weighed; None: unweighted
+    plain: bool  # True: the policy weighs votes, but samples have no confidence
+    accuracy: MeanEstimate | None  # over requests with a gold answer; None if there are none
+    unit: BudgetUnit = "samples"  # of the budget
+    currency: str = ""  # if the unit is money
+    used: float = 0.0  # counted towards the limit, including possible charges
     excess_tokens: int | None = None  # in a response longer than max_tokens
-    found: float | None = None  # share of samples in which an answer was found
-    modes: tuple[SourceUse, ...] = ()  # those with a name, in the order of the policy
-    prices: tuple[float, ...] = field(default=(), repr=False)  # each request's at first, over several modes
+    found: float | None = None  # share of samples with an answer
+    modes: tuple[SourceUse, ...] = ()  # named modes, in policy order
+    # each request's initial price, with several modes
+    prices: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def broken_off(self) -> bool:
-        """Whether it was stopped so that the same call should be made again: there are no answers yet."""
+        """Whether the same call should be made again: it was interrupted, so there are no answers yet."""
         return self.stopped in RESUMABLE_STOPS
 
     @property
     def average(self) -> float:
-        """Samples a request."""
+        """Samples per request."""
         return self.spent / self.requests
 
     @property
@@ -110,27 +112,27 @@ class Answers(RunResult):
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether more was used than the limit: by earlier runs, or by an endpoint without max_tokens."""
+        """Whether more than the limit was used, by earlier runs or by an endpoint that ignores max_tokens."""
         return self.used > self.limit
 
     @property
     def left_out(self) -> int:
-        """Requests without a sample, because the budget was spent on others."""
+        """Requests without a sample because the budget was spent on others."""
         return sum(item.error == _NOTHING_LEFT for item in self.each)
 
     @property
     def agreement(self) -> float | None:
-        """The leader's mean share of the votes, over requests with an answer."""
+        """The leader's mean share of the votes over requests with an answer."""
         shares = [item.agreement for item in self.each if item.answer is not None]
         return sum(shares) / len(shares) if shares else None
 
     @property
     def counts(self) -> dict[int, int]:
-        """Samples -> how many requests got so many."""
+        """How many requests got each number of samples."""
         return dict(sorted(Counter(item.samples for item in self.each).items()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON: the totals."""
+        """The totals as plain data, for JSON."""
         accuracy = self.accuracy
         return {
             "requests": self.requests,
@@ -172,24 +174,23 @@ def answer(
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Answers:
-    """Answers every request by a vote, with at most `budget` a request on average: samples, tokens or money.
+    """Answers every request by a vote, averaging at most `budget` (samples, tokens or money) per request.
 
-    Every request gets what the policy asks for at the highest value of its dial; then the dial falls,
-    step by step, and the requests that the policy continues get more, until the budget is spent. No
-    calibration is needed. A policy without a dial runs as it is, under the same limit. No request gets more
-    than `max_samples`, if that isn't 0. Each sample is
-    in the pool before it counts, so whatever ends this, the same call continues with what is stored,
-    and buys none of it again. The policy itself is not changed. Raises SourceChanged where the pool's
-    samples are of another model, template or parameter, unless `another`.
+    Every request gets what the policy asks for at the highest dial. Then the dial falls step by step, and
+    requests that the policy continues get more, until the budget is spent. No calibration is needed. A policy
+    without a dial runs unchanged, within the same limit. No request gets more than `max_samples`, unless that
+    is 0. Each sample is stored before it counts, so after any interruption the same call continues and pays
+    for nothing twice. The policy object isn't changed. Raises SourceChanged if the pool's samples are from
+    another model, template or parameter, unless `another`.
 
-    A budget in tokens or money is not exceeded either: before a call is sent, the most that it can cost is
-    reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. An endpoint
-    that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
-    for other problems of the pool don't count, nor does what a verifier costs.
+    A budget in tokens or money isn't exceeded either: before each call its highest possible cost is reserved,
+    with `max_tokens` per sample, so up to this amount may be left over. An endpoint that ignores `max_tokens`
+    can exceed the budget by the few calls sent before the first response. Calls for other problems in the
+    pool and a verifier's costs don't count.
 
-    With several plans, a `MenuPolicy` over their modes says which one is asked next, and the
-    budget is money. A mode that fails for a request is left out for it. Requests are begun at the price that
-    what is left buys, and the price falls once all have ended.
+    With several plans, a `MenuPolicy` over their modes chooses the mode, and the budget is money. A mode that
+    fails for a request isn't used for it again. Requests begin at the price that the remaining money can buy;
+    the price falls once all have ended.
     """
     problems, plans = check_arguments(problems, pool, plans)
     plans = choose_modes(check_policy(policy), plans)
@@ -216,7 +217,7 @@ def answer(
 
 
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
-    """The modes that a policy may draw from, in its order; PolicyError where they don't fit."""
+    """The modes that a policy may draw from, in its order; PolicyError if they don't match."""
     by_name = {mode.name: mode for mode in modes}
     if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
@@ -230,16 +231,16 @@ def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") 
 
 
 def _share_patience(plan: SourcePlan, modes: int) -> SourcePlan:
-    """The plan with its share of the time for a first contact: modes may be tried one after the other."""
+    """The plan with its share of the time for first contact, because modes may be tried in turn."""
     if not isinstance(plan.endpoint, Endpoint):
         return plan
     return replace(plan, endpoint=replace(plan.endpoint, breaker=plan.endpoint.breaker.share(modes)))
 
 
 def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]) -> Budget:
-    """A batch's budget; BudgetOutOfRange for a number that can't be samples, BudgetInvalid for a text.
+    """A batch's budget; BudgetOutOfRange for an impossible number of samples, BudgetInvalid for text.
 
-    Over several modes it is money: BudgetInvalid for anything else.
+    With several modes it must be money: BudgetInvalid for anything else.
     """
     if len(plans) == 1 and not isinstance(budget, str | Budget):
         compute_sample_limit(budget, 1)
@@ -260,21 +261,21 @@ def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]
 
 
 def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
-    """The prices at which the calls of each mode cost what a budget counts."""
+    """Prices per mode that turn calls into the budget's unit."""
     if budget.unit == "samples" or len(plans) > 1:
         return {plan.name: plan.prices for plan in plans}
     return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
 
 
 def compute_limit(budget: Budget, requests: int) -> float:
-    """What a batch may take in all, in the unit of its budget."""
+    """The limit for the whole batch, in the unit of its budget."""
     if budget.unit == "samples" or not requests:
         return compute_sample_limit(budget.amount, requests)
     return budget.amount * requests
 
 
-def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> Menu:
-    """The modes that nothing is recorded of: what a sample of each costs, by its prices."""
+def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> ModeSet:
+    """The modes without recordings, with the cost per sample estimated from prices."""
     asking = plans[0].asking
     sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
     size = float(np.mean(sizes))
@@ -285,11 +286,11 @@ def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem])
         )
         for plan in plans
     ]
-    return Menu(modes=tuple(modes), unit="money", currency=plans[0].prices.currency)
+    return ModeSet(modes=tuple(modes), unit="money", currency=plans[0].prices.currency)
 
 
 def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float | None:
-    """The lower one of a batch's budget and `max_cost`, which is money; None: there is no limit."""
+    """The lower of a batch's budget and `max_cost` (money); None: no limit."""
     if budget.unit == "samples" or max_cost is None:
         return max_cost if budget.unit == "samples" else limit
     if budget.unit == "tokens":
@@ -307,7 +308,7 @@ def _check_budget(
     plans: Sequence[SourcePlan],
     prices: Mapping[str, TokenPrices],
 ) -> None:
-    """BudgetOutOfRange where not even one sample of any mode is certain to fit into the whole budget."""
+    """Raises BudgetOutOfRange unless a sample of some mode certainly fits into the whole budget."""
     if budget.unit == "samples":
         return
     if len(plans) > 1 and isinstance(policy, MenuPolicy) and policy.origin_ == "fitted":
@@ -332,19 +333,19 @@ def _check_budget(
 
 
 def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[SourcePlan]) -> Floats:
-    """What a sample of each mode costs before any was drawn, (modes,).
+    """The cost per sample of each mode before any draw, (modes,).
 
-    It is what the policy learned, where that is money; else an estimate by the prices.
+    What the policy learned, if that is money; otherwise an estimate from prices.
     """
-    known = policy.menu
+    known = policy.mode_set
     if known is None or known.unit != "money":
-        known = estimate_plan_menu(plans, problems)
+        known = estimate_plan_modes(plans, problems)
     return np.array([known[plan.name].cost for plan in plans])
 
 
 @dataclass(eq=False)
 class _Batch:
-    """One batch, from its first samples to its answers."""
+    """A batch, from its first samples to its answers."""
 
     problems: Sequence[Problem]
     pool: Pool
@@ -353,13 +354,13 @@ class _Batch:
     budget: Budget
     limit: float
     budgets: Sequence[CostBudget]
-    elsewhere: float  # what the pool's calls for other problems cost
-    max_samples: int = 0  # a request may take; 0: no limit
+    elsewhere: float  # cost of the pool's calls for other problems
+    max_samples: int = 0  # per request; 0: no limit
 
     def __post_init__(self) -> None:
-        self.cap = self.budgets[0].cap  # for all sources together, in the unit of the budget
+        self.cap = self.budgets[0].cap  # for all sources, in the unit of the budget
         self.failures: dict[str, str] = {}
-        self.left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
+        self.left_out: dict[int, dict[str, str]] = {}  # by request: failed modes with the reason
         self.initial_weigh = self.policy.weigh
         self.votes = self._load_votes()
         self.planner = self._make_planner()
@@ -422,15 +423,15 @@ class _Batch:
         )
 
     def _find_money(self) -> float:
-        """What is left of a budget in money."""
+        """The remaining money."""
         assert self.cap.limit is not None
         return self.cap.limit - self.cap.spent
 
     def _find_room(self) -> int:
-        """Samples that are left to draw: of tokens or money as many as the rest pays for at the mean so far.
+        """Remaining samples; for tokens or money, how many the rest pays for at the mean so far.
 
-        Before anything is known that is one for each request. Whatever the estimate is, the cost budget sends
-        nothing that could cost more than is left.
+        Before anything is known, one per request. This is only an estimate: the cost budget sends nothing
+        that could exceed the limit.
         """
         drawn = self.votes.spent
         if self.budget.unit == "samples":
@@ -442,7 +443,7 @@ class _Batch:
 
     @property
     def _batch_cost(self) -> float:
-        """What these problems have cost in the unit of the budget, if it isn't samples."""
+        """The cost of these problems so far in the unit of the budget, unless that is samples."""
         return max(0.0, self.cap.spent - self.elsewhere)
 
     async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:
@@ -453,7 +454,7 @@ class _Batch:
         await group.draw(runs)
 
     def _begin(self) -> None:
-        """Counts all votes; the policy of one source is fitted to the model's first samples before."""
+        """Counts all votes; a policy for one source is first adapted to the model's first samples."""
         if len(self.plans) == 1:
             ballots = self.pool.ballots_of(self.pool.source_key(*self.plans[0].asking.source))
             first = select_first_samples(ballots, {problem.id for problem in self.problems})
@@ -464,16 +465,16 @@ class _Batch:
         self.planner.begin(self.policy)
 
     def _measure_costs(self) -> None:
-        """What a sample of each of several modes costs on average; the guess, for modes without any yet."""
+        """The mean cost per sample of each of several modes; a guess for modes without samples."""
         if len(self.plans) > 1:
             means = [measure_source(self.pool, plan).mean_cost for plan in self.plans]
             pairs = zip(self.guess, means, strict=True)
             self.costs = np.array([guess if mean is None else mean for guess, mean in pairs])
 
     def _record_failures(self, group: SamplerGroup) -> None:
-        """Requests whose calls failed keep what they have, and get no more of that mode in this run.
+        """Requests with failed calls keep their samples, and get no more of that mode in this run.
 
-        A mode that can't be paid any more is left out for all.
+        A mode that can't be afforded any more is dropped for all requests.
         """
         self._measure_costs()
         for mode, sampler in enumerate(group.samplers):
@@ -482,7 +483,7 @@ class _Batch:
         for row, mode in self.planner.record_wave():
             sampler, id_ = group.samplers[mode], self.problems[row].id
             if id_ not in sampler.failures and (group.stopped is not None or sampler.stopped == "max-cost"):
-                continue  # its turn didn't come
+                continue  # it wasn't tried yet
             why = sampler.failures.get(id_) or sampler.why or _UNSTORED
             self.planner.leave_out(row, mode)
             self.left_out.setdefault(row, {})[self.plans[mode].name] = why
@@ -492,7 +493,7 @@ class _Batch:
             self.failures[id_] = why
 
     def _is_spent(self, group: SamplerGroup) -> bool:
-        """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
+        """Whether the run ended because its budget in tokens or money is spent, and not by `max_cost`."""
         if self.budget.unit == "samples" or group.stopped != "max-cost":
             return False
         return self.cap.limit is not None and self.cap.limit >= self.limit + self.elsewhere
@@ -506,7 +507,7 @@ class _Batch:
         ]
         answers = () if broken_off else tuple(self._build_answers(uses))
         right = np.array([item.correct for item in answers if item.correct is not None])
-        spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
+        spent = self._load_votes().spent  # abandoned samples may still have been stored
         run = summarise_run(uses, group, seconds)
         run |= {"added": spent - before, "failures": self.failures or group.failures}
         if self._is_spent(group):
@@ -553,7 +554,7 @@ class _Batch:
 
 
 def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
-    """Money for some samples of a source; what prompts cost is divided among all of its samples alike."""
+    """The money for some samples of a source, with an equal share of all its prompt costs for each sample."""
     prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
     return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 
@@ -567,7 +568,7 @@ def build_answer(
     error: str | None,
     modes: Sequence[str] = (),
 ) -> RequestAnswer:
-    """The answer that the tally of these samples gives. `modes` are named cheapest first."""
+    """The answer from the tally of these samples. `modes` are ordered cheapest first."""
     known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     leader = tally.leader
     best = pick_representative(samples, tally, modes=modes)
@@ -590,13 +591,13 @@ def build_answer(
 
 
 def _count_modes(samples: Sequence[Sample], modes: Sequence[str]) -> dict[str, int]:
-    """Samples by mode, in the order of the modes."""
+    """Samples per mode, in order of modes."""
     counts = Counter(sample.mode or modes[0] for sample in samples) if modes else Counter[str]()
     return {mode: counts[mode] for mode in modes if counts[mode]}
 
 
 def remove_wave_limit(policy: Policy) -> Policy:
-    """A copy without a limit on waves: in a batch the dial falls meanwhile, and no request is waited for."""
+    """A copy without a limit on waves: a batch doesn't wait for single requests."""
     prepared = copy.copy(policy)
     if isinstance(prepared, StoppingPolicy):
         prepared.max_waves = None
@@ -604,18 +605,18 @@ def remove_wave_limit(policy: Policy) -> Policy:
 
 
 def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
-    """The first sample of each of these requests that has one: later runs find the same."""
+    """The first sample of each of these requests that has one, so that later runs use the same."""
     chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
     return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in chosen.sample_arrays})
 
 
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
-    """A copy whose weights fit these samples; if possible with a prior that was not fitted on these prompts.
+    """A copy adapted to these samples, if possible with a prior that hasn't seen these prompts.
 
-    `weigh` is None, so votes are plain, where the samples carry no confidence.
+    `weigh` is None, so votes are unweighted, if samples have no confidence.
     """
     prepared = copy.copy(policy)
-    with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
+    with suppress(PolicyError):  # no other prior; acceptable because this answers and doesn't evaluate
         prepared = policy.copy_for(first)
     prepared.weigh = _rescale_weights(policy.weigh, first)
     return prepared

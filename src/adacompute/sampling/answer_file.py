@@ -1,4 +1,4 @@
-"""The answer to one request, and the file of all of them: JSONL, CSV or Parquet, complete or not there."""
+"""The answer to one request, and the file of all answers: JSONL, CSV or Parquet, written all or nothing."""
 
 import csv
 import json
@@ -16,33 +16,33 @@ from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
 ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
-MODE_COLUMNS = ("modes", "costs")  # where there are several
+MODE_COLUMNS = ("modes", "costs")  # only with several modes
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
-_ROW_GROUP = 1000  # rows of Parquet held in memory at a time
+_ROW_GROUP = 1000  # Parquet rows in memory at a time
 OutputRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAnswer:
-    """The answer to one request. Its texts stay in the pool: `best` says which of its samples to show."""
+    """The answer to one request. Texts stay in the pool; `best` is the sample to show."""
 
     id: str
-    answer: str | None  # the vote's leader; None: no sample gave an answer
-    votes: Mapping[str, int]  # plain, by answer, in order of first appearance
-    agreement: float  # the leader's share of the votes as they are weighed; 0.0 where there are none
+    answer: str | None  # the vote's leader; None: no sample has an answer
+    votes: Mapping[str, int]  # unweighted, by answer, in order of first appearance
+    agreement: float  # the leader's share of the (weighted) votes; 0.0 without votes
     samples: int
-    tokens: int | None  # its responses'; None: not known
-    # the winning answer's most confident sample, by place among those of its mode; None: there is none
+    tokens: int | None  # in its responses; None if unknown
+    # index among its mode's samples of the winner's most confident sample; None if there is none
     best: int | None = None
-    correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known
-    error: str | None = None  # why it has fewer samples than it was to have
-    mode: str = ""  # that `best` is of; "": its source has no name
-    modes: Mapping[str, int] = field(default_factory=dict)  # samples by mode
-    costs: Mapping[str, float] = field(default_factory=dict)  # money by mode, with its share of prompts
+    correct: float | None = None  # 1 right, 0 wrong; None without a gold answer
+    error: str | None = None  # why it has fewer samples than intended
+    mode: str = ""  # the mode of `best`; "": unnamed source
+    modes: Mapping[str, int] = field(default_factory=dict)  # samples per mode
+    costs: Mapping[str, float] = field(default_factory=dict)  # money per mode, including prompts
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """CollectError where answers couldn't be written to a path; checked before they are paid for."""
+    """Raises CollectError if answers can't be written there; checked before paying for samples."""
     if path.suffix not in _WRITERS:
         raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
     if path.suffix == ".parquet":
@@ -61,9 +61,9 @@ def write_answers(
     pool: Pool,
     plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
-    """Writes one row a request, with all its own fields; texts are read from the pool one by one.
+    """Writes one row per request with its own fields; texts are read from the pool one by one.
 
-    Over several modes, rows have the samples and the cost by mode.
+    With several modes, rows have samples and cost per mode.
     """
     plans = (plans,) if isinstance(plans, SourcePlan) else plans
     askings = {plan.name: plan.asking for plan in plans}
@@ -79,7 +79,7 @@ def write_answers(
 
 
 def _name_columns(problems: Iterable[Problem], answer_columns: Sequence[str]) -> dict[str, str]:
-    """The columns of the requests themselves, and their names beside those of the answers."""
+    """The requests' own columns, mapped to names that don't clash with those of answers."""
     columns: dict[str, None] = dict.fromkeys(("id", "question"))
     for problem in problems:
         for name in ("gold", "subject", "level"):
@@ -154,7 +154,7 @@ def _write_parquet(
 
 
 def _infer_types(problems: Sequence[Problem], columns: Sequence[str]) -> dict[str, type]:
-    """The type of each column of the requests; text where values differ in type or are nested."""
+    """The type of each request column; text if values are nested or differ in type."""
     has_modes = columns[-1] == MODE_COLUMNS[-1]
     names = _name_columns(problems, (*ANSWER_COLUMNS, *MODE_COLUMNS) if has_modes else ANSWER_COLUMNS)
     types: dict[str, type] = {}
@@ -175,7 +175,7 @@ def _fit_cell(value: object, kind: type) -> object:
 
 
 def _flatten_cell(value: object) -> object:
-    """A value that fits into one cell: text and numbers as they are, the rest as JSON."""
+    """A value for a single cell: text and numbers unchanged, the rest as JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

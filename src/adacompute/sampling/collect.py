@@ -1,7 +1,7 @@
-"""`collect`: draws the samples that a pool lacks from one endpoint or several, and stores them.
+"""`collect`: draws a pool's missing samples from one or several endpoints and stores them.
 
-Several endpoints, each with its mode, are drawn at the same time, each into a source of its own,
-within one cap in money, and one that fails doesn't stop the others. Below it: what `answer` shares.
+Several endpoints, each with its mode, are drawn from in parallel into separate sources within one money cap;
+if one fails, the others continue. Code shared with `answer` is below.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """What is drawn from one endpoint: how it is asked, how many samples of each problem, at which prices.
+    """What to draw from one endpoint: request settings, samples per problem, prices.
 
-    Instead of an endpoint, which is asked from this process, an engine may draw elsewhere. A `verifier`
-    scores each new sample that states an answer, before it is stored; what that costs is not in the pool.
+    An engine may replace the endpoint to draw elsewhere than in this process. A `verifier` scores each new
+    sample that has an answer before it is stored; the pool doesn't contain its cost.
     """
 
     endpoint: Endpoint | SamplingEngine
     asking: Asking
-    samples: int = 48  # `answer` draws as many as its policy says
+    samples: int = 48  # `answer` lets its policy decide instead
     prices: TokenPrices = field(default_factory=TokenPrices)
     verifier: Verifier | None = None
 
@@ -84,12 +84,12 @@ class SourcePlan:
 
     @property
     def name(self) -> str:
-        """That of its mode; "": an endpoint alone."""
+        """The mode's name; "" for a single endpoint."""
         return self.asking.mode
 
     @property
     def engine(self) -> SamplingEngine:
-        """What draws the samples."""
+        """Draws the samples."""
         if isinstance(self.endpoint, Endpoint):
             return LocalEngine(self.endpoint, self.verifier)
         return self.endpoint
@@ -106,10 +106,10 @@ def build_plan(
     sent_model: str = "",
     **plan: Any,  # noqa: ANN401 - more of `SourcePlan`
 ) -> SourcePlan:
-    """How a mode is asked: the sampling parameters of all modes, with the mode's own options over them.
+    """How to request samples from a mode: the common sampling parameters, overridden by its own options.
 
-    Of two limits of tokens the smaller one holds; but where the common one is only a default
-    (`limit_is_default`), the mode's.
+    The smaller of two token limits applies; but if the common one is only a default (`limit_is_default`), the
+    mode's.
     """
     if limit_is_default and mode.max_tokens is not None:
         sampling = {name: value for name, value in sampling.items() if name not in LIMIT_NAMES}
@@ -129,20 +129,20 @@ def build_plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What every run tells that draws samples: what failed, and what its sources have cost in all runs."""
+    """Fields common to all runs that draw samples: failures, and costs of the sources over all runs."""
 
-    added: int  # samples of this run
+    added: int  # samples from this run
     failures: Mapping[str, str]  # problem id -> why it lacks samples
-    errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
+    errors: Mapping[str, int]  # attempts of this run without a sample, by kind
     account: Account  # all calls into this pool for these sources
-    cost: float  # money, of all of them
-    at_most: float  # money, with what may have been charged
+    cost: float  # money for these calls
+    at_most: float  # the same, including possible charges
     seconds: float
-    stopped: StopReason | None = None  # None: it came to its end
-    why: str | None = None  # it was stopped
-    signal: int | None = None  # its number, where it was one
-    finished: float | None = None  # share of samples that were not cut off, of those where it is known
-    verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
+    stopped: StopReason | None = None  # None: it finished
+    why: str | None = None  # why it was stopped
+    signal: int | None = None  # number of the signal that stopped it
+    finished: float | None = None  # share of samples that weren't cut off, among those where it is known
+    verifier: Mapping[str, Any] | None = None  # calls to a verifier in this run; None: no calls
 
     def list_run(self) -> dict[str, Any]:
         """These fields as plain data, for JSON."""
@@ -168,19 +168,19 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected(RunResult):
-    """The result of a collection: of one source, or of all modes together."""
+    """The result of a collection, for one source or all modes together."""
 
     planned: int  # samples
-    stored: int  # in the pool now, with those of earlier runs
-    model: str | None = None  # None: there may be several
-    per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
+    stored: int  # in the pool, including earlier runs
+    model: str | None = None  # None: possibly several
+    per_call: int | None = None  # most samples per call; None: unknown
     logprobs: bool | None = None  # whether it gives log-probabilities
-    answered: float | None = None  # share of the source's samples in which an answer was found
-    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # each one's, by name
+    answered: float | None = None  # share of the source's samples with an answer
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # results by mode name
 
     @property
     def complete(self) -> bool:
-        """Whether the pool holds all that was planned."""
+        """Whether the pool has everything that was planned."""
         return self.stored == self.planned
 
     def to_dict(self) -> dict[str, Any]:
@@ -208,14 +208,13 @@ def collect(
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Collected:
-    """Draws what the pool lacks of each problem's planned samples, and stores each sample as it comes.
+    """Draws what the pool lacks of each problem's planned samples, and stores each sample on arrival.
 
-    Whatever ends it, even `kill -9`, the same call continues where it stopped: nothing stored is
-    requested again. The first of `signals` ends it in good order, the second at once. Raises
-    SourceChanged where the pool's samples are of another model, template or parameter, unless
-    `another`. A problem that is there is updated, and may differ in everything but what the model is
-    asked; in its gold answer only with `regrade`. `max_cost` is the most that all calls into the pool may
-    cost together, those of each source at its own prices.
+    After any interruption, even `kill -9`, the same call continues: stored samples aren't requested again.
+    The first of `signals` ends it gracefully, the second at once. Raises SourceChanged if the pool's samples
+    are from another model, template or parameter, unless `another`. Existing problems are updated, and may
+    differ except in what the model sees; a different gold answer needs `regrade`. `max_cost` limits the total
+    cost of all calls into the pool, each source at its own prices.
     """
     problems, plans = check_arguments(problems, pool, plans)
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
@@ -244,7 +243,7 @@ class _Collection:
         async with open_samplers(
             self.plans, self.pool, self.budgets, on_progress=self._report, signals=signals
         ) as group:
-            self._report(group)  # shows what is there already at once
+            self._report(group)  # shows immediately what is stored already
             await group.draw([left.runs for left in self.before])
         return self._build_result(group, time.monotonic() - start)
 
@@ -254,13 +253,13 @@ class _Collection:
         ]
 
     def _report(self, group: "SamplerGroup") -> None:
-        """Reports the progress, if anybody listens."""
+        """Reports progress to the listener, if any."""
         if self.progress is not None:
             planned = [each.planned for each in self.before]
             self.progress(group.progress(planned, [each.stored for each in self.before]))
 
     def _build_result(self, group: "SamplerGroup", seconds: float) -> Collected:
-        """What the pool has now, after the samplers were closed."""
+        """The pool's state after the samplers were closed."""
         remaining = self._find_remaining()
         result = self._sum_sources(self.plans, group, remaining, seconds)
         if not self.plans[0].name:
@@ -280,7 +279,7 @@ class _Collection:
         remaining: Sequence[RemainingSamples],
         seconds: float,
     ) -> Collected:
-        """The result of some sources together."""
+        """The combined result of some sources."""
         uses = [
             measure_source(self.pool, plan, samples=left.stored, shares=True)
             for plan, left in zip(plans, remaining, strict=True)
@@ -308,7 +307,7 @@ class _Collection:
 def check_arguments(
     problems: Iterable[Problem], pool: Pool, plans: SourcePlan | Iterable[SourcePlan]
 ) -> tuple[tuple[Problem, ...], tuple[SourcePlan, ...]]:
-    """Checks the types of the arguments, and returns the problems and the plans."""
+    """Checks argument types; returns the problems and the plans."""
     if not isinstance(pool, Pool):
         raise CollectError(f"pool is {type(pool).__name__}; give an ac.Pool")
     if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
@@ -339,7 +338,7 @@ def prepare_pool(
 def make_budgets(
     plans: Sequence[SourcePlan], prices: Mapping[str, TokenPrices], cap: CostCap
 ) -> list[CostBudget]:
-    """The cost budget of each source, all of them within one cap."""
+    """A cost budget for each source, all within one cap."""
     if cap.limit is not None and not any(prices.values()):
         raise CollectError(
             "max cost needs prices, for a million tokens; give input_price and output_price in each mode's "
@@ -358,19 +357,19 @@ def make_budgets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceUse:
-    """What was drawn from a source, and what its calls into the pool have cost, in all runs."""
+    """The samples drawn from a source, and the cost of its calls into the pool over all runs."""
 
-    name: str  # its mode's
-    samples: int  # drawn by this collection or batch
+    name: str  # of its mode
+    samples: int  # from this collection or batch
     account: Account  # all calls into this pool for this source
-    cost: float  # money, of all of them
-    at_most: float  # money, with what may have been charged
-    answered: float | None = None  # share of its samples in which an answer was found
-    finished: float | None = None  # share that was not cut off, of those where it is known
+    cost: float  # money for these calls
+    at_most: float  # the same, including possible charges
+    answered: float | None = None  # share of its samples with an answer
+    finished: float | None = None  # share of samples that weren't cut off, among those where it is known
 
     @property
     def mean_cost(self) -> float | None:
-        """Money for one sample; None where there is none."""
+        """Money per sample; None without samples."""
         return self.at_most / self.account.got if self.account.got else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -387,7 +386,7 @@ class SourceUse:
 
 
 def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bool = False) -> SourceUse:
-    """What a source's calls have cost; with `shares`, also how many of its samples have an answer."""
+    """The cost of a source's calls; with `shares`, also how many samples have an answer."""
     account = pool.account(*plan.asking.source)
     use = SourceUse(
         name=plan.name,
@@ -422,14 +421,14 @@ def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: flo
 
 
 def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
-    """The mean of shares of so many samples each, of those that are known."""
+    """The weighted mean of the known shares; the second number is the weight."""
     known = [(share, count) for share, count in shares if share is not None and count]
     total = sum(count for _, count in known)
     return sum(share * count for share, count in known) / total if total else None
 
 
 def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
-    """What verifiers were asked; None: nothing."""
+    """Calls to verifiers; None if there were none."""
     if not any(sampler.scores["calls"] for sampler in samplers):
         return None
     totals = {name: sum(each.scores[name] for each in samplers) for name in ("calls", "failed", "tokens")}
@@ -437,7 +436,7 @@ def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs it to its end; in a thread of its own where this thread has an event loop, as in notebooks."""
+    """Runs a coroutine to its end; in another thread if this one has an event loop, as in notebooks."""
     if not _has_running_loop():
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as executor:
@@ -453,7 +452,7 @@ def _has_running_loop() -> bool:
 
 
 class SamplerGroup:
-    """The samplers of all sources, as one. It is stopped where all of them are, or by a signal."""
+    """The samplers of all sources as one. It stops when all have stopped, or by a signal."""
 
     def __init__(self, samplers: Mapping[str, Sampler], cap: CostCap, *, in_turn: bool = False) -> None:
         self._names = tuple(samplers)
@@ -463,22 +462,22 @@ class SamplerGroup:
 
     @property
     def added(self) -> int:
-        """Samples of this run."""
+        """Samples from this run."""
         return sum(sampler.added for sampler in self.samplers)
 
     @property
     def errors(self) -> Counter[str]:
-        """Attempts that gave nothing, by kind."""
+        """Attempts without a sample, by kind."""
         return sum((sampler.errors for sampler in self.samplers), Counter())
 
     @property
     def failures(self) -> dict[str, str]:
-        """Problem id -> the last reason."""
+        """Problem id -> the latest reason."""
         return {id_: why for sampler in self.samplers for id_, why in sampler.failures.items()}
 
     @property
     def stopped(self) -> StopReason | None:
-        """What stopped it; None while a source can be drawn from."""
+        """Why it stopped; None while some source can continue."""
         reasons = [sampler.stopped for sampler in self.samplers]
         if "signal" in reasons:
             return "signal"
@@ -488,28 +487,28 @@ class SamplerGroup:
 
     @property
     def why(self) -> str | None:
-        """It was stopped."""
+        """The reason in words."""
         stopped = self.stopped
         reasons = [sampler.why for sampler in self.samplers if sampler.stopped == stopped is not None]
         return next((why for why in reasons if why is not None), None)
 
     @property
     def signal(self) -> int | None:
-        """The number of the signal that stopped it, where one did."""
+        """The number of the signal that stopped it, if any."""
         return next((each.signal for each in self.samplers if each.signal is not None), None)
 
     def stop(self, number: int) -> None:
-        """Starts nothing more, and finishes what is running, because of a signal of this number."""
+        """Starts nothing more, and finishes what is running, after a signal."""
         for sampler in self.samplers:
             sampler.stop("signal", number=number)
 
     def abandon(self) -> None:
-        """Records that what was running was given up."""
+        """Records that running calls were abandoned."""
         for sampler in self.samplers:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
     async def draw(self, runs: Sequence[Sequence[SampleRun]]) -> None:
-        """Draws the runs of each source, in the order of the sources; fewer where it is stopped."""
+        """Draws the runs of each source, in source order; fewer if stopped."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:
             for sampler, part in chosen:
@@ -518,14 +517,14 @@ class SamplerGroup:
         tasks = [asyncio.create_task(sampler.draw(iter(part))) for sampler, part in chosen]
         try:
             await asyncio.gather(*tasks)
-        except BaseException:  # the others must be over before their samplers are closed
+        except BaseException:  # the others must end before their samplers are closed
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
-        """The progress, by source of so many planned samples, so many of which were stored before."""
+        """The progress, given each source's number of planned and previously stored samples."""
         parts = [
             sampler.progress(planned=count, before=stored)
             for sampler, count, stored in zip(self.samplers, planned, before, strict=True)
@@ -535,7 +534,7 @@ class SamplerGroup:
         joined = CollectProgress.join(parts)
         return replace(
             joined,
-            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part has what all have spent
+            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part includes the total spent
             stopping=self.stopped is not None,
             modes=dict(zip(self._names, parts, strict=True)),
         )
@@ -550,9 +549,9 @@ async def open_samplers(
     on_progress: Callable[[SamplerGroup], None],
     signals: Sequence[signal.Signals] = (),
 ) -> AsyncIterator[SamplerGroup]:
-    """Samplers of all sources into a pool; on leaving, everything that came is stored.
+    """Samplers from all sources to a pool; on exit, everything that arrived is stored.
 
-    The first of `signals` stops them in good order; the second leaves the block at once.
+    The first of `signals` stops them gracefully; the second leaves the block at once.
     """
     opened: list[SamplerGroup] = []
 
@@ -571,13 +570,13 @@ async def open_samplers(
             )
             for plan, budget in zip(plans, budgets, strict=True)
         }
-        # Collectors on a cluster get all the money that is left, so their sources are drawn in turn.
+        # Collectors on a cluster get all the remaining money, so draw from their sources one after the other.
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
         group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)
         async with handle_signals(signals, on_first=stop, on_second=group.abandon):
             yield group
         closing = stack.pop_all()
-        # it may take seconds, too
+        # opening may take seconds too
         async with handle_signals(signals, on_first=group.stop, on_second=group.abandon):
             await closing.aclose()

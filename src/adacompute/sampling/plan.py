@@ -1,7 +1,7 @@
-"""The plan of a collection: what is asked of each problem, which samples the pool lacks, what they may cost.
+"""The plan of a collection: the request for each problem, the missing samples, and their possible cost.
 
-Money is reserved before each call and settled afterwards. Also checks that a pool was collected with the same
-model, template and parameters before it is continued.
+Money is reserved before each call and settled afterwards. Also checks, before continuing, that a pool was
+collected with the same model, template and parameters.
 """
 
 import asyncio
@@ -30,28 +30,28 @@ from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _SUFFIX_PARAMETER = "system_suffix"
-_MAX_CHANGES = 4  # differences that a message names
-_MAX_VALUE = 60  # characters of a value that a message shows
-_CHARACTERS_A_TOKEN = 3.0  # few, so that prompts are overestimated until some were counted
-_MAX_TRIAL_CALLS = 4  # reserved at the same time until the first tells what a response really costs
-_TURN_TOKENS = 8  # tokens that each message adds
+_MAX_CHANGES = 4  # differences shown in a message
+_MAX_VALUE = 60  # characters of a value in a message
+_CHARACTERS_A_TOKEN = 3.0  # a low ratio, so that prompts are overestimated until some were counted
+_MAX_TRIAL_CALLS = 4  # concurrent calls until the first one shows the real cost of a response
+_TURN_TOKENS = 8  # tokens added per message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How every problem is put to the model. `parameters` is what a pool stores, and identifies its source.
+    """The request for every problem. A pool stores `parameters`, which identify its source.
 
-    Log-probabilities are requested besides the samples: they don't change them, so they are no parameter.
+    Requesting log-probabilities doesn't change the samples, so it isn't a parameter.
     """
 
     model: str
     template: Template
-    sampling: Mapping[str, Any] = field(default_factory=dict)  # temperature and the like, sent as they are
-    logprobs: bool = True  # votes are weighted by them
-    top_logprobs: int = 0  # alternatives a token, 0 to 20; from 2 up they give the entropy
-    sent_model: str = ""  # the name that is sent where the endpoint answers as `model` to it; "": `model`
-    mode: str = ""  # whose samples are a source of their own; "": it has no name
-    system_suffix: str = ""  # what the mode adds to the system message
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # temperature etc., sent unchanged
+    logprobs: bool = True  # for weighting votes
+    top_logprobs: int = 0  # alternatives per token, 0 to 20; entropy needs at least 2
+    sent_model: str = ""  # the name to send, if the endpoint answers it as `model`; "": `model`
+    mode: str = ""  # samples of a mode are a separate source; "": unnamed
+    system_suffix: str = ""  # appended to the system message
 
     def __post_init__(self) -> None:
         if not self.model or type(self.model) is not str:
@@ -81,9 +81,9 @@ class Asking:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the pool stores beside the model's name: the sampling parameters and the whole template.
+        """What the pool stores with the model's name: the sampling parameters and the whole template.
 
-        Of a mode, also its name and what it adds to the system message.
+        For a mode, also its name and system suffix.
         """
         parameters = {**self.sampling, "template": self.template.to_dict()}
         if self.mode:
@@ -94,22 +94,22 @@ class Asking:
 
     @property
     def source(self) -> tuple[str, dict[str, Any]]:
-        """The model and the parameters that its samples are stored under."""
+        """The model and parameters that its samples are stored under."""
         return self.model, self.parameters
 
     @property
     def most_tokens(self) -> int | None:
-        """The limit of one response; None where there is none."""
+        """The token limit per response; None if there is none."""
         limits = [self.sampling[name] for name in _TOKEN_LIMITS if self.sampling.get(name) is not None]
         return max(limits, default=None)  # endpoints differ in which of the two they obey
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
-        """The prompt of one problem, as the model gets it."""
+        """The messages for a problem, as the model sees them."""
         messages: list[dict[str, Any]] = [*self.template.messages(problem)]
         return add_instruction(messages, self.system_suffix) if self.system_suffix else messages
 
     def body(self, problem: Problem) -> dict[str, Any]:
-        """The request for one problem, without `n`."""
+        """The request for a problem, without `n`."""
         body = {
             "model": self.sent_model or self.model,
             "messages": self.messages(problem),
@@ -135,7 +135,7 @@ class SampleRun:
     count: int
 
     def without(self, indexes: Collection[int]) -> "Iterator[SampleRun]":
-        """The runs that are left of it without these indexes."""
+        """The parts that remain without these indexes."""
         start, end = self.first, self.first + self.count
         for index in range(start, end + 1):
             if index == end or index in indexes:
@@ -146,11 +146,11 @@ class SampleRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingSamples:
-    """The samples that a plan still lacks."""
+    """The samples that are still missing from a plan."""
 
-    runs: tuple[SampleRun, ...]  # in the order of the problems
-    planned: int  # samples of the whole plan
-    stored: int  # how many of them are stored
+    runs: tuple[SampleRun, ...]  # in problem order
+    planned: int  # samples in the whole plan
+    stored: int  # how many are stored
 
     @property
     def samples(self) -> int:
@@ -170,7 +170,7 @@ def find_remaining(
     *,
     samples: int,
 ) -> RemainingSamples:
-    """The samples 0 to `samples` - 1 of each problem that the pool lacks; all of them without a pool."""
+    """The missing samples among 0 to `samples` - 1 of each problem; all of them without a pool."""
     stored = {} if pool is None else _find_stored(pool, asking)
     runs = tuple(
         run for problem in problems for run in _iterate_missing(problem, stored.get(problem.id), samples)
@@ -180,11 +180,11 @@ def find_remaining(
 
 
 def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
-    """How many samples each problem has; or which, where they don't begin at 0 without a gap."""
+    """The number of samples of each problem, or their indexes unless these are 0, 1, ... without gaps."""
     stored: dict[str, int | set[int]] = {}
     for id_, indexes in pool.indexes(*asking.source):
         gapless = max(indexes) + 1 == len(indexes)
-        stored[id_] = len(indexes) if gapless else indexes  # a number: there may be millions
+        stored[id_] = len(indexes) if gapless else indexes  # a number saves memory: there may be millions
     return stored
 
 
@@ -196,7 +196,7 @@ def _iterate_missing(problem: Problem, stored: int | set[int] | None, samples: i
 
 
 def compute_sample_limit(budget: object, requests: int) -> int:
-    """The samples in total that an average budget allows for so many requests."""
+    """The total number of samples that an average budget allows for these requests."""
     average = parse_finite(budget)
     if average is None or average < 1:
         raise BudgetOutOfRange(
@@ -204,14 +204,14 @@ def compute_sample_limit(budget: object, requests: int) -> int:
         )
     if not requests:
         raise CollectError("there is no request to answer; give at least one")
-    return math.floor(average * requests + 1e-9)  # 1.15 times 100 is a little below 115
+    return math.floor(average * requests + 1e-9)  # 1.15 times 100 is slightly below 115
 
 
-TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")  # a million tokens cost as many
+TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")  # a token costs one "token"
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
-    """The prices at which calls cost what a budget counts: money, or tokens of prompts and responses."""
+    """Prices that turn calls into the budget's unit: money, or tokens of prompts and responses."""
     if budget.unit == "tokens":
         return TOKENS_AS_PRICES
     if not prices:
@@ -229,7 +229,7 @@ def find_remaining_within(
     *,
     budget: float,
 ) -> RemainingSamples:
-    """The samples that a budget leaves to draw, for an estimate: one call a sample, spread evenly."""
+    """The samples that a budget leaves, for an estimate: one call per sample, spread evenly."""
     limit = compute_sample_limit(budget, len(problems))
     ids = {problem.id for problem in problems}
     stored_indexes = () if pool is None else pool.indexes(*asking.source)
@@ -241,21 +241,21 @@ def find_remaining_within(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """Calls, tokens and money of the remaining samples.
+    """Calls, tokens and money for the remaining samples.
 
-    Prompts are estimated by length, slightly too high.
+    Prompts are estimated from their length, slightly too high.
     """
 
-    problems: int  # that lack samples
-    samples: int  # left to draw
-    stored: int  # there already
-    calls_least: int  # where the endpoint gives all samples of a problem in one call
-    calls_most: int  # where it gives one a call; without any that is tried again
+    problems: int  # lacking samples
+    samples: int  # to draw
+    stored: int  # already
+    calls_least: int  # if the endpoint returns all samples of a problem in one call
+    calls_most: int  # if each call returns one sample; without retries
     prompt_tokens_least: int
     prompt_tokens_most: int
-    completion_tokens: int | None  # as the samples so far had them; None: there are none yet
+    completion_tokens: int | None  # extrapolated from the samples so far; None without samples
     completion_tokens_most: int | None  # None: responses have no limit
-    cost: float | None  # money, with responses as so far; at the most calls; None: not known
+    cost: float | None  # money, extrapolated, with the most calls; None if unknown
     cost_most: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class CostEstimate:
 def estimate_cost(
     remaining: RemainingSamples, asking: Asking, *, prices: TokenPrices, mean_tokens: float | None = None
 ) -> CostEstimate:
-    """Estimates the cost beforehand; `mean_tokens` is that of the responses stored so far, if any."""
+    """Estimates the cost beforehand; `mean_tokens` is the mean of stored responses, if any."""
     sizes = {run.problem.id: estimate_prompt_size(asking.messages(run.problem)) for run in remaining.runs}
     fewest_tokens = math.ceil(sum(sizes[run.problem.id] for run in remaining.runs))
     most_tokens = math.ceil(sum(sizes[run.problem.id] * run.count for run in remaining.runs))
@@ -289,16 +289,16 @@ def estimate_cost(
 
 
 def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
-    """Estimated tokens of a prompt, rather too many than too few."""
+    """Estimated tokens of a prompt, rather too high than too low."""
     return sum(len(str(m.get("content", ""))) / _CHARACTERS_A_TOKEN + _TURN_TOKENS for m in messages)
 
 
 def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
-    """Raises SourceChanged where the pool's samples have other settings than these, saying what differs.
+    """Raises SourceChanged, naming the differences, if the pool's samples have other settings.
 
-    Samples under different settings have different distributions, so they are never mixed; `another`
-    keeps them side by side, each under its own source. A mode is compared with the samples of the
-    same mode; one that a pool of modes doesn't have yet is added to it.
+    Samples with different settings have different distributions, so they are never mixed; `another` stores
+    them separately, each with its own source. A mode is compared with samples of the same mode; a new mode is
+    added to a pool of modes.
     """
     known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
@@ -322,7 +322,7 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
 
 
 def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """As `differences`, but with those of the template shortened to the first."""
+    """Like `differences`, with only the first template difference."""
     changes = differences(was, now)
     template = [change for change in changes if change.startswith("template.")]
     rest = [change for change in changes if not change.startswith("template.")]
@@ -332,7 +332,7 @@ def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
 def add_problems(
     pool: Pool, problems: Sequence[Problem], template: Template, *, regrade: bool = False
 ) -> None:
-    """Adds new problems to the pool, and updates those that are there, if the model is asked the same."""
+    """Adds new problems to the pool; updates existing ones if the model sees the same."""
     new, changed = check_problems(pool, problems, template)
     pool.add_problems(new)
     pool.amend_problems(changed, regrade=regrade)
@@ -341,10 +341,10 @@ def add_problems(
 def check_problems(
     pool: Pool | None, problems: Sequence[Problem], template: Template
 ) -> tuple[list[Problem], list[Problem]]:
-    """Which problems are new to the pool, and which are there but differ in something beside their question.
+    """The problems that are new to the pool, and existing ones that differ other than in the question.
 
-    Raises CollectError where an id is taken by a problem that asks the model something else. A template
-    that can't be filled in is reported here too, before anything is paid for.
+    Raises CollectError if an id belongs to a problem that the model sees differently. Also reports templates
+    that can't be filled in, before anything is paid for.
     """
     new: list[Problem] = []
     changed: list[Problem] = []
@@ -384,7 +384,7 @@ def _describe_change(known: Problem, problem: Problem) -> str:
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What changed, a line each: `temperature was 0.7, is 0.8`."""
+    """The changes, one line each: `temperature was 0.7, is 0.8`."""
     before, after = dict(_flatten(was)), dict(_flatten(now))
     return [
         f"{name} was {_show(before.get(name))}, is {_show(after.get(name))}"
@@ -411,32 +411,32 @@ def _show(value: object) -> str:
 
 
 class CostCap:
-    """Money that calls have cost and may yet cost, within a limit; all modes share one."""
+    """The money spent and reserved by calls, within a limit shared by all modes."""
 
     def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
         if limit is not None and not (_is_number(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         self.limit = limit
-        self.spent = spent  # with what may have been charged
-        self.reserved = 0.0  # for calls that are running
-        self.owed = 0.0  # cost of attempts that may be charged, of calls still running
-        self.held = 0  # reservations that are not released yet
+        self.spent = spent  # including possible charges
+        self.reserved = 0.0  # for running calls
+        self.owed = 0.0  # possible charges of attempts in calls that are still running
+        self.held = 0  # reservations not released yet
         self.released = asyncio.Event()
 
     @property
     def room(self) -> float:
-        """What may still be reserved; infinite where there is no limit."""
+        """The amount that may still be reserved; infinite without a limit."""
         return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
 
 
 class CostBudget:
-    """What calls to one model have cost, and may yet cost, within `limit`.
+    """The cost of calls to one model, within `limit`.
 
-    A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
-    have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
-    the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
-    that sends more than requested is reserved for accordingly from then on. So only a few calls are sent
-    until the first response was counted: they are what such an endpoint can exceed the limit by.
+    A call is reserved at its highest cost: each sample as a separate call with the most tokens. Failed
+    attempts that may be charged count in full, and one more try must fit as well, so the limit holds even if
+    they are charged. Prompts are estimated until some were counted. An endpoint that sends more than
+    requested is reserved for accordingly from then on; so only a few calls are sent before the first response
+    was counted, and only these can exceed the limit.
     """
 
     def __init__(
@@ -444,20 +444,20 @@ class CostBudget:
         *,
         prices: TokenPrices,
         most_tokens: int | None = None,
-        cap: CostCap | None = None,  # shared with other models; None: its own, without a limit
+        cap: CostCap | None = None,  # shared with other models; None: its own, unlimited
     ) -> None:
         self.cap = CostCap() if cap is None else cap
         self.prices = prices
         self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
-        self._held = 0  # reservations of this model that are not released yet
+        self._held = 0  # this model's reservations not released yet
         self._measured = False  # whether a response was counted
-        self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
-        self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
+        self._prompt_ratio = 1.0  # largest ratio seen of counted to estimated prompt tokens
+        self.longest_prompt = 0.0  # in estimated tokens
 
     @property
     def excess_tokens(self) -> int | None:
-        """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
+        """The most tokens in a response, if an endpoint exceeded max_tokens; otherwise None."""
         return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
@@ -465,7 +465,7 @@ class CostBudget:
         return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
-        """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
+        """How many samples of a prompt may be requested now, with the reserved amount; 0: never again."""
         self.longest_prompt = max(self.longest_prompt, prompt)
         if self.cap.limit is None:
             return wanted, 0.0
@@ -484,7 +484,7 @@ class CostBudget:
             await self.cap.released.wait()
 
     def release(self, reserved: float) -> None:
-        """Releases a reservation; its calls were recorded as they ended."""
+        """Releases a reservation after its calls were recorded."""
         self._held = max(0, self._held - 1)
         self.cap.held = max(0, self.cap.held - 1)
         self.cap.reserved = max(0.0, self.cap.reserved - reserved)
@@ -493,7 +493,7 @@ class CostBudget:
         self.cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
-        """Records an attempt as it ends; False where its possible cost leaves no room for more."""
+        """Records an attempt as it ends; False if its possible cost leaves no room for more."""
         if self.cap.limit is None or call.paid != "maybe":
             return True
         self.cap.owed += self._worst_cost(call)
@@ -503,7 +503,7 @@ class CostBudget:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
 
     def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
-        """Records calls; returns them with the highest cost where they may have been paid."""
+        """Records calls; returns them with the highest possible cost if they may have been charged."""
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
@@ -516,7 +516,7 @@ class CostBudget:
         self._measured = self._measured or call.paid == "yes"
         if call.paid == "yes" and call.prompt_tokens and prompt:
             self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
-        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may arrive than was requested
             self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
         if call.paid != "maybe" or call.completion_tokens is not None:
             return call
@@ -527,12 +527,12 @@ class CostBudget:
 
 
 def compute_max_cost(account: Account, prices: TokenPrices) -> float:
-    """What calls have cost, including those that may have been charged."""
+    """The cost of calls, including possible charges."""
     return account.cost(prices, at_most=True)
 
 
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
-    """What all calls into a pool have cost at most: a mode's at its prices, others at the highest ones."""
+    """The highest possible cost of all calls into a pool: each mode at its prices, others at the highest."""
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
         output=max(each.output for each in prices.values()),
@@ -546,10 +546,10 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 
 
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
-    """What the calls for these problems have cost at most.
+    """The highest possible cost of the calls for these problems.
 
-    Pools don't record which problem a call was for. If there are samples of other problems, too, responses
-    count by the tokens of their samples, and prompts and failures by the number of samples.
+    Pools don't record the problem of a call. If there are samples of other problems too, responses are split
+    by the tokens of their samples, and prompts and failures by the number of samples.
     """
     source = pool.source_key(*asking.source)
     if source is None:

@@ -1,8 +1,8 @@
-"""Shards: pools that workers on other machines write beside the pool, with what some runs gave.
+"""Shards: pools written by workers on other machines next to the main pool, with the results of some runs.
 
-A shard has the samples, failures and calls of its runs. It is merged exactly once: its content and the note
-that it was merged are one transaction, and only then is it removed, so a crash between any two steps loses
-and duplicates nothing.
+A shard has the samples, failures and calls of its runs. It is merged exactly once: its content and a note of
+the merge are one transaction, and only then is it removed, so a crash at any point neither loses nor
+duplicates anything.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from adacompute.atomic import WriterLock, sync_path
 from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
-Indexes = dict[str, set[int]]  # places of samples, by problem
-PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
-_WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone
+Indexes = dict[str, set[int]]  # indexes of samples, by problem
+PAD = "pad"  # file next to the shards with a key's one-time pad; removed with them
+_WRITER_SECONDS = 30.0  # time for a killed worker, or the worker of a killed driver, to end
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
 _OUR_NAMES = re.compile(
     rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
-)  # anything else is the user's
+)  # anything else belongs to the user
 
 
 def make_shard_path(folder: Path) -> Path:
@@ -33,11 +33,11 @@ def make_shard_path(folder: Path) -> Path:
 
 
 def merge_leftover_shards(pool: Pool) -> None:
-    """Merges everything that the workers of a killed run have left beside a pool."""
+    """Merges everything that the workers of a killed run left behind."""
     folder = pool.shard_folder
     if folder.is_dir():
         done: set[Path] = set()
-        # workers may live a moment longer than their driver
+        # workers may outlive their driver briefly
         while new := _list_started_shards(folder) - done:
             for path in sorted(new):
                 merge_shard(pool, path)
@@ -46,10 +46,10 @@ def merge_leftover_shards(pool: Pool) -> None:
 
 
 def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) -> Indexes:
-    """Merges a shard into the pool and returns the samples it had; PoolLocked if its writer lives on."""
+    """Merges a shard and returns its samples; raises PoolLocked if its writer is still alive."""
     merged: Indexes = {}
     _wait_for_writer(path, patience)
-    if not path.exists():  # its worker never started it
+    if not path.exists():  # its worker never began it
         return merged
     with open_pool(path, write=True) as shard:
         for number, (model, parameters) in enumerate(shard.list_sources()):
@@ -57,7 +57,7 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
             note = f"{path.name} {number}"
             try:
                 pool.add_drawn(records, model=model, parameters=parameters, once=note)
-            except DuplicateRecord:  # e.g. the pool is a copy that was made in between
+            except DuplicateRecord:  # e.g. the pool was copied in the meantime
                 stored = pool.keys(model, parameters)
                 pool.add_drawn(
                     [_drop_stored(record, stored) for record in records],
@@ -74,14 +74,14 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
 
 
 def remove_shard_folder(pool: Pool) -> None:
-    """Removes the folder and the notes of merged shards; those still being written stay.
+    """Removes the folder and the notes of merged shards, except those still being written.
 
-    Files that aren't ours stay as well: somebody may have a folder of that name.
+    Foreign files stay too: users may have a folder with this name.
     """
     folder = pool.shard_folder
     if not folder.is_dir() or _list_shards(folder):
         return
-    sync_path(folder)  # the notes are removed only when the shards can't come back
+    sync_path(folder)  # remove the notes only once the shards can't come back
     pool.forget()
     for path in [path for path in folder.iterdir() if _OUR_NAMES.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
@@ -89,12 +89,13 @@ def remove_shard_folder(pool: Pool) -> None:
             lock = WriterLock(folder / name)
             path.unlink(missing_ok=True)
             lock.release()
-    with contextlib.suppress(OSError):  # not empty: a worker is starting, and will find its driver gone
+    # not empty: a worker is starting, and will find that its driver has ended
+    with contextlib.suppress(OSError):
         folder.rmdir()
 
 
 def _wait_for_writer(path: Path, patience: float) -> None:
-    """Waits until nobody writes to a shard any more; it may not exist yet."""
+    """Waits until nobody writes to a shard, which may not exist yet."""
     until = time.monotonic() + patience
     while _is_locked(path) and time.monotonic() < until:
         time.sleep(0.05)
@@ -105,7 +106,7 @@ def _list_shards(folder: Path) -> list[Path]:
 
 
 def _list_started_shards(folder: Path) -> set[Path]:
-    """Shards that exist, and those that somebody has begun to make."""
+    """Shards that exist or are being created."""
     names = (path.name.removesuffix(".lock") for path in folder.iterdir())
     return {folder / name for name in names if _SHARD_NAME.fullmatch(name)}
 
@@ -121,7 +122,7 @@ def _is_locked(path: Path) -> bool:
 def _read_records(
     shard: Pool, pool: Pool, model: str | None, parameters: Mapping[str, Any]
 ) -> Iterator[DrawnSamples]:
-    """All records of one source in a shard; problems that the pool lacks are added to it."""
+    """All records of one source in a shard; adds problems that the pool lacks."""
     indexes = dict(shard.indexes(model, parameters))
     for recorded in shard:
         if recorded.model != model or recorded.parameters != parameters:

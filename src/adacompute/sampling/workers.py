@@ -1,8 +1,7 @@
-"""Workers that draw samples from an endpoint within a cost budget, and store them in a pool as they come.
+"""Workers that draw samples from an endpoint within a cost budget, and store them in a pool on arrival.
 
-A thread of its own writes to the pool,
-so that no call waits for the disk: while one batch is being flushed the next one gathers, and a future tells
-each worker when its samples are safe.
+A separate thread writes to the pool, so that no call waits for the disk: while one batch is flushed the next
+one gathers, and a future tells each worker when its samples are safe.
 """
 
 import asyncio
@@ -43,39 +42,39 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRun, estimate_prompt_size
 
-Scores = Mapping[int, float]  # responses' scores, by their place in a call's reply
+Scores = Mapping[int, float]  # scores by index in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
-_GATHER_SECONDS = 0.02  # a batch waits for more, because one flush costs as much as many samples
-_MAX_BATCH = 256  # calls in one transaction: bounds memory, and how long it holds the interpreter
+_GATHER_SECONDS = 0.02  # time to gather a batch, because a flush costs as much as many samples
+_MAX_BATCH = 256  # calls per transaction: limits memory, and how long it holds the GIL
 _MAX_NUMBER = 2**53
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
-_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # but for the first, something was learned
-_MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
-_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
+_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # except for "ok", something was learned
+_MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, relative to concurrency
+_MAX_FAILING_PROBLEMS = 8  # consecutive failing problems after which the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectProgress:
-    """How far a collection is."""
+    """The progress of a collection."""
 
     planned: int  # samples
-    stored: int  # in the pool now, with those of earlier runs
+    stored: int  # in the pool, including earlier runs
     added: int  # by this run
-    failed: int  # samples that this run asked for and did not get
-    tokens: int  # responses drawn in this run
-    cost: float  # money, of all calls into this pool, with what may have been charged
-    errors: Mapping[str, int]  # attempts that gave nothing, by kind
+    failed: int  # samples that this run requested and didn't get
+    tokens: int  # of responses in this run
+    cost: float  # money for all calls into this pool, including possible charges
+    errors: Mapping[str, int]  # attempts without a sample, by kind
     calls: int
-    concurrency: int  # calls at the same time that the rate limiter allows now
+    concurrency: int  # parallel calls currently allowed by the rate limiter
     in_flight: int = 0  # calls
-    stopping: bool = False  # nothing more is sent; what is in flight is finished
-    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # by name, where there are several
+    stopping: bool = False  # sends nothing more, finishes calls in flight
+    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # by name, if there are several
 
     @classmethod
     def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
-        """All parts together; their costs are added up."""
+        """The sum of the parts, with their costs added up."""
         counts = (
             "planned",
             "stored",
@@ -94,31 +93,31 @@ class CollectProgress:
 
 
 class Sampler(ABC):
-    """Draws runs of samples; when `draw` returns, all their samples and failures are in the pool."""
+    """Draws runs of samples; when `draw` returns, all their samples and failures are stored."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
         self._cost_budget = cost_budget
-        self._failing_problems: set[str] = set()  # problems that failed since a sample came
+        self._failing_problems: set[str] = set()  # problems that failed since the last sample
         self._calls = 0
         self._tokens = 0
-        self._missing = 0  # samples that failed
+        self._missing = 0  # failed samples
         self.added = 0  # samples
-        self.scores: Counter[str] = Counter()  # what a verifier was asked: calls, failed ones, tokens
-        self.verifier_error: str | None = None  # why the first that failed did
-        self.failures: dict[str, str] = {}  # problem id -> the last reason
-        self.errors: Counter[str] = Counter()  # attempts that gave nothing, by kind
+        self.scores: Counter[str] = Counter()  # calls to a verifier, failed ones, tokens
+        self.verifier_error: str | None = None  # the first failure
+        self.failures: dict[str, str] = {}  # problem id -> the latest reason
+        self.errors: Counter[str] = Counter()  # attempts without a sample, by kind
         self.stopped: StopReason | None = None
         self.why: str | None = None
-        self.signal: int | None = None  # its number, if one stopped it
-        self.per_call: int | None = None  # samples that one call gives at most; None: not learned
-        self.logprobs: bool | None = None  # whether log-probabilities are given; None: not learned
+        self.signal: int | None = None  # number of the signal that stopped it
+        self.per_call: int | None = None  # most samples per call; None: unknown
+        self.logprobs: bool | None = None  # whether log-probabilities are given; None: unknown
 
     @abstractmethod
     async def draw(self, runs: Iterator[SampleRun]) -> None:
-        """Draws all runs; fewer where it is stopped."""
+        """Draws all runs; fewer if stopped."""
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, of so many planned samples, so many of which were stored before."""
+        """The progress, given the number of planned and previously stored samples."""
         return CollectProgress(
             planned=planned,
             stored=before + self.added,
@@ -133,7 +132,7 @@ class Sampler(ABC):
         )
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts nothing more, and finishes what is running. `number` is that of a signal."""
+        """Starts nothing more, and finishes what is running. `number` is a signal's."""
         if self.stopped is None:
             self.stopped, self.why = how, why
         self.signal = self.signal or number
@@ -141,11 +140,11 @@ class Sampler(ABC):
 
 @runtime_checkable
 class SamplingEngine(Protocol):
-    """Where samples are drawn: in this process, or elsewhere."""
+    """Where samples are drawn: in this process or elsewhere."""
 
     @property
     def width(self) -> int:
-        """Calls at the same time, at most."""
+        """Most parallel calls."""
 
     def open_sampler(
         self,
@@ -155,25 +154,25 @@ class SamplingEngine(Protocol):
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler into a pool, which reports its progress; on leaving, everything that came is stored."""
+        """A sampler into a pool that reports progress; on exit, everything that arrived is stored."""
 
 
 def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
-    """The answers of one call's responses, read together, as the pool would."""
+    """The answers of one call's responses, extracted together, as the pool would."""
     texts = [replace_surrogates(response.text) for response in responses]
     ends = [response.finished is not False for response in responses]
     return read_answers(texts, question, task, finished=ends)
 
 
 def add_score(sample: Sample, score: float | None) -> Sample:
-    """The sample with a verifier's score, if there is one."""
+    """The sample with a verifier's score, if any."""
     if score is None:
         return sample
     return replace(sample, signals=replace(sample.signals or Signals(), score=score))
 
 
 class PoolWriter:
-    """Writes to one source of a pool, from a running event loop. When it is closed, everything is stored."""
+    """Writes to one source of a pool from a running event loop. Closing it stores everything."""
 
     def __init__(self, pool: Pool, *, model: str, parameters: Mapping[str, Any]) -> None:
         self._pool = pool
@@ -187,17 +186,17 @@ class PoolWriter:
 
     @property
     def task(self) -> Task:
-        """How the pool reads answers."""
+        """How the pool extracts answers."""
         return self._pool.task
 
     def add(self, record: DrawnSamples) -> "asyncio.Future[DrawnSamples]":
-        """A future of what was stored; it fails with the reason where nothing can be stored."""
+        """A future for the stored record; fails with the reason if nothing can be stored."""
         future: asyncio.Future[DrawnSamples] = self._loop.create_future()
         self._queue.put((record, future))
         return future
 
     async def close(self) -> None:
-        """Returns when everything that was added is stored, or has failed."""
+        """Returns once everything added is stored or has failed."""
         self._queue.put(None)
         while self._thread.is_alive():
             await asyncio.sleep(0.005)
@@ -222,14 +221,14 @@ class PoolWriter:
 
     def _store_batch(self, batch: list[_Item]) -> None:
         outcomes: list[DrawnSamples | BaseException]
-        if self._error is not None:  # a full disk stays full: nothing is tried again
+        if self._error is not None:  # a full disk stays full: no retries
             outcomes = [self._error] * len(batch)
         else:
             try:
                 self._add_to_pool([drawn for drawn, _ in batch])
                 outcomes = [drawn for drawn, _ in batch]
             except BaseException as exc:  # noqa: BLE001 - passed to whoever waits, in the loop's thread
-                # one record that can't be stored must not lose the others, which were paid for too
+                # one record that can't be stored must not lose the others, which were paid for
                 outcomes = [self._set_error(exc)] * len(batch) if _is_fatal(exc) else self._store_each(batch)
         futures = [future for _, future in batch]
         self._loop.call_soon_threadsafe(_set_outcomes, list(zip(futures, outcomes, strict=True)))
@@ -238,7 +237,7 @@ class PoolWriter:
         return [self._error or self._store_one(drawn) for drawn, _ in batch]
 
     def _store_one(self, record: DrawnSamples) -> DrawnSamples | BaseException:
-        """Stores a record, or at least its calls, with failures in place of its samples."""
+        """Stores a record, or at least its calls with failures in place of its samples."""
         try:
             self._add_to_pool([record])
         except BaseException as exc:  # noqa: BLE001 - as above
@@ -262,7 +261,7 @@ class PoolWriter:
 
 
 def _is_fatal(error: BaseException) -> bool:
-    """Whether the pool itself can't be written, not just one record."""
+    """Whether the whole pool can't be written, not just one record."""
     ours = isinstance(error, PoolError) and not isinstance(error, _RECORD_ERRORS)
     return ours or not isinstance(error, Exception)
 
@@ -275,13 +274,13 @@ def _set_outcomes(
             continue
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
-            future.exception()  # marks it as retrieved: nobody may be waiting any more
+            future.exception()  # marks it as retrieved, because nobody may be waiting
         else:
             future.set_result(outcome)
 
 
 def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
-    """The calls, with failures in place of their samples: what was paid for nothing is accounted for, too."""
+    """The calls with failures in place of their samples, so that paid calls are accounted for."""
     message = str(why).encode("utf-8", "replace").decode()
     failures = [
         Failure(index=index, kind="unstorable", message=message)
@@ -306,11 +305,10 @@ def _fit_number(number: int | None) -> int | None:
 
 
 class SamplingWorkers(Sampler):
-    """Draws runs, stores each call's samples before they count, and stops in good order.
+    """Draws runs, stores each call's samples before they count, and stops gracefully.
 
-    As many calls as may run at the same time are in flight, and at most twice as many more have ended
-    and are not yet on the disk: only these can be lost by `kill -9`. Stopping sends nothing more, and
-    finishes what is in flight.
+    As many calls as allowed are in flight, and at most twice as many more have ended but aren't on disk: only
+    these can be lost by `kill -9`. Stopping sends nothing more, and finishes calls in flight.
     """
 
     def __init__(
@@ -330,28 +328,28 @@ class SamplingWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        self._unreported_calls: dict[int, Call] = {}  # attempts that no outcome has reported yet, by id()
-        self._unstored = 0  # calls whose samples have arrived and are not on the disk yet
+        self._unreported_calls: dict[int, Call] = {}  # attempts not reported by an outcome yet, by id()
+        self._unstored = 0  # calls whose samples have arrived but aren't on disk
         self.fatal_error: BaseException | None = None  # the pool can't be written any more
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Sends nothing more; what is in flight is finished and stored. `number` is that of a signal."""
+        """Sends nothing more; calls in flight are finished and stored. `number` is a signal's."""
         super().stop(how, why, number=number)
         self._client.gate.end()
 
     def record_call(self, call: Call) -> None:
-        """Records every attempt as it ends, before it is retried or followed by another."""
+        """Records every attempt as it ends, before a retry."""
         self._unreported_calls[id(call)] = call
         if call.got:
             self._unstored += 1
-            # the disk is too slow: bound what can be lost
+            # the disk is too slow: limit possible losses
             if self._unstored >= _MAX_UNSTORED_FACTOR * self._width:
                 self._client.gate.shut()
         if not self._cost_budget.record_attempt(call):
             self._stop_at_max_cost()
 
     def store_unreported_calls(self) -> None:
-        """Stores the attempts of calls that were cancelled: they may have been paid for, too."""
+        """Stores the attempts of cancelled calls, which may have been charged."""
         if self._unreported_calls:
             calls = self._cost_budget.record_calls(
                 self._unreported_calls.values(), self._cost_budget.longest_prompt
@@ -361,7 +359,7 @@ class SamplingWorkers(Sampler):
             self._unreported_calls.clear()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, with the calls that are running."""
+        """The progress, including running calls."""
         return replace(
             super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
@@ -369,9 +367,9 @@ class SamplingWorkers(Sampler):
         )
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
-        """Draws all runs, in their order, as many at the same time as the endpoint allows."""
+        """Draws all runs in order, as many in parallel as the endpoint allows."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(2 * self._width):  # while one half waits for the disk, the other sends
+            for _ in range(2 * self._width):  # while half of them wait for the disk, the others send
                 tasks.create_task(self._work(runs))
         if self.fatal_error is not None:
             raise self.fatal_error
@@ -401,7 +399,7 @@ class SamplingWorkers(Sampler):
                     async for outcome in outcomes:
                         try:
                             scores = await self._score_outcome(body["messages"], run, outcome)
-                        except asyncio.CancelledError:  # the samples are paid for: stored without scores
+                        except asyncio.CancelledError:  # the samples are paid for: store them without scores
                             self._store_outcome(run, outcome, size, {})
                             raise
                         storing += self._store_outcome(run, outcome, size, scores)
@@ -417,7 +415,7 @@ class SamplingWorkers(Sampler):
     async def _score_outcome(
         self, messages: Sequence[Mapping[str, Any]], run: SampleRun, outcome: DrawSuccess | DrawFailure
     ) -> Scores:
-        """The verifier's scores of responses that state an answer, by their place; none without one."""
+        """The verifier's scores of responses with an answer, by index; empty without a verifier."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
             return {}
         answers = read_responses(outcome.responses, run.problem.question, self._writer.task)
@@ -443,7 +441,7 @@ class SamplingWorkers(Sampler):
     def _store_outcome(
         self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float, scores: Scores
     ) -> "list[asyncio.Future[DrawnSamples]]":
-        """Hands an outcome to the writer; returns a future of its storing, if any."""
+        """Passes an outcome to the writer; returns futures of its storage, if any."""
         for call in outcome.calls:
             self._unreported_calls.pop(id(call), None)
         calls = self._cost_budget.record_calls(outcome.calls, size)
@@ -460,7 +458,7 @@ class SamplingWorkers(Sampler):
         return [future]
 
     def _handle_stored(self, record: DrawnSamples, future: "asyncio.Future[DrawnSamples]") -> None:
-        """Counts samples, now that they are stored."""
+        """Counts samples once they are stored."""
         if future.cancelled():
             return
         if (error := future.exception()) is not None:
@@ -490,7 +488,7 @@ class SamplingWorkers(Sampler):
         self._failing_problems.clear()
         responses = outcome.responses
         answers: list[str | None] = [None] * len(responses)
-        if any(response.signals is not None for response in responses):  # the pool gets no tokens
+        if any(response.signals is not None for response in responses):  # the pool doesn't get tokens
             answers = read_responses(responses, run.problem.question, self._writer.task)
         samples = [
             (outcome.first + i, add_score(response.to_sample(answer=answer), scores.get(i)))
@@ -502,7 +500,7 @@ class SamplingWorkers(Sampler):
         self, run: SampleRun, outcome: DrawFailure, calls: tuple[Call, ...]
     ) -> DrawnSamples | None:
         error = outcome.error
-        if isinstance(error, SendingStopped):  # it was stopped by us, so the endpoint didn't fail
+        if isinstance(error, SendingStopped):  # we stopped it, so the endpoint didn't fail
             return DrawnSamples(run.problem.id, (), (), calls) if calls else None
         self._missing += outcome.count
         self.failures[run.problem.id] = f"{error.kind}: {error}"
@@ -536,7 +534,7 @@ class LocalEngine:
 
     @property
     def width(self) -> int:
-        """Calls at the same time, at most."""
+        """Most parallel calls."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -548,7 +546,7 @@ class LocalEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
-        """Workers that draw from the endpoint; on leaving, everything that came is stored."""
+        """Workers that draw from the endpoint; on exit, everything that arrived is stored."""
         async with (
             self.verifier or nullcontext(),
             Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
@@ -574,7 +572,7 @@ async def start_workers(
     on_progress: Callable[[], None],
     verifier: Verifier | None = None,
 ) -> AsyncIterator[SamplingWorkers]:
-    """Workers from a client into a pool; on leaving, everything that came is stored.
+    """Workers from a client to a pool; on exit, everything that arrived is stored.
 
     The client's `on_call` must call their `record_call`.
     """
@@ -595,7 +593,7 @@ async def handle_signals(
 ) -> AsyncIterator[None]:
     """The first of `signals` calls `on_first`; the second leaves the block at once, then calls `on_second`.
 
-    Afterwards the old handlers are back.
+    Restores the old handlers at the end.
     """
     task, loop, count = asyncio.current_task(), asyncio.get_running_loop(), 0
     if not signals or threading.current_thread() is not threading.main_thread() or task is None:
@@ -616,7 +614,7 @@ async def handle_signals(
     try:
         yield
     except asyncio.CancelledError:
-        if count < 2:  # somebody else cancelled the task
+        if count < 2:  # something else cancelled the task
             raise
         while task.cancelling():  # so that it can still store samples and account for calls
             task.uncancel()

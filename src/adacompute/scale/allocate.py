@@ -105,7 +105,7 @@ class AllocateResult:
     """The result of an allocation, as numbers; the budgets themselves are in the files."""
 
     problems: int
-    policy: str  # its kind
+    policy: str  # the policy's kind
     budget: float | None  # cost on average that was asked for, in `unit`; None: a price was
     price: float | None  # accuracy a unit of cost that one more must buy; None: the policy has no price
     budgets: tuple[int, ...]  # rising; with modes, by cost

@@ -36,7 +36,7 @@ _START_SECONDS = 1200.0  # for the first collector: a cluster may have to get a 
 _CHECK_SECONDS = 10.0  # between two checks that the cluster still exists, while nobody draws
 _GRACE_SECONDS = 10.0  # to store and account for what is abandoned
 _MAX_LOSSES = 4  # collectors lost in a row with nothing stored: then it is systematic
-_MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
+_MAX_FAILING_PROBLEMS = 8  # consecutive failing problems after which the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,18 @@
 """The gateway: an OpenAI-compatible server in front of one upstream that keeps its average cost on target.
 
-It knows nothing of how samples are collected offline or how policies are evaluated.
+It knows nothing about offline collection or evaluation.
 
-A request for a chat completion passes through these rooms, in this order:
+A chat completion request passes through these rooms in order:
 
-- `http`: the client's connection (uvicorn's) with limits on slow clients; routes, keys, errors (starlette);
-- `routes`: the endpoint, and the `Gateway` that all requests share;
-- `messages`: the checked `ChatRequest`, and its `Route`: policy, budget, mode and deadline;
-- `pricing`: the policy that decides, and the price that it decides at;
+- `http`: the client's connection (uvicorn's, with limits on slow clients); routes, keys, errors (starlette);
+- `routes`: the endpoint, and the `Gateway` shared by all requests;
+- `messages`: the validated `ChatRequest`, and its `Route`: policy, budget, mode and deadline;
+- `pricing`: the policy, and its current price;
 - `voting`: waves of samples until the policy stops, if there is anything to vote on;
 - `spending`: the ledger, and the caps;
-- `messages` again: the outcome, and the completion, stream or error that the client gets;
-- `watching`: what is kept of it afterwards.
+- `messages` again: the outcome, and the client's completion, stream or error;
+- `watching`: metrics, logs and records.
 
-`routes.lifespan` opens all of these from the settings; `http.asgi` is the gateway as an application to be
-mounted, and `ask` uses all this from `routes.gateway` on as a function call, without a server.
+`routes.lifespan` opens all of these from the settings. `http.asgi` is the gateway as an application to mount,
+and `ask` uses everything from `routes.gateway` on as a function call, without a server.
 """

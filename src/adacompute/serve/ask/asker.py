@@ -1,7 +1,7 @@
 """`ask` and `Asker`: the gateway's engine as a function call, without a server.
 
-An `Asker` has an `Engine` (prompt_engine.py), which is a gateway on a thread of its own. Callers may be plain
-functions, coroutines of any event loop (a notebook's, for example) and several threads at once.
+An `Asker` has an `Engine` (prompt_engine.py), a gateway on its own thread. Callers may be plain functions,
+coroutines in any event loop (such as a notebook's) and several threads at once.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
-from adacompute.client.modes import ModeConfigs, apply_menu, read_menu_file
+from adacompute.client.modes import ModeConfigs, apply_menu, read_modes_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
@@ -42,11 +42,11 @@ from adacompute.serve.ask.prompt_engine import (
 from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
-DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
-DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
+DEFAULT_BUDGET = 2.0  # samples on average, the gateway's default
+DEFAULT_CONCURRENCY = 8  # with more prompts in flight, the average of a few hundred prompts is less exact
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
-_MAX_MESSAGES = 1_000_000  # in one prompt: the caller is the operator
-_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # an outage of half a minute is waited out
+_MAX_MESSAGES = 1_000_000  # per prompt: the caller is the operator
+_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # waits through an outage of half a minute
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
     "this machine"
@@ -54,7 +54,7 @@ _ENDPOINT_REMEDY = (
 
 
 class PromptArguments(TypedDict, total=False):
-    """What a prompt takes besides itself; see `Asker.ask`."""
+    """The arguments for a prompt; see `Asker.ask`."""
 
     system: str | None
     temperature: float | None
@@ -64,11 +64,11 @@ class PromptArguments(TypedDict, total=False):
 
 
 class Asker:
-    """Asks one endpoint, and keeps the average cost of what it asks on a budget. A context manager.
+    """Asks one endpoint, and keeps the average cost of its prompts on a budget. A context manager.
 
-    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once.
-    A forked process opens its own, with an average of its own; a `state` stays with the process that opened
-    it. Closing it waits for what is under way; leaving its context by an exception cancels that.
+    `with`, or the first prompt, opens it. Threads and event loops can share it. A forked process opens its
+    own, with its own average; a `state` stays with the process that opened it. Closing waits for prompts in
+    flight; leaving the context by an exception cancels them.
     """
 
     def __init__(
@@ -91,24 +91,23 @@ class Asker:
         verifier: str | VerifierConfig | None = None,
         **unknown: Never,
     ) -> None:
-        """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
+        """Checks the settings; raises AdacomputeError with the remedy if one is invalid.
 
-        `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint, which has
-        its own key, limits and retries. `menu` is a file of several modes, menu.toml, in the place of an
-        endpoint, its model, key and prices; the budget is in money then. `model` is the only one that the
-        endpoint lists, if None. `budget` is what a prompt may cost on average: samples, if it is a number;
-        or a quality such as "as good as 8", with a policy that was measured.
-        `policy` is a folder of `adacompute fit`, a policy, or None for the one in the package. The key is
-        `key`, else in the file `key_file`, else in the environment variable `key_env`. Prices are for a
-        million tokens, in `currency`. `concurrency` is how many prompts, and calls, are under way at the
-        same time, at most; others wait for their turn. `deadline` is in seconds for each prompt, from its
-        turn on, and for opening. `state` is a file that keeps what was spent and the price over restarts;
-        without it, both are kept in memory. `verifier` is the address of a scoring endpoint, or the settings
-        of a verifier, for example with the name of a model that is asked.
+        `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint with its own
+        key, limits and retries. `menu` is a file with several modes, menu.toml, and replaces endpoint, model,
+        key and prices; the budget is then in money. `model` defaults to the only one that the endpoint lists.
+        `budget` is the average cost per prompt: a number of samples, or a quality such as "as good as 8" with
+        a policy that was measured. `policy` is a folder from `adacompute fit`, a policy, or None for the
+        built-in one. The key is `key`, or else is read from the file `key_file` or the environment variable
+        `key_env`. Prices are per million tokens in `currency`. `concurrency` limits the prompts and calls in
+        flight; others wait. `deadline` is in seconds for opening, and for each prompt once its turn comes.
+        `state` is a file that keeps spending and price across restarts; otherwise they are in memory.
+        `verifier` is the address of a scoring endpoint, or a verifier's settings, for example with the name
+        of a judge model.
         """
         key = _hide_key(key)
         _refuse_unknown(unknown)
-        modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
+        modes = None if menu is None else read_modes_file(Path(_read_path(menu, "menu")))
         if modes is not None:
             single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
             single |= {"key_file": key_file}
@@ -157,9 +156,9 @@ class Asker:
 
     @classmethod
     def from_config(cls, config: Config, *, endpoint: Endpoint | None) -> Self:
-        """The Asker that decides as a gateway with these settings; nothing is kept over restarts.
+        """An Asker that decides like a gateway with these settings; nothing is kept across restarts.
 
-        `endpoint` stands in the place of the one that the settings name; None: they name a menu.
+        `endpoint` replaces the one in the settings; None if they name a menu.
         """
         asker = cls.__new__(cls)
         asker._prepare(
@@ -169,7 +168,7 @@ class Asker:
             in_memory=True,
             concurrency=DEFAULT_CONCURRENCY,
             has_prices=bool(config.endpoint.input_price or config.endpoint.output_price),
-            menu=read_menu_file(Path(config.serve.menu)) if endpoint is None else None,
+            menu=read_modes_file(Path(config.serve.menu)) if endpoint is None else None,
         )
         return asker
 
@@ -199,9 +198,9 @@ class Asker:
             has_prices=has_prices,
             breaker=_BREAKER if menu is None else _BREAKER.share(len(menu.modes)),
         )
-        self._window = 2 * concurrency  # prompts of `ask_iter` that are read ahead
+        self._window = 2 * concurrency  # prompts that `ask_iter` reads ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
-        finalizer.atexit = False  # prompt_engine.py ends those with a state then
+        finalizer.atexit = False  # prompt_engine.py closes those with a state at exit
 
     def __repr__(self) -> str:
         return f"Asker({self._name!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
@@ -239,33 +238,33 @@ class Asker:
 
     @property
     def model(self) -> str:
-        """The name of the model that is asked; where none was named, it is opened to find it."""
+        """The model's name; opens the endpoint to find it if it wasn't given."""
         if not self._engine.model:
             wait_for(self._engine.submit(self._engine.open))
         return self._engine.model
 
     @property
     def budget(self) -> Budget:
-        """What a prompt may cost on average."""
+        """The average cost per prompt."""
         return self._budget
 
     @property
     def average(self) -> float | None:
-        """What prompts cost since it was opened, in the budget's unit; None before any.
+        """The mean cost of prompts since opening, in the budget's unit; None before the first.
 
-        Of a budget in samples it is about those that can be voted on. A `state` keeps the price and what was
-        spent, but not this.
+        For a budget in samples it counts prompts that can be voted on. A `state` keeps price and spending,
+        but not this.
         """
         return self._engine.read_status().average
 
     @property
     def price(self) -> float | None:
-        """The price of a sample that the next prompt is decided at; None: the policy has none."""
+        """The price per sample for the next prompt; None: the policy has none."""
         return self._engine.read_status().price
 
     @property
     def spent(self) -> Spend:
-        """What was spent so far: its `samples`, `tokens` and `money`; with `state`, also in earlier runs."""
+        """The total spent: `samples`, `tokens` and `money`; with `state`, including earlier runs."""
         return self._engine.read_status().spent
 
     def ask(
@@ -279,11 +278,11 @@ class Asker:
         options: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> Reply:
-        """The reply to a prompt: a text, or a list of messages in OpenAI's shape.
+        """The reply to a prompt: a text, or a list of messages in OpenAI's format.
 
-        `extract` says how answers are read out of responses: auto, boxed, choice, number, json:FIELD,
-        regex:PATTERN and others, or none. `options` are fields of the request that go to the endpoint as they
-        are, such as seed, stop or response_format. Raises AdacomputeError if nothing came.
+        `extract` says how to read answers from responses: auto, boxed, choice, number, json:FIELD,
+        regex:PATTERN and others, or none. `options` are request fields passed to the endpoint unchanged, such
+        as seed, stop or response_format. Raises AdacomputeError if there was no response.
         """
         named = PromptArguments(
             system=system, temperature=temperature, max_tokens=max_tokens, extract=extract, options=options
@@ -291,35 +290,35 @@ class Asker:
         return _raise_error(wait_for(self._submit(prompt, _build_options(**named, **unknown))))
 
     async def ask_async(self, prompt: Prompt, **arguments: Unpack[PromptArguments]) -> Reply:
-        """As `ask`, for a coroutine."""
+        """Like `ask`, as a coroutine."""
         return _raise_error(await asyncio.wrap_future(self._submit(prompt, _build_options(**arguments))))
 
     def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
-        """The replies to many prompts, in their order. Where nothing came, a reply has an `error`.
+        """The replies to several prompts in order. A reply without a response has an `error`.
 
-        `arguments` are those of `ask`. A prompt or an option that can't be used is raised before anything is
-        sent. Ctrl-C gives up all replies; `ask_iter` gives each as it comes.
+        `arguments` are those of `ask`. An invalid prompt or option raises before anything is sent. Ctrl-C
+        discards all replies; `ask_iter` yields each as it is ready.
         """
         return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
     async def ask_many_async(
         self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]
     ) -> list[Reply]:
-        """As `ask_many`, for a coroutine."""
+        """Like `ask_many`, as a coroutine."""
         return await asyncio.wrap_future(self._submit_all(prompts, _build_options(**arguments)))
 
     def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
-        """As `ask_many`, but yields each reply as soon as it and all before it are there.
+        """Like `ask_many`, but yields each reply as soon as it and all earlier ones are ready.
 
-        It reads few prompts ahead, so there may be any number of them. One that can't be used is raised when
-        its turn comes. Leaving the loop cancels what is under way.
+        It reads few prompts ahead, so there may be any number. An invalid one raises when its turn comes.
+        Leaving the loop cancels prompts in flight.
         """
         built = _build_options(**arguments)
         check_prompts(prompts)
         return self._iterate(prompts, built)
 
     def close(self, *, wait: bool = True) -> None:
-        """Ends it. Waits for what is under way; with `wait=False` that is cancelled."""
+        """Closes it, waiting for prompts in flight; `wait=False` cancels them."""
         self._engine.stop(cancel=not wait)
 
     def _submit(self, prompt: Prompt, options: PromptOptions) -> "Future[Reply]":
@@ -367,9 +366,9 @@ def ask(
     options: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Reply:
-    """The reply to one prompt, by a vote over as many samples as it is worth. Arguments as of `Asker`.
+    """The reply to one prompt, by a vote over as many samples as pay. Arguments as in `Asker`.
 
-    An `Asker` is faster for several prompts, and keeps their average on the budget.
+    For several prompts an `Asker` is faster, and keeps their average on the budget.
     """
     key = _hide_key(key)
     _refuse_unknown(unknown)
@@ -404,11 +403,11 @@ def _list_keywords(function: Callable[..., object]) -> list[str]:
     ]
 
 
-_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # what OpenAI's clients call our parameters
+_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # OpenAI clients' names for our parameters
 
 
 def _refuse_unknown(unknown: Mapping[str, object]) -> None:
-    """RequestInvalid for a keyword that nothing here takes, with the nearest one that is taken."""
+    """Raises RequestInvalid for an unknown keyword, with the most similar known one."""
     for name in unknown:
         known = {*_list_keywords(Asker), *_list_keywords(ask)}
         ours = _OPENAI_NAMES.get(name)
@@ -421,7 +420,7 @@ def _refuse_unknown(unknown: Mapping[str, object]) -> None:
 
 
 def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  # noqa: ANN401 - PromptArguments
-    """The options of a prompt; RequestInvalid for those that an Asker can't follow."""
+    """The options of a prompt; RequestInvalid if an Asker doesn't support them."""
     if options is not None and not isinstance(options, Mapping):
         raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
     named = {name: arguments.pop(name) for name in PromptArguments.__annotations__ if name in arguments}
@@ -434,7 +433,7 @@ def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  
 
 
 def _hide_key(key: str | Secret | None) -> Secret | None:
-    """The key as a Secret, before anything fails: tools that show the locals of a traceback show `***`."""
+    """The key as a Secret, before anything can fail: tools that show locals in tracebacks show `***`."""
     return Secret(key) if isinstance(key, str) else key
 
 
@@ -479,14 +478,14 @@ def _build_upstream(
 
 
 def _check_menu_alone(settings: Mapping[str, object]) -> None:
-    """ConfigError where a setting of one endpoint is given beside a menu, which has them for each mode."""
+    """Raises ConfigError if settings of a single endpoint are given with a menu, which has them per mode."""
     for name, value in settings.items():
         if value is not None:
             raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")
 
 
 def _read_folder(policy: object) -> str:
-    """The folder of a policy; "" if it is in memory, or the one in the package."""
+    """The folder of a policy; "" if it is in memory or built in."""
     if policy is None or isinstance(policy, Policy):
         return ""
     if isinstance(policy, str | Path):
@@ -504,7 +503,7 @@ def _read_path(value: object, name: str) -> str:
 
 
 def write_budget(budget: Budget) -> str:
-    """A budget as the setting of a gateway, exactly."""
+    """A budget as the exact text of a gateway setting."""
     return f"{float(budget.amount)!r} {budget.currency or budget.unit}"
 
 

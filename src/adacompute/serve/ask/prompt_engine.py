@@ -1,10 +1,9 @@
-"""The engine of an `Asker`: a gateway without a server, on a thread of its own.
+"""The engine of an `Asker`: a gateway without a server on its own thread.
 
-It opens the same `Gateway` that `adacompute serve` opens, in an event loop on the thread, and hands requests
-to it directly. So it decides as a gateway with the same settings does: the same policy and price, the same
-rules for what is voted on, the same ledger.
+It opens the same `Gateway` as `adacompute serve` in an event loop on the thread, and passes requests to it
+directly. So it decides like a gateway with the same settings: same policy, price, voting rules and ledger.
 
-In this order: `Reply`; `PromptOptions`, which a caller gives with a prompt; messages; `Engine`.
+In order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
 """
 
 import asyncio
@@ -51,18 +50,18 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
-Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's shape
-Messages = list[Any]  # one prompt's, not checked yet
+Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's format
+Messages = list[Any]  # of one prompt, not validated yet
 
-_KEY_NAME = "anonymous"  # what is spent is counted under this name, as in a gateway without keys
-_MAX_TOKENS = 100_000_000  # per response, as the settings of a gateway allow
-_MAX_LISTED = 8  # models that a message names
-_MAX_NESTING = 32  # levels of a message or a parameter
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which UTF-8 doesn't have
-_PROMPTS_PER_TURN = 32  # that are parsed before the engine's loop does something else
-_EXIT_SECONDS = 5.0  # that the end of the program waits until what was spent is written
+_KEY_NAME = "anonymous"  # name for spending, as in a gateway without keys
+_MAX_TOKENS = 100_000_000  # per response, the limit of a gateway's settings
+_MAX_LISTED = 8  # models listed in a message
+_MAX_NESTING = 32  # nesting levels of a message or parameter
+_SURROGATE = re.compile("[\ud800-\udfff]")  # unpaired surrogates, which UTF-8 doesn't have
+_PROMPTS_PER_TURN = 32  # parsed before the engine's loop does other work
+_EXIT_SECONDS = 5.0  # how long the program's exit waits for spending to be written
 _KEY_STATUSES = (401, 403)
-# request fields that an Asker sets or that would change what is voted on, and what to do instead
+# request fields that an Asker sets, or that would change what is voted on, with the alternative
 _RESERVED_FIELDS = {
     "messages": "give the messages as the prompt",
     "model": "give model to the Asker",
@@ -80,24 +79,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came of one prompt."""
+    """The result of one prompt."""
 
-    text: str | None  # the winner's text, "" where it calls a tool; None: nothing came
-    answer: str | None = None  # the winner of the vote; None: there was none
-    votes: Mapping[str, int] = field(default_factory=dict, hash=False)  # by answer, the first to come first
-    samples: int = 0  # drawn for it
-    tokens: int = 0  # prompts and responses, all samples together
+    text: str | None  # the winner's text, "" if it calls a tool; None: no response
+    answer: str | None = None  # the winner of the vote; None: no vote
+    # by answer, in order of first appearance
+    votes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    samples: int = 0  # drawn for this prompt
+    tokens: int = 0  # prompt and response tokens of all samples
     usage: Mapping[str, Any] = field(
         default_factory=dict, hash=False, repr=False
-    )  # in OpenAI's shape, of all
-    cost: float | None = None  # money; None: no prices were given
-    agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
+    )  # usage of all samples in OpenAI's format
+    cost: float | None = None  # money; None without prices
+    agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
-    model: str = ""  # as the endpoint names it
-    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each of several modes
+    model: str = ""  # the endpoint's name for it
+    # samples per mode, if there are several
+    modes: Mapping[str, int] = field(default_factory=dict, hash=False)
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
-    # ^ the winner's whole message in OpenAI's shape, with calls of tools
-    error: AdacomputeError | None = None  # why nothing came; None: something did
+    # ^ the winner's whole message in OpenAI's format, with tool calls
+    error: AdacomputeError | None = None  # why there is no response; None if there is one
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -131,13 +132,13 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOptions:
-    """What a caller gives with a prompt. RequestInvalid for what an Asker can't follow."""
+    """A caller's options for a prompt. RequestInvalid if an Asker doesn't support them."""
 
     system: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     extract: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # fields of the request
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields
 
     def __post_init__(self) -> None:
         for name in self.parameters:
@@ -160,7 +161,7 @@ class PromptOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a request that go to the endpoint, besides its model and messages; copied."""
+        """The request fields for the endpoint other than model and messages, copied."""
         fields = dict(self.parameters)
         if self.temperature is not None:
             fields["temperature"] = self.temperature
@@ -177,7 +178,7 @@ class PromptOptions:
 
 
 def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON data
-    """A copy that nobody else changes; RequestInvalid for what JSON doesn't have."""
+    """A private copy; RequestInvalid for values that JSON doesn't have."""
     if isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)):
         return value
     if value is None or isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64):
@@ -196,7 +197,7 @@ def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN4
 
 
 def build_messages(prompt: object) -> Messages:
-    """The messages of a prompt, copied; RequestInvalid if it is neither a text nor messages."""
+    """The messages of a prompt, copied; RequestInvalid if it is neither text nor messages."""
     if isinstance(prompt, str):
         if not prompt.strip():
             raise RequestInvalid("the prompt is empty; give a question, or a list of messages")
@@ -214,7 +215,7 @@ def build_messages(prompt: object) -> Messages:
 
 
 def build_all_messages(prompts: object) -> list[Messages]:
-    """The messages of many prompts."""
+    """The messages of several prompts."""
     check_prompts(prompts)
     assert isinstance(prompts, Iterable)
     collected = []
@@ -225,14 +226,14 @@ def build_all_messages(prompts: object) -> list[Messages]:
 
 
 def check_prompts(prompts: object) -> None:
-    """RequestInvalid if these are not many prompts."""
+    """Raises RequestInvalid unless these are several prompts."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Iterable):
         raise RequestInvalid(f"prompts is a {type(prompts).__name__}; give a list of prompts, or call ask")
 
 
 @contextlib.contextmanager
 def _name_prompt(number: int) -> Iterator[None]:
-    """Says in an error which of many prompts it is about."""
+    """Adds to an error which of several prompts it is about."""
     try:
         yield
     except RequestInvalid as exc:
@@ -241,7 +242,7 @@ def _name_prompt(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Status:
-    """Where an Asker stands."""
+    """A snapshot of an Asker's state."""
 
     spent: Spend = NO_SPEND
     average: float | None = None
@@ -249,11 +250,11 @@ class _Status:
 
 
 class Engine:
-    """A gateway on an event loop in a thread of its own.
+    """A gateway on an event loop in its own thread.
 
-    The first `submit` starts the thread, and what is submitted waits until the gateway is open. `stop` ends
-    it. One that couldn't be opened, or was stopped, stays closed. In a forked process, which has none of its
-    parent's threads, it is as before the first `submit`.
+    The first `submit` starts the thread; submitted work waits until the gateway is open. `stop` ends it for
+    good, and so does a failure to open. After a fork, the child has none of its parent's threads and starts
+    over.
     """
 
     gateway: Gateway
@@ -270,8 +271,8 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None if the settings name several modes, which have this `breaker`."""
-        self.model = config.endpoint.model  # "": not known before it is open
+        """`endpoint` is None if the settings name several modes, which get this `breaker`."""
+        self.model = config.endpoint.model  # "": unknown until it is open
         self._config = config
         self._endpoint = endpoint
         self._url = config.endpoint.url
@@ -283,32 +284,33 @@ class Engine:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()  # guards the next four fields; a finalizer may take it once more
-        self._loop: asyncio.AbstractEventLoop | None = None  # while something can be submitted to it
+        # guards the next four fields; reentrant because a finalizer may take it
+        self._lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # set while work can be submitted to it
         self._thread: threading.Thread | None = None
-        self._closed = False  # nothing is submitted any more
-        self._cancels = False  # whether what is under way is cancelled, and not waited for
+        self._closed = False  # nothing can be submitted any more
+        self._cancels = False  # whether to cancel work in flight instead of waiting
         self._opening_error: BaseException | None = None
         self._closing_error: BaseException | None = None
-        # all below is used in the thread only
+        # used only in the thread
         self._opening: asyncio.Task[None] | None = None
         self._opened, self._stop = asyncio.Event(), asyncio.Event()
         self._slots = asyncio.Semaphore(self._concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._outages = 0  # prompts in a row that couldn't reach the endpoint
-        self._outage = ""  # why the last of them couldn't
-        self._count, self._cost = 0, 0.0  # requests whose average is the budget
-        self._last_status = _Status()  # once it is closed
+        self._outages = 0  # consecutive prompts that couldn't reach the endpoint
+        self._outage = ""  # reason for the latest of them
+        self._count, self._cost = 0, 0.0  # requests in the budget's average, and their cost
+        self._last_status = _Status()  # after closing
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Runs a coroutine function in the engine's loop. Cancelling the future cancels it."""
+        """Runs a coroutine function in the engine's loop. Cancelling the future cancels the coroutine."""
         with self._lock:
             if self._closed:
                 raise self._opening_error or _make_closed_error()
             return self._schedule(work, *args, **kwargs)
 
     def request_stop(self, *, cancel: bool) -> None:
-        """Begins to end it: what is under way is finished, or cancelled. Doesn't wait."""
+        """Starts to end it: work in flight is finished or cancelled. Doesn't wait."""
         with self._lock:
             self._closed = True
             self._cancels = self._cancels or cancel
@@ -316,11 +318,11 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._on_stop)
 
     def stop(self, *, cancel: bool) -> None:
-        """Ends it, and waits for that."""
+        """Ends it and waits."""
         self.request_stop(cancel=cancel)
         try:
             self.join()
-        except BaseException:  # Ctrl-C: what is under way isn't waited for any more
+        except BaseException:  # Ctrl-C: stop waiting for work in flight
             self.request_stop(cancel=True)
             raise
         error, self._closing_error = self._closing_error, None
@@ -328,12 +330,12 @@ class Engine:
             raise error
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until the thread has ended, if it runs."""
+        """Waits until the thread ends, if it is running."""
         if self._thread is not None:
             self._thread.join(timeout)
 
     def read_status(self) -> _Status:
-        """Where it stands; after its end, where it stood then."""
+        """The current state, or the final one after its end."""
         with self._lock:
             future = None if self._closed else self._schedule(self._read_status)
         if future is not None:
@@ -342,16 +344,16 @@ class Engine:
         return self._last_status
 
     async def open(self) -> None:
-        """Nothing more than what is done before anything that is submitted: it is open then."""
+        """Does nothing: everything submitted waits until it is open."""
 
     async def answer_prompt(self, messages: Messages, options: PromptOptions) -> Reply:
-        """The reply to one prompt; RequestInvalid if it is none."""
+        """The reply to one prompt; RequestInvalid if it is invalid."""
         return await self._answer(*self._parse(messages, options))
 
     async def answer_all(self, prompts: Sequence[Messages], options: PromptOptions) -> list[Reply]:
-        """The replies to many prompts in their order.
+        """The replies to several prompts in order.
 
-        RequestInvalid, before anything is sent, if one of them can't be used.
+        Raises RequestInvalid before anything is sent if one of them is invalid.
         """
         requests = []
         for number, messages in enumerate(prompts):
@@ -366,13 +368,13 @@ class Engine:
             for index, (request, route) in remaining:
                 replies[index] = await self._answer(request, route, gives_up=True)
 
-        async with asyncio.TaskGroup() as workers:  # not a task for each: there may be a million
+        async with asyncio.TaskGroup() as workers:  # not a task for each prompt: there may be a million
             for _ in range(min(self._concurrency, len(requests))):
                 workers.create_task(work())
         return [replies[index] for index in range(len(requests))]
 
     def _parse(self, messages: Messages, options: PromptOptions) -> tuple[ChatRequest, Route]:
-        """The request as the gateway reads it, and its route."""
+        """The request as the gateway parses it, with its route."""
         body = options.build_body(messages, self.model)
         registry, settings = self.gateway.policy_registry, self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
@@ -392,10 +394,10 @@ class Engine:
         return request, route
 
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
-        """The reply to one request; whatever fails is an error in it.
+        """The reply to one request; any failure is an error in it.
 
-        Its price is decided, and its deadline begins, once fewer others than allowed are under way.
-        `gives_up`: it isn't sent if the endpoint stayed away while as many others were retried to their end.
+        Its price is chosen, and its deadline starts, once few enough others are in flight. With `gives_up`,
+        it isn't sent if the endpoint was unreachable for that many other requests.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:
@@ -426,7 +428,7 @@ class Engine:
         )
 
     def _schedule(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """As `submit`, with the lock held, of one that isn't closed."""
+        """Like `submit`, with the lock held, for an engine that isn't closed."""
         if self._loop is None:
             self._start()
         assert self._loop is not None
@@ -480,15 +482,15 @@ class Engine:
             with self._lock:
                 self._closed, self._loop = True, None
             self._opened.set()
-            await asyncio.sleep(0)  # what was submitted until now becomes a task,
-            await asyncio.sleep(0)  # which begins
+            await asyncio.sleep(0)  # turns submitted work into tasks,
+            await asyncio.sleep(0)  # and starts them
             while self._tasks:
                 await asyncio.wait(self._tasks)
 
     async def _prepare(self, gateway: Gateway) -> None:
-        """Finds the model; ConfigError if there isn't one, or the budget can't be spent by the policy."""
+        """Finds the model; raises ConfigError if there is none, or the policy can't spend the budget."""
         self.gateway = gateway
-        gateway.logs_failures = False  # they are raised, or in replies
+        gateway.logs_failures = False  # failures are raised or in replies
         budget, registry = gateway.budget, gateway.policy_registry
         longest = registry.get(registry.default).policy.longest
         if budget.unit == "samples" and budget.amount > longest:
@@ -514,7 +516,7 @@ class Engine:
                 task.cancel()
 
     async def _track(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs it as something under way, once it is open; where closing cancels it, an error says so."""
+        """Runs work once the engine is open, tracking it; if closing cancels it, raises an error."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -556,7 +558,7 @@ os.register_at_fork(after_in_child=_reset_engines)
 
 @atexit.register
 def _end_engines() -> None:
-    """At the end of the program: what was spent is written, also where an Asker wasn't closed."""
+    """At exit, writes spending even if an Asker wasn't closed."""
     engines = [engine for engine in _started_engines if not engine._in_memory]
     for engine in engines:
         engine.request_stop(cancel=True)
@@ -565,7 +567,7 @@ def _end_engines() -> None:
 
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Takes a task's error, which asyncio would print where its caller has stopped waiting."""
+    """Retrieves a task's error, which asyncio would print if the caller has stopped waiting."""
     if not task.cancelled():
         task.exception()
 
@@ -575,7 +577,7 @@ def _make_closed_error() -> NotOpen:
 
 
 def _make_unforeseen_error(cause: Exception) -> ServeError:
-    """The error for what is a defect, in a policy of the caller's own or in this package."""
+    """The error for a bug, in a caller's policy or in this package."""
     error = ServeError(
         f"the prompt failed by a defect, {type(cause).__name__}: {to_one_line(cause)}; the traceback is in "
         "the error's notes"
@@ -586,7 +588,7 @@ def _make_unforeseen_error(cause: Exception) -> ServeError:
 
 
 def _drop_tracebacks(error: BaseException) -> None:
-    """Lets go of the frames of an error and of its causes, which hold the request and the engine."""
+    """Drops the tracebacks of an error and its causes, which reference the request and the engine."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -598,7 +600,7 @@ def _drop_tracebacks(error: BaseException) -> None:
 
 
 async def _find_model(gateway: Gateway) -> str:
-    """The model that was named, else the only one that the endpoint lists."""
+    """The given model, or else the only one that the endpoint lists."""
     configured = gateway.config.endpoint.model
     if configured:
         return configured
@@ -622,7 +624,7 @@ async def _find_model(gateway: Gateway) -> str:
 
 
 def wait_for(future: "Future[T]") -> T:
-    """The result; what interrupts the wait, such as Ctrl-C, cancels the work."""
+    """The result; an interruption such as Ctrl-C cancels the work."""
     try:
         return future.result()
     except BaseException:

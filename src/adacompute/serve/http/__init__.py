@@ -1,1 +1,1 @@
-"""The door: sockets, one client's connection, the ASGI application, several processes at one port."""
+"""Sockets, client connections, the ASGI application, and several worker processes on one port."""

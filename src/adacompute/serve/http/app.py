@@ -1,6 +1,6 @@
 """A client's connection, and the gateway's routes as an ASGI app, with the web pages that may use them.
 
-It is pure ASGI throughout: middleware that hands replies on through queues would hide a client's disconnect.
+It is pure ASGI throughout: middleware that passes replies through queues would hide a client's disconnect.
 
 `ClientConnection` is uvicorn's protocol, which limits neither the time of a slow client nor the size of a
 request's head, trailers and chunk lines.
@@ -52,17 +52,19 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
 
 _log = logging.getLogger("adacompute.serve")
-PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
+# scope key for the path prefix where the gateway is mounted, which isn't part of its paths
+PREFIX_KEY = "adacompute.prefix"
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # where most other requests go
-_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
+_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # the most common forwarded paths
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count their own refusals
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
     BUDGET_PATH,
 )
-_SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
-_UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"  # uvicorn's word for those it cancels
+_SETTLE_SECONDS = 5.0  # time for cancelled requests to settle their spending
+# uvicorn's message for requests that it cancels
+_UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
@@ -83,7 +85,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard", PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route(BUDGET_PATH, BudgetEndpoint(gateway, keys.check_operator), methods=["GET", "PATCH"]),
-        Route("/v1/{path:path}", forward),  # last: everything that the others don't take
+        Route("/v1/{path:path}", forward),  # last: everything not matched above
     ]
     if gateway.settings.playground:
         routes += [
@@ -96,9 +98,9 @@ def build_app(gateway: Gateway) -> ASGIApp:
 
 
 def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """The app with paths under /v1 open to web pages of these origins: never the dashboard or metrics.
+    """Opens paths under /v1 to web pages from these origins, but never the dashboard or metrics.
 
-    No credentials of the browser are allowed: a page gives its key itself.
+    The browser's credentials aren't allowed: a page sends its own key.
     """
     cors = _PageMiddleware(
         app,
@@ -117,19 +119,19 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
 
 class _PageMiddleware(CORSMiddleware):
-    """Starlette's, with refusals in OpenAI's shape."""
+    """Starlette's middleware with refusals in OpenAI's format."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)
         if response.status_code == 200:
             return response
-        said = bytes(response.body).decode().lower()  # "disallowed cors origin, method"
+        said = bytes(response.body).decode().lower()  # e.g. "disallowed cors origin, method"
         status, headers, body = build_error(RequestInvalid(f"{said}; name the page's origin in serve.cors"))
         return Response(body, status, {**headers, "vary": "Origin"})
 
 
 class _ShortcutRouter:
-    """Starlette's router, which tries every route, with shortcuts for POST to the paths of nearly all."""
+    """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
 
     def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[BaseRoute]) -> None:
         self._router = Router(routes, redirect_slashes=False)
@@ -142,9 +144,9 @@ class _ShortcutRouter:
 
 
 class _ErrorMiddleware:
-    """Turns every error into a reply in OpenAI's shape, unless the reply has begun.
+    """Turns every error into a reply in OpenAI's format, unless a reply has begun.
 
-    Every reply has an id: that of the completion, if there is one.
+    Every reply gets an id: the completion's, if there is one.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -152,7 +154,7 @@ class _ErrorMiddleware:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves a request, and replies with the error if there is one."""
+        """Serves a request, and replies with an error if one is raised."""
         if scope["type"] != "http":
             return
         scope["app"] = self
@@ -180,7 +182,7 @@ class _ErrorMiddleware:
     def _build_reply(self, exc: Exception, scope: Scope, came_at: int) -> Reply:
         allow: Mapping[str, str] = {}
         counted_by_endpoint = scope["path"] in _COUNTED_PATHS and not isinstance(exc, HTTPException)
-        if isinstance(exc, HTTPException):  # the router's
+        if isinstance(exc, HTTPException):  # from the router
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
@@ -201,7 +203,7 @@ class _ErrorMiddleware:
 
 
 def _normalise_path(scope: Scope) -> None:
-    """Doubled slashes, and one at the end, come from addresses put together carelessly: they are dropped."""
+    """Removes doubled and trailing slashes, from carelessly joined URLs."""
     raw = scope.get("raw_path") or scope["path"].encode("latin-1", "replace")
     if b"//" in raw or (raw.endswith(b"/") and len(raw) > 1):
         raw = re.sub(rb"/+", b"/", raw)
@@ -211,7 +213,7 @@ def _normalise_path(scope: Scope) -> None:
 
 
 def _set_reply_id(message: Message, scope: Scope) -> None:
-    """Gives a reply its id, unless it has one."""
+    """Adds an id to a reply, unless it has one."""
     headers = message.setdefault("headers", [])
     for name, _ in headers:
         if name == b"x-request-id":
@@ -220,13 +222,13 @@ def _set_reply_id(message: Message, scope: Scope) -> None:
 
 
 def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:
-    """What is told of a request that was refused: nothing that the client can make up."""
+    """Describes a refused request, without anything that clients can choose freely."""
     path, method = scope["path"], scope["method"]
     route, operation = (path, "") if path in _PATHS else ("", "")
     if method == "POST" and path in _COUNTED_PATHS:
         operation = "chat"
     elif not route:
-        with contextlib.suppress(HTTPException, ServeError):  # it may be refused for its path
+        with contextlib.suppress(HTTPException, ServeError):  # the path may be the reason
             target = parse_target(method, scope["raw_path"])
             route, operation = f"/v1/{target.route}", "" if target.free else target.route
     return Refusal(
@@ -241,7 +243,7 @@ def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Ref
 
 
 def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
-    """The error for an unknown path or method, with what may have been meant."""
+    """The error for an unknown path or method, with a suggestion."""
     path = scope["path"][:100]
     place = f" under {prefix!r}" if (prefix := scope.get(PREFIX_KEY, "")) else ""
     problem = f"{scope['method'][:20]} {path!r} is not served{place}"
@@ -255,15 +257,15 @@ _API_PATH = re.compile(r"/+v1(?:/|$)")
 
 
 class RequestTracker:
-    """An ASGI app around the gateway's that tracks requests of the API: a shutdown waits for them."""
+    """An ASGI app around the gateway's that tracks API requests, so that a shutdown can wait for them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._cancelling = False  # whether those left are being cancelled
+        self._cancelling = False  # whether the remaining requests are being cancelled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and tracks it while it runs."""
+        """Passes a request on, tracking it."""
         task = asyncio.current_task()
         is_tracked = scope["type"] == "http" and (
             scope["method"] == "POST" or scope["path"].startswith("/v1/")
@@ -276,8 +278,8 @@ class RequestTracker:
             await self._app(scope, receive, send)
         except asyncio.CancelledError as exc:
             if not self._cancelling and _UVICORN_STOPS not in exc.args:
-                raise  # somebody else's, e.g. a time limit around the application
-            with contextlib.suppress(RuntimeError):  # raised if the reply has begun: it ends there
+                raise  # from elsewhere, e.g. a time limit around the application
+            with contextlib.suppress(RuntimeError):  # raised if the reply has begun, which then ends
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
                 ending = {} if scope["http_version"].startswith("2") else {"connection": "close"}
@@ -288,9 +290,9 @@ class RequestTracker:
             self._tasks.discard(task)
 
     async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
-        """Waits for the requests in progress, then cancels the rest; how many were cancelled.
+        """Waits for requests in flight, then cancels the rest; returns how many were cancelled.
 
-        `within`: seconds that they have; `immediately`: set when there is no more time.
+        They have `within` seconds; `immediately` is set if there is no time left.
         """
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
@@ -301,7 +303,7 @@ class RequestTracker:
                     {*remaining, hurry_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 remaining -= done
-        finally:  # also where the wait is cancelled: no request may go on without its gateway
+        finally:  # even if the wait is cancelled: no request may outlive its gateway
             hurry_task.cancel()
             self._cancelling = True
             for task in remaining:
@@ -311,12 +313,12 @@ class RequestTracker:
         return len(remaining)
 
 
-MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also the headers after its body
-_PARSER_STEP = 1024  # bytes parsed at once, so that a long line is noticed within one segment
-_MAX_LINE_BYTES = 3 * _PARSER_STEP  # whole steps without an end of the line: every line above 4 KiB has them
-_MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
-_MAX_WAITING = 100  # requests that came before the reply to another
-_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
+MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also its trailers
+_PARSER_STEP = 1024  # bytes parsed at a time, so that a long line is noticed within one segment
+_MAX_LINE_BYTES = 3 * _PARSER_STEP  # parse steps without a line end: any line above 4 KiB has that many
+_MIN_BODY_RATE = 16 * 1024  # bytes per second of a body: a slower client uses up its time
+_MAX_WAITING = 100  # requests queued behind another one's reply
+_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are discarded, so that the client reads the reply
 _REFUSAL_TEMPLATE = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
@@ -326,9 +328,9 @@ _ERROR_TEMPLATE = (
 
 
 class ClientConnection(HttpToolsProtocol):
-    """One client's connection, with limits on how long the client may keep the gateway waiting.
+    """A client's connection that limits how long the client can keep the gateway waiting.
 
-    `sweep` aborts connections whose client is too slow; uvicorn closes those that are idle for too long.
+    `sweep` aborts connections with slow clients; uvicorn closes idle ones.
     """
 
     def __init__(
@@ -341,20 +343,20 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._gateway = cast("ASGIApp", self.app)
         self.app = cast("ASGI3Application", self._answer)
-        self._running: RequestResponseCycle | None = None  # the request that is answered, or was last
-        self._in_head = False  # whether the head of a request is being received
-        self._in_chunk = False  # whether a chunk is, or the trailers that follow the line of the last one
-        self._is_chunked = False  # whether the request's body comes in chunks
-        self._unended_bytes = 0  # received since the last end of a head or chunk line, or part of a body
-        self._discarded = 0  # bytes that came after the reply
-        self._waiting_since: float | None = time.monotonic()  # since when the client should send something
-        self._unread_since: float | None = None  # since when it hasn't read what is buffered
+        self._running: RequestResponseCycle | None = None  # the current request, or the latest
+        self._in_head = False  # whether headers are being received
+        self._in_chunk = False  # whether a chunk, or the trailers, are being received
+        self._is_chunked = False  # whether the body is chunked
+        self._unended_bytes = 0  # bytes since the last end of headers or a chunk line, or part of a body
+        self._discarded = 0  # bytes after the reply
+        self._waiting_since: float | None = time.monotonic()  # when the client was last expected to send
+        self._unread_since: float | None = None  # when it stopped reading buffered data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also tells the request that is answered, if others wait behind it: uvicorn tells the last one."""
+        """Also notifies the current request if others are queued: uvicorn notifies the last one."""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer if the connection was reset
-        del self.app  # which refers to this object
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer after a reset
+        del self.app  # it references this object
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -368,7 +370,7 @@ class ClientConnection(HttpToolsProtocol):
             self._track_body(len(data))
 
     def _parse(self, data: bytes) -> None:
-        """Parses what came in steps, because any of it may be a head, a chunk's line or a trailer."""
+        """Parses data in steps, because any part may be headers, a chunk line or a trailer."""
         for start in range(0, len(data), _PARSER_STEP):
             piece = data[start : start + _PARSER_STEP]
             self._unended_bytes += len(piece)
@@ -378,7 +380,7 @@ class ClientConnection(HttpToolsProtocol):
                 return
 
     def _parse_piece(self, piece: bytes) -> None:
-        """A client that offers another protocol, as Java's does, is answered in this one."""
+        """Answers in this protocol if the client offers another one, as Java's does."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
@@ -386,11 +388,11 @@ class ClientConnection(HttpToolsProtocol):
             lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
             lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
             self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
 
     def _check_lengths(self) -> None:
-        """Refuses a head, trailers or a chunk's line above the limits."""
+        """Refuses headers, trailers or a chunk line above the limits."""
         in_headers, size = self._in_head or self._in_chunk, self._unended_bytes
         if in_headers and size > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
@@ -399,9 +401,10 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """A body has the time that its head has left, and gets some back for every byte, but never more.
+        """A body gets the time left by its headers, plus some for every byte, up to the maximum.
 
-        If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
+        If the reply is sent before the body has arrived, the rest is discarded within limits of size and
+        time.
         """
         if self._waiting_since is None:
             return
@@ -413,14 +416,14 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A request begins. Line breaks before it don't: the time of an idle connection goes on."""
+        """A request begins. Line breaks before it don't count: an idle connection stays idle."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has arrived. Headers after a body are dropped: a proxy hasn't looked at them."""
+        """Stores a header. Trailers are dropped: proxies don't check them."""
         if not self._in_head:
             return
         if name.lower() == b"transfer-encoding":
@@ -430,13 +433,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head of a request has arrived; with an offer of another protocol, it is parsed again."""
+        """Handles a request's complete headers; if they offer another protocol, they are parsed again."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # no client sends the next request before the reply; while it waits nothing is read, so a
-            # disconnect wouldn't be noticed
+            # No client sends the next request before the reply; while one waits nothing is read, so a
+            # disconnect would go unnoticed.
             self.transport.abort()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
@@ -451,30 +454,30 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_chunk_header(self) -> None:
-        """The line before a chunk has arrived; trailers follow the last one."""
+        """Handles a chunk line; trailers follow the last one."""
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
-        """A chunk has arrived, or the trailers."""
+        """Handles the end of a chunk or of the trailers."""
         self._in_chunk, self._unended_bytes = False, 0
 
     def on_body(self, body: bytes) -> None:
-        """A part of a request's body has arrived."""
+        """Handles part of a request's body."""
         self._unended_bytes = 0
         if not self._in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of a request has arrived, unless its head is parsed again."""
+        """Handles the end of a request, unless its headers are parsed again."""
         self._is_chunked, self._unended_bytes = False, 0
         if not self._in_head:
             self._waiting_since = None
             super().on_message_complete()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Closes the connection if a reply breaks off: the gateway has logged why, uvicorn would again.
+        """Closes the connection if a reply breaks off: the gateway has logged the reason.
 
-        Also if a body was refused before it was sent: its client may send it all the same, or not.
+        Also closes it if a body was refused before it was sent, because the client may still send it.
         """
         cycle = self._running
 
@@ -493,7 +496,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """All of a reply was sent. While several requests wait for theirs, no more are read."""
+        """Handles the end of a reply. While several requests are queued, no more are read."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
@@ -509,24 +512,24 @@ class ClientConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def sweep(self, now: float, patience: float) -> None:
-        """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
+        """Aborts the connection if the client has kept us waiting longer than `patience`; both in seconds."""
         if self._waiting_since is not None and self.flow.read_paused:
-            self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
+            self._waiting_since = now  # it can't send, because reading is paused during a reply
         if self.transport.is_closing() and self._unread_since is None:
-            self._unread_since = now  # what is left to send fills no buffer, and isn't read
+            self._unread_since = now  # the rest doesn't fill a buffer, but isn't read
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection; that would wait forever for a client that doesn't read the rest."""
+        """Closes an idle connection; a graceful close would wait forever for a client that doesn't read."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
 
     def _refuse(self, status: bytes, message: bytes) -> None:
-        """Sends an error, unless a reply has begun, and closes the connection."""
+        """Sends an error unless a reply has begun, and closes the connection."""
         if self.transport.is_closing():
             return
         running, body = self._running, _ERROR_TEMPLATE % message

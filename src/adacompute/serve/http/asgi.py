@@ -1,6 +1,6 @@
-"""The gateway as an ASGI application, to be mounted in another one or run by any ASGI server.
+"""The gateway as an ASGI application, to mount in another application or run with any ASGI server.
 
-`adacompute serve` doesn't come through here: `server` runs the gateway with sockets and signals of its own.
+`adacompute serve` doesn't use this: `server` runs the gateway with its own sockets and signals.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from adacompute.serve.routes.chat import get_reply_id, send_reply
 from adacompute.serve.routes.lifespan import open_gateway
 
 _log = logging.getLogger("adacompute.serve")
-_SERVER_SETTINGS = (  # only `adacompute serve` has them
+_SERVER_SETTINGS = (  # settings that only `adacompute serve` supports
     *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),
 )
 _NEVER_OPENED = (
@@ -36,14 +36,14 @@ _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
-    """The gateway of these settings as an ASGI application; nothing is opened before its lifespan.
+    """The gateway with these settings as an ASGI application; nothing is opened before its lifespan.
 
-    `upstream` and `model` are the url and the model of the [endpoint], and win over those in `config`.
-    ConfigError where no upstream is named, or its address can't be used.
+    `upstream` and `model` override the url and model of [endpoint] in `config`. Raises ConfigError if there
+    is no upstream, or its address is invalid.
     """
     config = Config(serve=config) if isinstance(config, ServeConfig) else config
     if not isinstance(config, Config):
-        raise ConfigError(  # without what is in it: there may be a key
+        raise ConfigError(  # don't quote it: it may contain a key
             f"config, a {type(config).__name__}, is not a Config; give ac.ServeConfig(…) or ac.Config(…)"
         )
     for name, value, remedy in (("upstream", upstream, "URL"), ("model", model, "NAME")):
@@ -67,20 +67,21 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
 
 
 class GatewayApp:
-    """An ASGI application that is open while its lifespan runs, and can be opened again afterwards.
+    """An ASGI application that is open during its lifespan, and can be opened again afterwards.
 
-    A server that runs it alone starts the lifespan by itself. An application that mounts it has to, because
-    ASGI servers send these events to the outermost application only: `Starlette(lifespan=app.lifespan)`.
+    A server that runs it directly starts the lifespan. An application that mounts it must do so itself,
+    because ASGI servers send these events only to the outermost application:
+    `Starlette(lifespan=app.lifespan)`.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._tracker: RequestTracker | None = None  # while it is open
+        self._tracker: RequestTracker | None = None  # set while it is open
         self._is_opening = False
         self._was_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves a request, or the events of the lifespan."""
+        """Serves a request or lifespan events."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -93,10 +94,10 @@ class GatewayApp:
             await self._tracker(_cut_prefix(scope), receive, send)
 
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
-        """Opens the gateway, and closes it once the requests in progress are done.
+        """Opens the gateway, and closes it after the requests in flight.
 
-        It is what `lifespan=` of Starlette and FastAPI expect; `app` is the application that mounts it, and
-        isn't used. AdacomputeError with the remedy where the gateway can't be opened.
+        Suitable for `lifespan=` of Starlette and FastAPI; `app`, the mounting application, isn't used. Raises
+        AdacomputeError with the remedy if the gateway can't be opened.
         """
         return self._open()
 
@@ -125,7 +126,7 @@ class GatewayApp:
             self._is_opening = False
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        """The lifespan as a server drives it, by events."""
+        """Handles the lifespan events from a server."""
         await receive()  # lifespan.startup
         opened = self._open()
         try:
@@ -142,7 +143,7 @@ class GatewayApp:
 
 
 def _warn_of_server_settings(settings: ServeConfig) -> None:
-    """Warns of settings that have no effect, because they are the matter of the server around it."""
+    """Warns about settings without effect, because the surrounding server controls them."""
     defaults = ServeConfig()
     names = [name for name in _SERVER_SETTINGS if getattr(settings, name) != getattr(defaults, name)]
     if names:
@@ -154,11 +155,11 @@ def _warn_of_server_settings(settings: ServeConfig) -> None:
 
 
 def _cut_prefix(scope: Scope) -> Scope:
-    """A copy of the scope whose paths begin where the gateway is mounted.
+    """A copy of the scope with paths relative to where the gateway is mounted.
 
-    `root_path` is the prefix. By the ASGI specification, `path` includes it; some servers and older
-    frameworks leave it out of `path`, but not always of `raw_path`. Behind a proxy that removes a prefix of
-    its own, `path` has only what Starlette's mounts have added to the root path of the application.
+    `root_path` is the prefix. According to ASGI, `path` includes it; some servers and older frameworks omit
+    it from `path`, but not always from `raw_path`. Behind a proxy that removes its own prefix, `path` only
+    includes what Starlette's mounts added to the application's root path.
     """
     path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
     for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):
@@ -171,7 +172,7 @@ def _cut_prefix(scope: Scope) -> Scope:
 
 
 def _cut_raw_path(raw: bytes, path: str) -> bytes:
-    """The end of a path as it was sent that stands for `path`; `path` encoded again where there is none."""
+    """The end of a raw path that corresponds to `path`; if there is none, `path` encoded again."""
     encoded = path.encode("utf-8", "surrogatepass")
     surplus = len(unquote_to_bytes(raw)) - len(encoded)
     if surplus > 0:

@@ -27,7 +27,7 @@ BUDGET_PATH = "/admin/budget"
 _log = logging.getLogger("adacompute.serve")
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_MAX_PATCH = 4096  # bytes of a change of the budget
+_MAX_PATCH = 4096  # bytes of a request to change the budget
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
@@ -40,14 +40,14 @@ class Pages:
         self._authenticate, self._check_operator = keys.authenticate, keys.check_operator
 
     async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The models as the upstream lists them."""
+        """The models listed by the upstream."""
         self._authenticate(headers)
         models = await self._gateway.list_models()
         described = await asyncio.to_thread(self._describe_models, models.values())
         return 200, _JSON_HEADERS, dump_json({"object": "list", "data": described})
 
     async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """One model."""
+        """Describes one model."""
         self._authenticate(headers)
         name = scope["path_params"]["name"]
         model = (await self._gateway.list_models()).get(name)
@@ -61,20 +61,20 @@ class Pages:
         return 200, _JSON_HEADERS, dump_json(described)
 
     def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Models as the upstream describes them, masked."""
+        """The upstream's descriptions of models, masked."""
         return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """The process runs."""
+        """Says that the process is running."""
         return 200, _JSON_HEADERS, b'{"status":"ok"}'
 
     async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """Whether it accepts requests."""
+        """Says whether it accepts requests."""
         if not self._gateway.ready:
             return 503, _JSON_HEADERS, b'{"status":"closing"}'
         if not self._gateway.resources.ledger.available:
             return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if self._gateway.is_upstream_resting:  # it still accepts requests, each of which may wait
+        if self._gateway.is_upstream_resting:  # it still accepts requests, but each may have to wait
             return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 
@@ -90,24 +90,24 @@ class Pages:
         )
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard's page."""
+        """The dashboard page."""
         self._check_operator(headers)
         return 200, *DASHBOARD
 
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard's data of the last hour, or with `?span=day` of the last day."""
+        """The dashboard's data for the last hour, or with `?span=day` for the last day."""
         self._check_operator(headers)
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
 
     async def playground(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The playground's page, which says nothing of this gateway: it asks for the key itself."""
+        """The playground page, which has no data: it asks the user for the key."""
         if not self._gateway.keys:
             check_host(headers.get("host", ""))
         return 200, *PLAYGROUND
 
     async def playground_data(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """What the playground needs to know of the gateway."""
+        """The playground's data about the gateway."""
         self._authenticate(headers)
         return 200, _JSON_HEADERS, dump_json(await self._gateway.describe_playground())
 
@@ -124,13 +124,13 @@ class PageEndpoint:
 
 
 class BudgetEndpoint:
-    """The budget in force, as an ASGI app: an operator's key may change it until the next start."""
+    """The current budget as an ASGI app; an operator's key can change it until the next restart."""
 
     def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
         self._gateway, self._check_operator = gateway, check_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the budget, after a PATCH the new one."""
+        """Sends the budget, after applying a PATCH."""
         gateway, headers = self._gateway, read_headers(scope)
         key = self._check_operator(headers)
         if scope["method"] == "PATCH":
@@ -172,7 +172,7 @@ class BudgetEndpoint:
 
 
 def _parse_patch(raw: bytes) -> float | str | None:
-    """The budget in a body; None: that of the settings is to hold again."""
+    """The budget in a body; None restores that of the settings."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -189,7 +189,7 @@ def _parse_patch(raw: bytes) -> float | str | None:
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model as the upstream describes it, completed where it leaves out what clients rely on."""
+    """The upstream's description of a model, with missing fields that clients rely on."""
     created, owner = model.get("created"), model.get("owned_by")
     return {
         **model,

@@ -1,8 +1,8 @@
-"""Runs the gateway: opens its sockets, serves, and shuts down gracefully.
+"""Runs the gateway: opens sockets, serves, and shuts down gracefully.
 
-`serve` and `run` are the way in. A request comes through `ClientConnection`, uvicorn's protocol with
-limits, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait for the requests
-in progress. `asgi` is the other way in, for applications that mount the gateway.
+The entry points are `serve` and `run`. A request comes through `ClientConnection`, uvicorn's protocol with
+limits, and `RequestTracker`, an ASGI app around `app.build_app` that lets a shutdown wait for requests in
+flight. `asgi` is the entry point for applications that mount the gateway.
 """
 
 import asyncio
@@ -36,21 +36,22 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
-_SEND_BYTES = 262_144  # buffered for a client that doesn't read; the default is megabytes
+_SEND_BYTES = 262_144  # send buffer for a client that doesn't read; the default is megabytes
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-PortUse = Literal["own", "reserve", "share"]  # alone; for processes that share it; with the others
+# alone; reserved for processes that share it; shared with others
+PortUse = Literal["own", "reserve", "share"]
 
 
 def open_sockets(
     settings: ServeConfig, *, use: PortUse = "own", has_keys: bool | None = None
 ) -> list[socket.socket]:
-    """Sockets at every address of the host, all at one port; the caller closes them.
+    """Sockets on every address of the host, with the same port; the caller closes them.
 
-    They listen, except those that only reserve the port: which no other gateway can do then. `has_keys`:
-    whether clients need a key; None: as the keys file says.
+    They listen, except those that only reserve the port against other gateways. `has_keys` says whether
+    clients need a key; None: as in the keys file.
     """
     if has_keys is None:
         has_keys = bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
@@ -69,9 +70,9 @@ def open_sockets(
 
 
 def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
-    """The addresses of the host; ConfigError if they can't be resolved or aren't allowed.
+    """The host's addresses; ConfigError if they can't be resolved or aren't allowed.
 
-    `keys`: whether clients need one; without, every address has to be a loopback address.
+    `keys` says whether clients need one; without keys, all addresses must be loopback.
     """
     addresses = _resolve(settings.host, settings.port)
     remote = [address[0] for _, address in addresses if not ip_address(address[0].split("%")[0]).is_loopback]
@@ -85,14 +86,14 @@ def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
 
 
 def build_local_url(settings: ServeConfig, port: int) -> str:
-    """The address that a client on this machine can use, without a path."""
+    """The address for a client on this machine, without a path."""
     host = _WILDCARD_HOSTS.get(settings.host, settings.host)
     scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def check_tls(settings: ServeConfig) -> None:
-    """ConfigError for a certificate and key that can't be used, before anything is opened."""
+    """Raises ConfigError for an invalid certificate or key, before anything is opened."""
     if not settings.tls_cert and not settings.tls_key:
         return
     if not settings.tls_cert or not settings.tls_key:
@@ -106,7 +107,7 @@ def check_tls(settings: ServeConfig) -> None:
                 f"TLS file {name!r} can't be read ({exc.strerror}); name a PEM file that can"
             ) from exc
     try:
-        # an empty password, so that OpenSSL doesn't prompt for one
+        # an empty password keeps OpenSSL from prompting
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
             settings.tls_cert, settings.tls_key, password=""
         )
@@ -128,7 +129,7 @@ def _resolve(host: str, port: int) -> list[_Address]:
         raise ConfigError(
             f"host {host!r} is not an address of this machine ({reason}); give e.g. 127.0.0.1"
         ) from exc
-    addresses = {(family, address): None for family, _, _, _, address in infos}  # each once
+    addresses = {(family, address): None for family, _, _, _, address in infos}  # without duplicates
     return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)  # type: ignore[arg-type]
 
 
@@ -140,7 +141,7 @@ def _bind(
     first: bool,
     use: PortUse,
 ) -> list[socket.socket]:
-    """The socket; none if a name's second address doesn't exist, as ::1 without IPv6."""
+    """The socket, in a list; empty if a name's second address doesn't exist, such as ::1 without IPv6."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError:
@@ -149,16 +150,16 @@ def _bind(
         return []
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # inherited by connections
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if use == "share":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         if use == "reserve":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # after it was bound alone
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # after binding it alone
         else:
-            sock.listen(_BACKLOG)  # at once: until then a second process could bind too
+            sock.listen(_BACKLOG)  # immediately: before that a second process could bind too
         sock.setblocking(False)
     except OSError as exc:
         sock.close()
@@ -177,10 +178,11 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
 
 
 _log = logging.getLogger("adacompute.serve")
-_KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep it
-_GC_THRESHOLDS = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
-_METRICS_BYTES = 2**20  # as large as its client makes a file of metrics
-_MAX_FILES = 65_536  # open files: every connection is one
+_KEEP_ALIVE = 75  # how long idle connections are kept: longer than by clients
+# arguments of gc.set_threshold: a reply with log-probabilities has about 10,000 objects
+_GC_THRESHOLDS = (10_000, 5, 5)
+_METRICS_BYTES = 2**20  # the size of a Prometheus metrics file
+_MAX_FILES = 65_536  # each connection is an open file
 
 
 def serve(
@@ -191,7 +193,7 @@ def serve(
     timing: FleetTiming = DEFAULT_TIMING,
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """`run` on an event loop of its own, the fastest available, until a signal ends it."""
+    """Calls `run` on the fastest available event loop, until a signal ends it."""
 
     def start_listening(url: str) -> None:
         freeze_garbage()
@@ -211,11 +213,10 @@ async def run(
     timing: FleetTiming = DEFAULT_TIMING,
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """Serves until `stop` is set, or SIGTERM or SIGINT comes.
+    """Serves until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway
-    before that; `timing` is that of the fleet, if it is in one. `reread` gives the settings as they are now,
-    at SIGHUP.
+    `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway before that;
+    `timing` is for a fleet. `reread` returns the current settings on SIGHUP.
     """
     settings = config.serve
     check_tls(settings)
@@ -236,11 +237,11 @@ async def run(
     _log.info("stopped")
 
 
-_LIVE_SETTINGS = ("budget", "max_budget")  # parts of [serve] that can change without a restart
+_LIVE_SETTINGS = ("budget", "max_budget")  # [serve] settings that can change without a restart
 
 
 def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
-    """Serves at the budget that the settings have now; a line for each setting that changed since."""
+    """Applies the current budget settings; returns a line for each setting that changed since the start."""
     before = gateway.config.serve
     try:
         config = reread()
@@ -267,7 +268,7 @@ def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Conf
 
 
 def check_address(config: Config) -> str:
-    """Checks that it may and can listen as configured; the address, as a client would use it."""
+    """Checks that it can listen as configured; returns the address for clients."""
     check_tls(config.serve)
     for sock in open_sockets(config.serve):
         sock.close()
@@ -282,9 +283,9 @@ async def serve_gateway(
     on_start: Callable[[], None],
     immediately: asyncio.Event | None = None,
 ) -> None:
-    """Serves at these sockets until `stop` is set, or SIGTERM or SIGINT comes.
+    """Serves on these sockets until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    Whoever gives `immediately`, which is set if requests have no time to finish, handles these signals.
+    A caller that passes `immediately`, set if requests have no time to finish, handles these signals.
     """
     tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
     stop_signals = _STOP_SIGNALS if immediately is None else ()
@@ -292,11 +293,11 @@ async def serve_gateway(
     server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    is_worker = not stop_signals  # whose main process has read the settings, and says what came of it
+    is_worker = not stop_signals  # its main process reads the settings and reports the result
     with handle_signals(gateway.reload, stop, immediately, stop_signals, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        gateway.ready = False  # first of all, so that readiness probes see it
+        gateway.ready = False  # first, for readiness probes
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
             _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
@@ -308,7 +309,7 @@ async def serve_gateway(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with our signal handling, limits on slow clients, and an immediate stop."""
+    """uvicorn's server with our signal handling, limits on slow clients, and an immediate stop."""
 
     def __init__(self, config: uvicorn.Config, patience: float, *, on_start: Callable[[], None]) -> None:
         super().__init__(config)
@@ -317,7 +318,7 @@ class _Server(uvicorn.Server):
         self._leaving = asyncio.Event()
 
     def stop_listening(self, *, within: float) -> None:
-        """Stops listening, and waits so many seconds for what is still being sent."""
+        """Stops listening, and waits this many seconds for pending sends."""
         self.config.timeout_graceful_shutdown = max(1, math.floor(within))
         self.should_exit = True
         self._leaving.set()
@@ -328,13 +329,13 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, then calls `on_start`."""
+        """Does what uvicorn does, then calls `on_start`."""
         await super().startup(sockets)
         if self.started:
             self._on_start()
 
     async def main_loop(self) -> None:
-        """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
+        """Ticks once instead of ten times per second; stopping doesn't wait for the next tick."""
         while not await self.on_tick(0):
             now = time.monotonic()
             for connection in list(self.server_state.connections):
@@ -344,7 +345,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, then closes every connection that is left; uvicorn waits 0.1 s even for none."""
+        """Does what uvicorn does, then closes remaining connections; uvicorn waits 0.1 s even for none."""
         if not self.server_state.connections and not self.server_state.tasks:
             for server in self.servers:
                 server.close()
@@ -366,10 +367,10 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="warning",  # starts and stops are logged by the gateway itself
+        log_level="warning",  # the gateway logs starts and stops itself
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # forwarded addresses are not trusted
+        proxy_headers=False,  # forwarded addresses aren't trusted
         timeout_keep_alive=_KEEP_ALIVE,
         ssl_certfile=settings.tls_cert or None,
         ssl_keyfile=settings.tls_key or None,
@@ -379,7 +380,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 @contextlib.contextmanager
 def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """The event loop calls these; afterwards signals are handled as before. In the main thread only."""
+    """Makes the event loop call these handlers, then restores the old ones. Main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -396,9 +397,9 @@ def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> I
 
 @contextlib.contextmanager
 def cancel_at_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT cancel the task, until `handle_signals` takes them; then they are handled as before.
+    """SIGTERM and SIGINT cancel the task until `handle_signals` takes over; restores old handlers afterwards.
 
-    A handler that raises would do so inside the event loop, and uvloop ignores that.
+    A raising handler would raise inside the event loop, which uvloop ignores.
     """
     task, received = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
@@ -424,10 +425,10 @@ def handle_signals(
     *,
     is_worker: bool = False,
 ) -> Iterator[None]:
-    """Some signals stop it, the second at once; SIGHUP reloads. In the main thread only."""
+    """Stop signals stop it, the second one at once; SIGHUP reloads. Main thread only."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
-    reload_requested = asyncio.Event()  # a reload in progress may have read files from before the signal
+    reload_requested = asyncio.Event()  # a running reload may have read files from before the signal
 
     def request_stop() -> None:
         if stop.is_set():
@@ -461,27 +462,27 @@ async def _reload_policies(
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or unchanged:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
-            _log.log(level, line)  # as the message itself: repeats of the same message are filtered
+            _log.log(level, line)  # as the message itself, because repeated messages are filtered
 
 
 def freeze_garbage() -> None:
-    """Freezes what is loaded by now: collecting garbage in it would take a tenth of a second each time."""
+    """Freezes loaded objects: scanning them for garbage would take a tenth of a second each time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes the fastest event loop available here."""
+    """A factory for the fastest event loop available here."""
     try:
-        import uvloop  # not available on some systems
+        import uvloop  # missing on some systems
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
 
 
 def raise_file_limit() -> None:
-    """Raises the limit of open files as far as allowed: a thousand idle clients are as many."""
+    """Raises the limit of open files as far as allowed: each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -490,8 +491,8 @@ def raise_file_limit() -> None:
 
 
 def prepare_worker(folder: str) -> None:
-    """As `raise_file_limit`; and takes the space of this process's metrics: written to a full disk, the
-    files of Prometheus's client, which are mapped into memory, would end it.
+    """Like `raise_file_limit`; also reserves disk space for this process's metrics, because writing
+    Prometheus's memory-mapped files to a full disk would end the process.
     """
     raise_file_limit()
     for kind in ("counter", "histogram", "gauge_all"):

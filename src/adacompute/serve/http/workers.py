@@ -1,17 +1,17 @@
-"""Several processes at one port, `adacompute serve --workers N`: each is a gateway of the same fleet.
+"""Several processes on one port, `adacompute serve --workers N`: each is a gateway of the same fleet.
 
-The process that is started is one of the fleet too, but serves no request. It reserves the port and starts N
-workers that share it (`SO_REUSEPORT`: the kernel spreads connections), starts those again that die, passes
-signals on, and records. Workers are gateways like any other: ledger, price and budget are the fleet's.
+The main process belongs to the fleet too, but serves no requests. It reserves the port and starts N workers
+that share it (`SO_REUSEPORT`: the kernel distributes connections), restarts workers that die, forwards
+signals, and records traffic. Workers are ordinary gateways: ledger, price and budget are the fleet's.
 
-A worker reads its settings from its standard input: a line at its start, and one at each SIGHUP. `null` stops
-it, and the end of the input at once, so that none outlives the main process. Signals to the whole group are
-the main process's to handle. To its standard output a worker writes why it can't serve, or that it does; then
-what is to be recorded, a line for each request, because a pool has one writer. What is in the pipe when a
-worker is killed is still stored.
+A worker reads its settings from standard input: a line at its start, and one for each SIGHUP. `null` stops
+it; the end of the input stops it at once, so no worker outlives the main process. The main process handles
+signals to the whole group. A worker writes to standard output why it can't serve or that it does, then a line
+per request to be recorded, because a pool has a single writer. Lines in the pipe are stored even if the
+worker is killed.
 
-Counters and histograms lie in a temporary folder, in files of Prometheus's client for several processes.
-There each process has a socket too, at which the others ask for what it would show on the dashboard.
+Counters and histograms are in a temporary folder, in the files of Prometheus's client for several processes.
+Each process also has a socket there, where others request its dashboard data.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from adacompute.serve.watching.logs import collect_secrets, log_to
 from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
 
 _log = logging.getLogger("adacompute.serve")
-_RESTART_SECONDS = 1.0  # before a worker that died is started again
-_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
-_ANSWER_SECONDS = 1.0  # that another process has to say what it has counted
-_MAX_FOLDER_BYTES = 90  # the address of a socket has 108, of which its own name needs some
-_MAX_LINE = 2**30  # bytes between a worker and the main process
+_RESTART_SECONDS = 1.0  # before restarting a worker that died
+_EXIT_SECONDS = 10.0  # time for a worker to end, beyond the grace of its requests
+_ANSWER_SECONDS = 1.0  # time for another process to send its counts
+_MAX_FOLDER_BYTES = 90  # a socket's address has 108 bytes, including its own name
+_MAX_LINE = 2**30  # bytes per line between a worker and the main process
 _WORKER_CODE = """
 import os, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -59,19 +59,19 @@ sys.path[:] = sys.argv[2:]
 from adacompute.serve.http.workers import run_worker
 run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
-_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels of one process are removed, as intended
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is sent: the settings, and the clients' keys as they were when the gateway started."""
+    """The settings sent to a worker, and the clients' keys as of the gateway's start."""
 
     config: Config
     keys: tuple[KeyConfig, ...]
 
 
 def check_redis(config: Config) -> None:
-    """ConfigError if several workers are to serve without the Redis that they share."""
+    """Raises ConfigError if several workers have no shared Redis."""
     if config.serve.workers > 1 and not config.serve.redis:
         raise ConfigError(
             f"workers {config.serve.workers} need a ledger that they share, and redis is not set; give "
@@ -80,7 +80,7 @@ def check_redis(config: Config) -> None:
 
 
 def _divide_settings(config: Config) -> Config:
-    """The settings with each worker's part of the limits, one at least."""
+    """The settings with each worker's share of the limits, at least one."""
     serve, verifier, workers = config.serve, config.verifier, config.serve.workers
     serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
     verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
@@ -88,7 +88,7 @@ def _divide_settings(config: Config) -> Config:
 
 
 def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
-    """An endpoint with each worker's part of its limits, one call at the same time at least."""
+    """An endpoint with each worker's share of its limits, at least one concurrent call."""
     limits = endpoint.limits
     part = replace(
         limits,
@@ -106,7 +106,7 @@ def serve(
     on_open: Callable[[Gateway], None],
     reread: Callable[[], Config],
 ) -> None:
-    """As `server.serve`, with the workers that the settings name."""
+    """Like `server.serve`, with the number of workers in the settings."""
     check_redis(config)
     server.check_tls(config.serve)
     keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
@@ -137,7 +137,7 @@ def serve(
 
 
 class WorkerPool:
-    """Starts the workers, starts those again that die, and stops them as one."""
+    """Starts workers, restarts those that die, and stops them together."""
 
     def __init__(
         self,
@@ -148,15 +148,15 @@ class WorkerPool:
         *,
         on_start: Callable[[], None],
     ) -> None:
-        """`on_start` is called when all serve for the first time."""
+        """`on_start` is called once all workers serve for the first time."""
         self._gateway, self._keys, self._on_start = gateway, keys, on_start
         self._port, self._folder = port, folder
-        self._inputs: set[asyncio.StreamWriter] = set()  # one for each worker that runs
-        self._starting = gateway.settings.workers  # that have not served yet
+        self._inputs: set[asyncio.StreamWriter] = set()  # one per running worker
+        self._starting = gateway.settings.workers  # workers that haven't served yet
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT comes; ConfigError if a worker can't serve from the start."""
+        """Serves until SIGTERM or SIGINT; ConfigError if a worker can't start serving."""
         stop, immediately = asyncio.Event(), asyncio.Event()
         keepers = [asyncio.create_task(self._keep(number + 1)) for number in range(self._starting)]
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._hurry(immediately))]
@@ -180,18 +180,18 @@ class WorkerPool:
             worker.close()
 
     async def _reload(self) -> list[str]:
-        """Reads policies and settings again, and has all workers do so."""
+        """Reloads policies and settings here and in all workers."""
         lines = await self._gateway.reload()
         for worker in self._inputs:
             self._send_settings(worker)
         return lines
 
     async def _keep(self, number: int) -> None:
-        """Starts a worker, and again whenever it has ended."""
+        """Starts a worker, and restarts it whenever it ends."""
         while not self._stopping.is_set():
             try:
                 reason = await self._run_once(number)
-            except OSError as exc:  # no process could be started
+            except OSError as exc:  # the process couldn't be started
                 reason = str(exc)
             if self._starting and not self._stopping.is_set():
                 raise ConfigError(f"worker {number} can't serve: {reason}")
@@ -200,7 +200,7 @@ class WorkerPool:
                 await asyncio.sleep(_RESTART_SECONDS)
 
     async def _run_once(self, number: int) -> str:
-        """One life of a worker; why it ended."""
+        """Runs a worker until it ends; returns the reason."""
         words = (sys.executable, "-P", "-W", _QUIET, "-c", _WORKER_CODE, self._folder, *sys.path)
         process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=_MAX_LINE)
         assert process.stdin is not None
@@ -208,7 +208,7 @@ class WorkerPool:
         self._inputs.add(process.stdin)
         try:
             self._send_settings(process.stdin)
-            first_line = await process.stdout.readline()  # "": it serves; else why it doesn't
+            first_line = await process.stdout.readline()  # empty if it serves, else the reason why not
             if first_line == b'""\n':
                 self._count_serving(number)
             async for line in process.stdout:
@@ -241,12 +241,12 @@ class WorkerPool:
             return
         try:
             recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
-        except msgspec.DecodeError:  # cut off, because the worker was killed
+        except msgspec.DecodeError:  # truncated because the worker was killed
             recorder.drop(1, "a worker was killed while it handed them over")
 
 
 def _send(worker: asyncio.StreamWriter, settings: WorkerSettings | None) -> None:
-    if not worker.is_closing():  # else it has ended
+    if not worker.is_closing():  # otherwise it has ended
         worker.write(msgspec.json.encode(settings, enc_hook=Secret.reveal) + b"\n")
 
 
@@ -255,7 +255,7 @@ def _read_settings(line: bytes) -> WorkerSettings | None:
 
 
 def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
-    """Runs a worker, in a process of its own: the main process is at the other ends of these pipes."""
+    """Runs a worker in its own process, connected to the main process by these pipes."""
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         try:
             runner.run(_run_worker(settings, partial(_write_line, rows), folder, log))
@@ -310,7 +310,7 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
 
 
 async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
-    """Tells other processes what this one has counted, and has its own pages be of all."""
+    """Serves this process's counts to other processes, and makes its own pages include theirs."""
     own = Path(folder, f"{os.getpid()}.sock")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -329,7 +329,7 @@ async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack
 
 
 async def _ask(path: Path, span: str) -> dict[str, Any] | None:
-    """What another process has counted; None: it has ended."""
+    """Another process's counts; None if it has ended."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)

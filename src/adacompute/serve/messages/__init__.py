@@ -1,1 +1,1 @@
-"""A request checked, what it asks of the gateway itself, its reply and its stream."""
+"""Requests with their gateway options, validated, and their replies and streams."""

@@ -1,9 +1,9 @@
-"""What came of a request, and what its client gets: a completion, its chunks or an error.
+"""The outcome of a request, and the client's reply: a completion, its chunks or an error.
 
-All replies are in OpenAI's shape.
+All replies are in OpenAI's format.
 
-An error tells the client what it can do about it, and neither the upstream's address nor what the upstream
-says about the operator's key.
+An error tells the client what to do about it, but neither the upstream's address nor the upstream's messages
+about the operator's key.
 """
 
 import math
@@ -41,24 +41,24 @@ from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
 _SERVER_INFO = ("model", "system_fingerprint", "service_tier")
-_MAX_DETAILS = 64  # further numbers of a usage that are summed
+_MAX_DETAILS = 64  # additional numbers of a usage that are summed
 
-CLIENT_GONE_STATUS = 499  # the status of a request whose client disconnected, as in nginx
+CLIENT_GONE_STATUS = 499  # the client disconnected, as in nginx
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of all calls that were paid for, as the upstream counts them."""
+    """Tokens of all paid calls, as the upstream counts them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cached_tokens: int = 0  # tokens of prompts that the upstream says it had cached
-    # further numbers that the upstream says, by their path in its usage
+    cached_tokens: int = 0  # prompt tokens that the upstream had cached
+    # additional numbers in the upstream's usage, by path
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_calls(cls, calls: Iterable[Call]) -> "Usage":
-        """The sum over calls that were paid for."""
+        """The sum over paid calls."""
         prompt_tokens = completion_tokens = cached_tokens = 0
         details: dict[tuple[str, ...], float] = {}
         for call in calls:
@@ -80,11 +80,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierUse:
-    """What was asked of a verifier, and what came of it."""
+    """Requests to a verifier, and their results."""
 
-    calls: int = 0  # responses that it was asked about
-    failed: int = 0  # responses without a score, also those that a cap kept it from being asked about
-    tokens: int = 0  # what the asked model took; 0: a plain scoring endpoint
+    calls: int = 0  # responses sent to the verifier
+    failed: int = 0  # responses without a score, including those not sent because of a cap
+    tokens: int = 0  # of a judge model; 0 for a plain scoring endpoint
     note: str = ""  # for the client
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":
@@ -102,7 +102,7 @@ NO_VERIFICATIONS = VerifierUse()
 
 
 def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
-    """What a completion says about its server, to be passed on."""
+    """Information about the server in a completion, to be passed on."""
     return {
         name: value for name in _SERVER_INFO if isinstance(value := body.get(name), str) and len(value) <= 200
     }
@@ -110,11 +110,11 @@ def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A request that was answered by an error before anything of it was begun."""
+    """A request answered with an error before it began."""
 
     method: str
-    route: str  # as of `http.route`; "": there is no such route
-    operation: str  # the first word of a route that generates something; "": it doesn't
+    route: str  # as in `http.route`; "": no such route
+    operation: str  # the first word of a generating route; "" for others
     status: int
     code: str
     started_at: int  # nanoseconds since 1970
@@ -123,145 +123,146 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeUse:
-    """What a request drew from one of several modes, and what that cost."""
+    """A request's draws from one of several modes, and their cost."""
 
     name: str
-    model: str = ""  # as its upstream names it
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that it adds to requests
+    model: str = ""  # the upstream's name for it
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # added to requests
     samples: int = 0  # received
-    missing: int = 0  # requested, but not received
-    failed: str = ""  # the kind of the error for which it was left out; "": it wasn't
-    answer: str | None = None  # that leads among its own samples; None: none states one, or there's no vote
+    missing: int = 0  # requested but not received
+    failed: str = ""  # kind of the error that excluded the mode; "": not excluded
+    answer: str | None = None  # leading answer among its samples; None: no answer or no vote
     spent: Spend = field(default_factory=Spend)
-    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
     usage: Usage = field(default_factory=Usage)
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOutcome:
-    """The outcome of a request that was passed on to another route of the upstream."""
+    """The outcome of a request forwarded to another route of the upstream."""
 
     id: str
-    at: float  # seconds since 1970, when it came
+    at: float  # arrival, in seconds since 1970
     seconds: float
     key: str  # the name of the client's key
     method: str
-    route: str  # the first word of its path
-    status: int  # what the reply had; 499: the client went away
-    calls: Sequence[Call]  # none if it was free
+    route: str  # first word of the path
+    status: int  # status of the reply; 499: the client disconnected
+    calls: Sequence[Call]  # empty if it was free
     spent: Spend
-    maybe: Spend  # upper bound of what may be charged for failed calls
+    maybe: Spend  # upper bound of possible charges for failed calls
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
-    """The outcome of one request: for the reply, the ledger, metrics, the dashboard and the recorder."""
+    """The outcome of a request, for the reply, the ledger, metrics, the dashboard and the recorder."""
 
-    id: str  # the reply's, e.g. "chatcmpl-…"
-    at: float  # seconds since 1970, when it came
+    id: str  # id of the reply, e.g. "chatcmpl-…"
+    at: float  # arrival, in seconds since 1970
     seconds: float
     key: str  # the name of the client's key
     model: str
-    policy: str  # its name
+    policy: str  # name of the policy
     mode: Mode
     budget: float  # on average, in `unit`
-    price: float | None  # the dial it was decided at; None: the policy has none, or nothing was decided
+    price: float | None  # its dial; None: the policy has none, or nothing was decided
     stream: bool = False
-    n: int = 1  # choices that the client asked for
-    status: int = 200  # what the reply had; 499: the client went away
-    error: str = ""  # the code of the error; "": none
+    n: int = 1  # choices requested by the client
+    status: int = 200  # status of the reply; 499: the client disconnected
+    error: str = ""  # code of the error; "": none
     samples: int = 0  # received
-    missing: int = 0  # samples requested but not received
+    missing: int = 0  # requested but not received
     waves: int = 0
-    would: int | None = None  # shadow mode: samples the policy would have drawn after the first
+    would: int | None = None  # shadow mode: further samples that the policy would have drawn
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # samples without an answer
-    agreement: float | None = None  # the leader's share of all samples' weight; None: there was no vote
-    answered_share: float | None = None  # its share among samples with an answer; None: as `agreement`
-    weighted: bool = False  # whether votes had weights
-    agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
+    agreement: float | None = None  # the leader's share of all samples' weight; None: no vote
+    answered_share: float | None = None  # its share among samples with an answer; None: no vote
+    weighted: bool = False  # whether votes were weighted
+    agreed: bool | None = None  # whether the sample streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
-    certified: bool | None = None  # whether the policy certifies the answer; None: it certifies nothing
-    explored: bool = False  # drawn to the end, for learning
-    decided: bool = True  # whether the policy decided how many; False: it can't be voted on
+    certified: bool | None = None  # whether the policy certifies the answer; None: not a certifying policy
+    explored: bool = False  # fully sampled, for learning
+    decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
     unit: BudgetUnit = "samples"  # what its budget is counted in
-    cost: float | None = None  # what it counts for in the average, in that unit; None: as `cost_samples`
+    cost: float | None = None  # contribution to the average, in that unit; None: `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
-    prompt_cost: PromptCost = NO_PROMPT_COST  # prompts' part of what was spent
-    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
-    modes: tuple[ModeUse, ...] = ()  # in the order of their first draws; (): one upstream
-    response_modes: tuple[str, ...] = ()  # one for each response if there are several modes; else ()
-    answered_by: str = ""  # the mode whose sample is the reply
-    verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
-    responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
+    prompt_cost: PromptCost = NO_PROMPT_COST  # the prompts' part of the spending
+    maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
+    modes: tuple[ModeUse, ...] = ()  # in the order of first draws; (): one upstream
+    response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
+    answered_by: str = ""  # the mode of the returned sample
+    verified: VerifierUse = NO_VERIFICATIONS  # its cost is included in the spending
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # in order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # from the upstream's reply
-    quality: Mapping[str, Any] | None = field(default=None, hash=False)  # that its budget stands for
-    best: int | None = None  # index of the response that represents the winner
+    # the quality that the budget was given as
+    quality: Mapping[str, Any] | None = field(default=None, hash=False)
+    best: int | None = None  # index of the winner's representative response
     prompt: str = field(default="", repr=False)
 
     @property
     def is_large(self) -> bool:
-        """Whether the reply may be so large that writing it would hold up other requests."""
+        """Whether the reply may be so large that encoding it would delay other requests."""
         return sum([response.size for response in self.responses]) > MAX_INLINE
 
     @property
     def calibrated_agreement(self) -> float | None:
-        """The agreement as calibration measures it: among the samples with an answer."""
+        """The agreement as in calibration: among samples with an answer."""
         return self.agreement if self.answered_share is None else self.answered_share
 
     @property
     def cost_samples(self) -> int:
-        """Samples that it cost or may have cost, used or not: what the average counts."""
+        """Samples charged or possibly charged, used or not: what the average counts."""
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
     def budget_cost(self) -> float:
-        """What it counts for in the average, in the unit of its budget."""
+        """Its contribution to the average, in the unit of its budget."""
         return float(self.cost_samples) if self.cost is None else self.cost
 
     @property
     def no_vote_reason(self) -> str | None:
-        """Why there was no vote; None where there was one, or where none was wanted."""
+        """Why there was no vote; None if there was one or none was wanted."""
         prefix = "no vote: "
         return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
 
     @property
     def mode_counts(self) -> str:
-        """The samples of each of several modes, e.g. "small:3,large:1"; "": there is one upstream."""
+        """Samples per mode, e.g. "small:3,large:1"; "" with one upstream."""
         return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
 
     @property
     def counts_in_average(self) -> bool:
-        """Does it count in the average? Only if it cost something and a policy decided it."""
+        """Whether it counts in the average: it cost something and a policy decided it."""
         return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:
-        """Does it count in the average of requests that can be voted on?"""
+        """Whether it counts in the average of requests that can be voted on."""
         return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:
-        """Does its cost move the price? Not if failures cut it short below its budget.
+        """Whether its cost moves the price: not if failures ended it below its budget.
 
-        Such requests are cheap. If the price fell because of them, a failing upstream would be sent more.
+        Such requests are cheap. If they lowered the price, a failing upstream would get more requests.
         """
         return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
 
 Headers = dict[str, str]
 
-# makes browsers ask for the key; Chromium can't read it if a second scheme stands in the same line
+# makes browsers ask for the key; Chromium can't parse a second scheme on the same line
 _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _FORBID_RETRY = {"x-should-retry": "false"}
 _MAX_MESSAGE = 500  # characters of a message
 _MAX_RETRY_AFTER = 86_400  # seconds
-_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # an upstream's, about the client's own request
-_KEY_STATUSES = {401, 402, 403, 407}  # about the gateway's own key or account, or its proxy's
-# codes of a 403 that are about the client's request: what it asked for is refused, not the key
+_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # upstream statuses about the client's own request
+_KEY_STATUSES = {401, 402, 403, 407}  # statuses about the gateway's own key or account, or its proxy's
+# codes of a 403 that refuse the client's request rather than the key
 _REQUEST_CODES = {
     "content_filter",
     "content_policy_violation",
@@ -283,17 +284,17 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;]+", re.IGNORECASE)
 
 
 def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]:
-    """Status, headers and body of the reply for an error, as OpenAI shapes them."""
+    """Status, headers and body of the reply for an error in OpenAI's format."""
     if isinstance(error, ServeError):
         headers = {} if error.retry_after is None else _retry_after(error.retry_after)
         if isinstance(error, CapReached | WeakVote):
-            headers |= _FORBID_RETRY  # SDKs would retry a 429, and pay for a weak vote once more
+            headers |= _FORBID_RETRY  # SDKs would retry a 429, and pay for a weak vote again
         if isinstance(error, Unauthorized) and error.status == 401:
             headers["www-authenticate"] = _CHALLENGE
         return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
     status = _find_upstream_status(error)
     wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
-    if status is not None:  # the upstream's own words
+    if status is not None:  # use the upstream's message
         waits = error.retry_after is not None or status in (429, 503)
         return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
     status, code, message = _describe_upstream_error(error)
@@ -305,9 +306,9 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
 
 
 def find_error_code(error: ServeError | EndpointError) -> str:
-    """The code that an error is counted, logged and shown by: one of the gateway's own, or a well-known one.
+    """The code for counting, logging and showing an error: one of the gateway's own, or a well-known one.
 
-    An upstream's codes are any text, so they are no labels.
+    The upstream's own codes can be any text, so they aren't used as labels.
     """
     if isinstance(error, ServeError):
         return error.code
@@ -316,7 +317,8 @@ def find_error_code(error: ServeError | EndpointError) -> str:
     return _describe_upstream_error(error)[1]
 
 
-_UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {  # status and code, of the first that fits
+# status and code, by the first matching type
+_UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     RateLimited: (429, "upstream_rate_limited"),
     EndpointTimeout: (504, "upstream_timeout"),
     EndpointResting: (503, "upstream_resting"),
@@ -335,7 +337,7 @@ _MESSAGES = {  # by code
 
 
 def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
-    """Status, code and message of the gateway's own for an upstream's error."""
+    """The gateway's own status, code and message for an upstream's error."""
     answered = "" if error.status in (None, 200) else f" (it answered {error.status})"
     if isinstance(error, EndpointRefused):
         if error.status in _CLIENT_STATUSES:
@@ -356,9 +358,9 @@ def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
-    """The status under which an upstream's own words are passed on; None: they are not.
+    """The status with which to pass on the upstream's message; None: don't pass it on.
 
-    What it says about the gateway's key is the operator's business, unless the code is about the request.
+    Messages about the gateway's key are for the operator only, unless the code concerns the request.
     """
     status, reply = error.status, error.reply
     if reply is None:
@@ -373,7 +375,7 @@ def _find_upstream_status(error: EndpointError) -> int | None:
 
 
 def _hide_address(message: str) -> str:
-    """An endpoint's message without its address, which it begins with.
+    """An endpoint's message without the address at its beginning.
 
     >>> _hide_address("http://10.0.0.7:8000/v1/chat/completions: answered 400: too long for 10.0.0.7:8000")
     'the upstream answered 400: too long for the upstream'
@@ -403,14 +405,14 @@ def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tupl
     return status, {"content-type": "application/json"} | headers, dump_json({"error": error})
 
 
-_CHUNK_LENGTH = 256  # characters of one chunk
+_CHUNK_LENGTH = 256  # characters per chunk
 _DONE = b"data: [DONE]\n\n"
-_MAX_DEPTH = 100  # levels of nesting of a message that are passed on
-_STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has chunks of their own for these
+_MAX_DEPTH = 100  # nesting levels of a message that are passed on
+_STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has separate chunks for these
 
 
 def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-    """A whole chat completion, with the usage of all samples."""
+    """A complete chat completion, with the usage of all samples."""
     completion = _build_head(outcome, "chat.completion")
     completion["choices"] = [
         {
@@ -427,10 +429,10 @@ def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Uni
 
 
 def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
-    """The same as events of a stream: the text, how it ended, usage if requested, and the end."""
+    """The completion as stream events: text, finish reason, usage if requested, and the end."""
     head = _build_head(outcome, "chat.completion.chunk")
     if request.include_usage:
-        head["usage"] = None  # in all chunks but the last, as at OpenAI
+        head["usage"] = None  # in all chunks but the last, as in OpenAI's API
     responses = _select_responses(outcome, request)
     dump = dump_large_json if outcome.is_large else dump_json
     for index, response in enumerate(responses):
@@ -445,9 +447,9 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 
 
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
-    """The object that a reply has beyond OpenAI's: the vote behind the answer, and its cost.
+    """The reply's object beyond OpenAI's format: the vote behind the answer, and its cost.
 
-    The cost is in `unit`; where that is samples, in the unit of the request's budget.
+    The cost is in `unit`; if that is samples, in the unit of the request's budget.
     """
     unit = outcome.unit if unit == "samples" else unit
     fields: dict[str, Any] = {
@@ -457,7 +459,7 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "agreement": outcome.agreement,
         "price": outcome.price,
         "policy": outcome.policy,
-        "model": outcome.model,  # as asked for: the completion's own is what the upstream says
+        "model": outcome.model,  # as requested: the completion itself has the upstream's name
         "cost": outcome.spent.amount_in(unit),
         "unit": unit,
     }
@@ -504,7 +506,7 @@ _MAX_NOTE = 300  # characters
 
 
 def build_headers(outcome: RequestOutcome) -> dict[str, str]:
-    """The headers of a reply that describe its outcome."""
+    """Reply headers that describe the outcome."""
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
@@ -522,14 +524,14 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=256)  # more names than serve
+@lru_cache(maxsize=256)  # more names than are served
 def _quote_name(name: str) -> str:
-    """A policy's name in ASCII, as a header is."""
+    """A policy's name in ASCII, for a header."""
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
 
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
-    """The header that repeats the notes, for clients whose libraries drop what isn't OpenAI's in a body.
+    """A header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
 
     >>> build_note_header(["no vote: temperature is 0"])
     {'x-adacompute-note': 'no vote: temperature is 0'}
@@ -542,7 +544,7 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
-    """The log-probabilities of a choice that the client asked for itself."""
+    """The log-probabilities of a choice that the client requested."""
     if logprobs is None or not request.logprobs:
         return None
     if request.body.get("top_logprobs"):
@@ -565,7 +567,7 @@ def _drop_all_alternatives(tokens: list[Any]) -> list[Any]:
 
 
 def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
-    """The responses that the client gets: all that it asked for, else the winner's representative."""
+    """The client's responses: all that it requested, or else the winner's representative."""
     if request.n > 1:
         return outcome.responses
     best = outcome.best or 0
@@ -583,7 +585,7 @@ def _build_head(outcome: RequestOutcome, kind: str) -> dict[str, Any]:
 
 
 def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
-    """The usage of all samples, as OpenAI shapes it."""
+    """The usage of all samples in OpenAI's format."""
     usage = outcome.usage
     fields: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
@@ -595,15 +597,15 @@ def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
         group = fields.setdefault(outer[0], {}) if outer else fields
         if isinstance(group, dict):
             group[name] = number
-    if usage.cached_tokens > 0:  # as checked: no more than the prompt has
+    if usage.cached_tokens > 0:  # checked to be at most the prompt's
         fields.setdefault("prompt_tokens_details", {})["cached_tokens"] = usage.cached_tokens
     return fields
 
 
 def _complete_message(response: Response) -> dict[str, Any]:
-    """The message as it came, completed where a server left out what SDKs rely on."""
+    """The message, with fields added that a server omitted and SDKs rely on."""
     message = dict(response.message)
-    if not isinstance(message.get("content"), str):  # none, or parts, as some servers give them
+    if not isinstance(message.get("content"), str):  # missing, or parts as from some servers
         refused = response.text == message.get("refusal")
         message["content"] = None if refused else response.text or None
     message["role"] = "assistant"
@@ -636,15 +638,15 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
 
 
 def dump_large_json(value: Mapping[str, Any]) -> bytes:
-    """The same as `dump_json` for a large reply; for a thread, so that others go on meanwhile."""
+    """Like `dump_json` for a large reply, in a thread that lets others run."""
     return b"".join(encode_in_parts(value, dump_json))
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """A reply as JSON, whatever an upstream has put into it; packed lists may be in it."""
+    """A reply as JSON, whatever an upstream put into it; may contain packed lists."""
     try:
         return orjson.dumps(value, default=_encode_packed)
-    except TypeError:  # servers may send what orjson refuses: half surrogates, numbers beyond 64 bits
+    except TypeError:  # servers may send unpaired surrogates and numbers beyond 64 bits, which orjson refuses
         return orjson.dumps(_make_serialisable(value))
 
 
@@ -655,7 +657,7 @@ def _encode_packed(value: object) -> orjson.Fragment:
 
 
 def _make_serialisable(value: object, depth: int = 0) -> object:
-    """A value that can be serialised: invalid strings, huge numbers and deep nesting are replaced."""
+    """A serialisable value: replaces invalid strings, huge numbers and deep nesting."""
     if isinstance(value, PackedList):
         return _encode_packed(value)
     if isinstance(value, str):
@@ -674,5 +676,5 @@ def _make_serialisable(value: object, depth: int = 0) -> object:
 
 
 def format_event(data: bytes) -> bytes:
-    """An event of a stream."""
+    """A stream event."""
     return b"data: " + data + b"\n\n"

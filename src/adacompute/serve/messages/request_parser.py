@@ -1,10 +1,10 @@
-"""A request: its fields checked, what it asks of the gateway itself, and its route.
+"""A request: validated fields, gateway options, and its route.
 
-In this order: the records `RequestOptions`, `ChatRequest` and `Route`; the fields that are checked; messages;
-options; `build_request`, which puts all that together; `choose_route`.
+In order: the records `RequestOptions`, `ChatRequest` and `Route`; validated fields; messages; options;
+`build_request`, which combines them; `choose_route`.
 
-Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
-A field that is null counts as absent.
+All fields go upstream unchanged, including unknown ones, unless this file says otherwise. A null field counts
+as absent.
 """
 
 import re
@@ -33,77 +33,77 @@ T = TypeVar("T")
 
 _Text = Annotated[str, Meta(min_length=1, max_length=200)]
 _Texts = Annotated[tuple[_Text, ...], Meta(max_length=32)]
-_MAX_PATTERN = 300  # characters of a client's own regular expression
+_MAX_PATTERN = 300  # characters of a client's regular expression
 _EXTRACT = rf"(?s)\A(?:none|{'|'.join(EXTRACTORS)}|json:.{{1,200}}|regex:.{{1,{_MAX_PATTERN}}})\Z"
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request asks of the gateway; what is empty is as the operator set it."""
+    """A request's gateway options; empty values mean the operator's settings."""
 
-    budget: Any = None  # on average, as the client gives it: samples, or a text with its unit
-    policy: _Text = ""  # its name
-    mode: Literal["pass"] | None = None  # a client can't raise what the operator has set
+    budget: Any = None  # average, as given by the client: samples, or a text with a unit
+    policy: _Text = ""  # name of the policy
+    mode: Literal["pass"] | None = None  # can't raise what the operator has set
     deadline: Annotated[float, Meta(gt=0)] | None = None  # seconds
-    # as of a Task, or "none": its samples are not voted on. A pattern is compiled later, in the sandbox
+    # as in a Task, or "none": no vote. A pattern is compiled later, in the sandbox
     extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
-    exclude: _Texts = ()  # fields of JSON, and arguments of tools, that don't count in a vote
-    fields: _Texts = ()  # fields of JSON that alone count
+    exclude: _Texts = ()  # JSON fields, and tool arguments, that don't count in a vote
+    fields: _Texts = ()  # the only JSON fields that count
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
-    modes: _Texts = ()  # that may be drawn from; (): all
-    events: bool = False  # its samples and decisions, as events of its stream
+    modes: _Texts = ()  # modes that may be used; (): all
+    events: bool = False  # stream samples and decisions as events
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """One request for a chat completion, checked."""
+    """A validated chat completion request."""
 
     body: Mapping[str, Any] = field(hash=False, repr=False)
-    # ^ what goes upstream: all but n, stream, stream_options, adacompute and the budget in a model's name
-    prompt: str = field(default="", repr=False)  # what policies read: the last user message's text
+    # ^ what goes upstream: all except n, stream, stream_options, adacompute and a budget in the model's name
+    prompt: str = field(default="", repr=False)  # for policies: the last user message's text
     n: int = 1
     stream: bool = False
     include_usage: bool = False  # the client wants usage in its stream
     logprobs: bool = False  # the client wants log-probabilities
-    budget: float | None = None  # given in the model's name, as in NAME@2.5
-    max_tokens: int = 0  # limit of one response: the client's, or the operator's if it gave none
-    has_token_limit: bool = False  # whether the client itself gave a limit
-    prompt_tokens: int = 0  # upper bound, whatever the tokenizer
-    json: bool = False  # the client asks for JSON
-    tools: ToolUse = ""  # whether the reply may, or must, call tools
-    no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
-    options: RequestOptions = RequestOptions()  # what it asks of the gateway itself
+    budget: float | None = None  # from the model's name, as in NAME@2.5
+    max_tokens: int = 0  # limit per response: the client's, or else the operator's
+    has_token_limit: bool = False  # whether the client gave a limit
+    prompt_tokens: int = 0  # upper bound for any tokenizer
+    json: bool = False  # the client requests JSON
+    tools: ToolUse = ""  # whether the reply may or must call tools
+    no_vote_reason: str = ""  # why no vote is possible, e.g. "temperature is 0"; "": it is
+    options: RequestOptions = RequestOptions()  # gateway options
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
-    # ^ the request as it came, if it was translated from another route's shape
+    # ^ the original request, if translated from another route's format
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """How a request is served: decided before anything is drawn."""
+    """How to serve a request, decided before any draw."""
 
-    key: str  # the name of the client's key; "anonymous" where there are none
-    policy: str  # its name
-    budget: float  # on average
-    unit: BudgetUnit = "samples"  # the budget's
+    key: str  # name of the client's key; "anonymous" without keys
+    policy: str  # name of the policy
+    budget: float  # average
+    unit: BudgetUnit = "samples"  # of the budget
     mode: Mode = "adaptive"
-    modes: tuple[str, ...] = ()  # that may be drawn from, cheapest first; (): all
+    modes: tuple[str, ...] = ()  # modes that may be used, cheapest first; (): all
     deadline: float  # seconds from now
-    notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
-    trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
+    notes: tuple[str, ...] = ()  # e.g. that its budget was limited
+    trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers to send upstream
 
     @property
     def is_single(self) -> bool:
-        """Whether its budget is one sample, so that there is nothing to decide."""
+        """Whether the budget is one sample, which leaves nothing to decide."""
         return self.unit == "samples" and self.budget <= 1
 
 
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
-_JSON_TYPES = ("json_object", "json_schema")  # in response_format; certain servers have others
-_TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields that their texts are in
+_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls need no text
+_JSON_TYPES = ("json_object", "json_schema")  # values of response_format; some servers have others
+_TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields with their texts
 
 
 class _Part(msgspec.Struct):
-    """A part of a message's content."""
+    """Part of a message's content."""
 
     type: str
     text: Any = None
@@ -132,7 +132,7 @@ class _ResponseFormat(msgspec.Struct):
 
 
 class _ChatFields(msgspec.Struct):
-    """The fields of a chat that are checked; those whose type is None alone can't be honoured."""
+    """The validated fields of a chat; those with type None aren't supported."""
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     model: str | None = None
@@ -147,8 +147,8 @@ class _ChatFields(msgspec.Struct):
     tools: list[Any] | None = None
     functions: list[Any] | None = None
     modalities: tuple[Literal["text"]] | None = None
-    guided_json: Any = None  # a name of certain servers for a schema of the reply
-    json_schema: Any = None  # another one
+    guided_json: Any = None  # some servers' name for a schema of the reply
+    json_schema: Any = None  # another such name
     audio: None = None
     prompt: None = None
     suffix: None = None
@@ -157,12 +157,12 @@ class _ChatFields(msgspec.Struct):
 
     @property
     def asks_for_json(self) -> bool:
-        """Whether the reply is to be JSON."""
+        """Whether the reply should be JSON."""
         kind = None if self.response_format is None else self.response_format.type
         return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
 
 
-_REMEDIES = {  # by place
+_REMEDIES = {  # by field
     "messages": "give a list of at least one",
     "messages[]": "give an object with role and content",
     "messages[].role": f"give one of {', '.join(get_args(_Role))}",
@@ -184,14 +184,14 @@ _REMEDIES = {  # by place
         ("prompt", "suffix", "echo", "best_of"), "give messages: the older completions API is not supported"
     ),
 }
-_QUOTED_FIELDS = ("messages[].role", "modalities[]")  # words of a short list
+_QUOTED_FIELDS = ("messages[].role", "modalities[]")  # enumerated values, which messages may quote
 _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
 
 
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
-    """A value of JSON as a struct; RequestInvalid with the place, the value and the remedy if it is none.
+    """A JSON value as a struct; RequestInvalid with field, value and remedy if it doesn't fit.
 
-    `places` are names of fields for the message, if they aren't their own; their values are quoted.
+    `places` gives other names of fields for the message; the values of these fields are quoted.
     """
 
     def build_error(place: str, fault: str) -> RequestInvalid:
@@ -212,7 +212,7 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
 
 
 def _describe_value(value: object) -> str:
-    """What a value is, in words: strings aren't quoted, because they may be long or private."""
+    """Describes a value without quoting strings, which may be long or private."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if value == []:
@@ -220,19 +220,20 @@ def _describe_value(value: object) -> str:
     return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
 
 
-MEDIA_TOKENS = 8192  # tokens counted for an image, a recording or a file
+MEDIA_TOKENS = 8192  # tokens assumed for an image, recording or file
 
 _MEDIA_TYPES = (
     *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
 )
-_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
-_UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))  # by any model
-_READ_TYPES = (str, list, dict)  # values of other fields, which a template may put into the prompt
-_MESSAGE_FIELDS = frozenset(("role", "content"))  # that most messages have
+_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a chat template may add
+# fields that no model reads
+_UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))
+_READ_TYPES = (str, list, dict)  # types of other fields that a template may put into the prompt
+_MESSAGE_FIELDS = frozenset(("role", "content"))  # the usual fields of a message
 
 
 def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The last user message's text, as far as policies read it; "" if there is none."""
+    """The last user message's text for policies; "" if there is none."""
     for message in reversed(messages):
         if message["role"] == "user":
             content = message["content"]
@@ -244,10 +245,10 @@ def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """An upper bound on the tokens of a checked request's prompt, for any tokenizer that works on bytes.
+    """An upper bound for the prompt tokens of a validated request, with any byte-based tokenizer.
 
-    Templates put a request's tools into the prompt, some also other fields: all that may be read counts.
-    The number for a medium is a guess.
+    Templates put tools into the prompt, and some use other fields, so everything that may be read counts. The
+    number for media is a guess.
     """
     total = _PROMPT_TOKENS + sum(map(_bound_message_tokens, body["messages"]))
     for name, value in body.items():
@@ -272,14 +273,14 @@ def _bound_message_tokens(message: Mapping[str, Any]) -> int:
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     kind = part["type"]
     if kind in _TEXT_KINDS:
-        return len(part[kind].encode()) + 1  # and the line break between two of them
+        return len(part[kind].encode()) + 1  # includes the line break between two parts
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
 OPTIONS_FIELD = "adacompute"  # in a body; like the headers, it doesn't go upstream
 _HEADER_PREFIX = "x-adacompute-"
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_NO_OPTIONS = RequestOptions()  # as most requests have
+_NO_OPTIONS = RequestOptions()  # the usual case
 _OPTION_REMEDIES = {
     "policy": "give the name of a policy",
     "mode": "only pass is allowed",
@@ -294,7 +295,7 @@ _OPTION_REMEDIES = {
 
 
 def get_header(name: str) -> str:
-    """The header of an option."""
+    """The header for an option."""
     return _HEADER_PREFIX + name.replace("_", "-")
 
 
@@ -303,10 +304,9 @@ _HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
 
 
 def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
-    """The options in a body's field and in headers; RequestInvalid if one is unknown or can't be followed.
+    """The options from a body's field and from headers; RequestInvalid if one is unknown or invalid.
 
-    Names in `headers` are in lower case. If an option is in both places, the header wins. Null counts as
-    absent.
+    Names in `headers` are lower case. Headers override the body. Null counts as absent.
     """
     given, places = _read_body_options(value), {}
     for header, text in headers.items():
@@ -317,7 +317,7 @@ def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
                     f"the header {header[:60]!r} is not known; known are {', '.join(_HEADERS)}",
                     param=header[:60],
                 )
-            if name in places:  # some mappings of headers list repeated ones
+            if name in places:  # some header mappings list repeated headers
                 raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
             given[name], places[name] = _parse_header(name, text.strip()), header
     if not given:
@@ -347,7 +347,7 @@ def _read_body_options(value: object) -> Body:
 
 
 def _parse_header(name: str, text: str) -> object:
-    """A header's text as the value that a body would have."""
+    """Converts a header's text to the value that a body would have."""
     if name in ("budget", "deadline"):  # `float` would also accept nan, 1_000 and digits of other scripts
         return float(text) if _DECIMAL.fullmatch(text) else text
     if name == "events":
@@ -357,17 +357,18 @@ def _parse_header(name: str, text: str) -> object:
     return text
 
 
-_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
-_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names that stand for the operator's model
+_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway
+_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
-_MAX_LISTED = 8  # models that a message names
-# names of some servers for it; others would ignore them, and a limit that is relied on would be missing
+_MAX_LISTED = 8  # models listed in a message
+# some servers' names; others would ignore them, and the limit would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
-_FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
+_FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # some servers' names for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
-COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}  # what they say costs
+# fields that determine the cost
+COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}
 
 
 def build_request(
@@ -379,11 +380,11 @@ def build_request(
     known_models: Collection[str] = (),
     translate: Callable[[Body], Body] | None = None,
 ) -> ChatRequest:
-    """The request of a body; RequestInvalid if it is none. Names in `headers` are in lower case.
+    """Parses a body into a request; RequestInvalid if invalid. Names in `headers` are lower case.
 
-    `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
-    `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
-    `translate` makes a chat's body out of that of another route.
+    `default_model` is the operator's, for clients that name none, "default" or "adacompute". `known_models`
+    are the upstream's known models: none of these names is parsed as a budget. `translate` converts a body
+    from another route's format.
     """
     check_field_names(original)
     body = original if translate is None else translate(original)
@@ -423,7 +424,7 @@ def build_request(
 
 
 def check_field_names(names: Iterable[str]) -> None:
-    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
+    """Raises RequestInvalid for names that case-insensitive servers would read as cost-determining fields."""
     for name in names:
         if (known := name.casefold()) in COSTLY_FIELDS and name != known:
             raise RequestInvalid(
@@ -432,7 +433,7 @@ def check_field_names(names: Iterable[str]) -> None:
 
 
 def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> None:
-    """RequestInvalid for fields that don't fit each other or the operator's settings."""
+    """Raises RequestInvalid for fields that contradict each other or the operator's settings."""
     if (count := len(fields.messages)) > settings.max_messages:
         raise RequestInvalid(
             f"there are {count} messages; give at most {settings.max_messages}, or ask the operator for a "
@@ -446,7 +447,7 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
             param="stream_options",
         )
     for name, value in options.items():
-        # chunks are never padded against eavesdroppers, so switching that off is harmless
+        # chunks are never padded against eavesdroppers, so turning that off is harmless
         harmless = value is None or (name == "include_obfuscation" and value is False)
         if name != "include_usage" and not harmless:
             raise RequestInvalid(
@@ -464,10 +465,10 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
 def check_sample_fields(
     body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig, *, least: int = 0
 ) -> None:
-    """RequestInvalid if what a request says of choices and tokens can't be honoured, or is above the limits.
+    """Raises RequestInvalid if the number of choices or tokens can't be honoured or exceeds the limits.
 
-    `limits` are its route's names for the most tokens of a response, which are `least` at least; 0: only the
-    prompt is scored. By the other names only some servers would draw more, or stop at another limit.
+    `limits` are the route's names for the token limit per response, whose value is at least `least` (0: a
+    prompt may only be scored). Other names would be used by some servers only.
     """
     for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
         if name in ("n", "best_of"):
@@ -480,7 +481,7 @@ def check_sample_fields(
 
 
 def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, setting: str) -> None:
-    """RequestInvalid if a field is no whole number within limits, of which `setting` is the upper one."""
+    """Raises RequestInvalid unless a field is an integer within limits; `setting` is the upper one."""
     value = body[name]
     if type(value) is int and low <= value <= high:
         return
@@ -492,7 +493,7 @@ def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, settin
 
 
 def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
-    """The model's name without the budget in it, and the budget.
+    """The model's name without a budget, and the budget.
 
     >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
     (('qwen', 2.5), ('gpt@20240229', None))
@@ -536,17 +537,17 @@ def _find_tool_use(body: Body) -> ToolUse:
 
 
 def _find_no_vote_reason(n: int, temperature: float | None) -> str:
-    """Why there can be no vote; "" if there can."""
+    """Why no vote is possible; "" if it is."""
     if n > 1:
         return f"n is {n}: the client samples by itself"
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-_BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
-_BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
+_BUDGET_STEP = 0.25  # clients' budgets are rounded to this: each has its own dial, which needs traffic
+_BUDGET_DIGITS = 2  # digits to which budgets in tokens and money are rounded
 _MAX_BUDGET_TEXT = 60  # characters of a budget
-_DEFAULT_MAX_SAMPLES = 16.0  # where max_budget is in another unit
-_MAX_FACTOR = 8.0  # times the gateway's own budget, where max_budget is in another unit
+_DEFAULT_MAX_SAMPLES = 16.0  # limit if max_budget is in another unit
+_MAX_FACTOR = 8.0  # multiple of the gateway's budget allowed if max_budget is in another unit
 _BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
 
 
@@ -561,11 +562,11 @@ def choose_route(
     default: str,
     modes: Sequence[str] = (),
 ) -> Route:
-    """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
+    """The route of a request; RequestInvalid if a gateway option can't be honoured.
 
-    Names in `headers`, whose options the request has already, are in lower case. `budget` is the gateway's
-    own; `default` is the policy of requests that name none of `policies`; `modes` are the gateway's,
-    cheapest first.
+    Names in `headers` are lower case; the request already has their options. `budget` is the gateway's;
+    `default` is the policy for requests that name none of `policies`; `modes` are the gateway's, cheapest
+    first.
     """
     options = request.options
     notes: list[str] = []
@@ -610,7 +611,7 @@ def _find_place(name: str, headers: Mapping[str, str]) -> str:
 def _choose_modes(
     request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
 ) -> tuple[str, ...]:
-    """The modes that a request names, by the option or as its model; (): all."""
+    """The modes that a request names, as an option or as its model; (): all."""
     wanted, model = request.options.modes, request.body.get("model")
     if not wanted and not modes:
         return ()
@@ -627,7 +628,7 @@ def _choose_modes(
 
 
 def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], place: str) -> Budget:
-    """The budget that a client asks for, within the operator's limits and rounded."""
+    """The client's requested budget, limited by the operator's settings and rounded."""
     limits = list_max_budgets(settings)
     budget = _read_budget(wanted, limits)
     if budget is None:
@@ -652,10 +653,10 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 
 
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
-    """The most that a request may ask for, by the units in which it may ask; samples are first.
+    """The highest budget that a request may name in each allowed unit; samples come first.
 
-    That is max_budget in its unit. In others it is 8 times the gateway's own budget, in the unit of that, and
-    16 samples.
+    This is max_budget in its own unit. In others it is 8 times the gateway's budget, in that budget's unit,
+    and 16 samples.
     """
     own, most = parse_serve_budgets(settings)
     return {
@@ -666,10 +667,10 @@ def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
 
 
 def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | None:  # noqa: ANN401 - JSON data
-    """A client's budget; None if it is none, in a unit without a limit, or below one sample."""
+    """A client's budget; None if it is invalid, in a unit without a limit, or below one sample."""
     is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
     if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
-        return None  # bare numbers are samples, and `_parse_header` has read those that are written plainly
+        return None  # bare numbers are samples, and `_parse_header` has parsed plain ones
     try:
         currency = limits["money"].currency if "money" in limits else None
         budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))
@@ -680,5 +681,5 @@ def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | N
 
 
 def _format_budget(budget: Budget) -> str:
-    """A budget for a note: a plain number if it is in samples."""
+    """A budget for a note: a plain number if in samples."""
     return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)

@@ -1,8 +1,8 @@
-"""The Responses API over chat completions: a request translated into a chat, and the reply built from it.
+"""The Responses API on top of chat completions: translates the request, and builds the reply.
 
-What a chat can't express, such as tools that the server runs, or a conversation that it keeps, is named by
-`UntranslatableRequest`. Chats aren't stored, so a reply says `store: false`, and its id can't be referred to.
-Fields that the Responses API doesn't know go upstream as they came.
+`UntranslatableRequest` names what a chat can't express, such as server-side tools or stored conversations.
+Chats aren't stored, so a reply says `store: false` and its id can't be referenced. Fields unknown to the
+Responses API go upstream unchanged.
 """
 
 import os
@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 _STATEFUL = ("previous_response_id", "conversation", "background", "prompt")
 _FOREIGN = ("moderation", "access_programs", "image", "context_management", "prompt_cache_options")
-# fields that are answered here and don't go upstream; `metadata` only goes with what is stored
+# fields handled here that don't go upstream; `metadata` only applies to stored responses
 _OWN_FIELDS = frozenset(
     {
         *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
@@ -26,29 +26,29 @@ _OWN_FIELDS = frozenset(
         *("stream_options", "top_logprobs", *_STATEFUL, *_FOREIGN),
     }
 )
-_LOGPROBS = "message.output_text.logprobs"  # in `include`
+_LOGPROBS = "message.output_text.logprobs"  # a value of `include`
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _ROLES = ("user", "assistant", "system", "developer")
 _DETAILS = ("auto", "low", "high")
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by finish_reason
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # reasons by finish_reason
 _TOOL_CHOICES = ("none", "auto", "required")
 
 
 class UntranslatableRequest(Exception):
-    """A request that a chat can't express, or should not answer; `field` is why, `body` the request."""
+    """A request that a chat can't or shouldn't answer; `field` is the reason, `body` the request."""
 
     def __init__(self, field: str) -> None:
         super().__init__(field)
         self.field = field
         self.body: Body = {}
         self.needed = True  # False: a chat could answer it
-        self.refusal: EndpointError | None = None  # what the upstream said when a chat was tried
+        self.refusal: EndpointError | None = None  # the upstream's error for an attempted chat
 
 
 def translate_request(body: Body) -> Body:
-    """The body of a chat completion.
+    """Translates a body to a chat completion's.
 
-    RequestInvalid if it is no request, UntranslatableRequest if a chat can't express it.
+    RequestInvalid if it is invalid, UntranslatableRequest if a chat can't express it.
 
     >>> translate_request({"model": "m", "input": "Hi", "instructions": "Be brief."})["messages"]
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -69,7 +69,7 @@ def _translate(body: Body) -> Body:
     chat["messages"] = _translate_input(body.get("input"), body.get("instructions"))
     chat |= _translate_tools(body) | _translate_text(body.get("text") or {}) | _translate_logprobs_wish(body)
     if (limit := body.get("max_output_tokens")) is not None:
-        chat["max_tokens"] = limit  # or under the name that the model takes
+        chat["max_tokens"] = limit  # or under the name that the model accepts
     if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
         chat["reasoning_effort"] = effort
     if body.get("stream"):
@@ -123,7 +123,7 @@ _REPLACEMENTS = {
 }
 
 
-_RENAMED = {  # fields of a chat, and what they are made of
+_RENAMED = {  # fields of a chat, and the fields that they come from
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -135,7 +135,7 @@ _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENA
 
 
 def translate_names(text: str) -> str:
-    """A message or a param with names of a chat's fields replaced by those of the request.
+    """Replaces chat field names in a message or param by those of the request.
 
     >>> translate_names("max_completion_tokens is 0; give 1 to 9")
     'max_output_tokens is 0; give 1 to 9'
@@ -149,7 +149,7 @@ def _make_invalid(place: str, remedy: str) -> RequestInvalid:
     return RequestInvalid(f"{place} can't be read; {remedy}", param=place)
 
 
-# the input
+# --- the input ---
 
 
 def _translate_input(items: object, instructions: str | None) -> list[Body]:
@@ -166,7 +166,7 @@ def _translate_input(items: object, instructions: str | None) -> list[Body]:
 
 
 def _add_item(messages: list[Body], item: object, place: str) -> None:
-    """Adds an item of the input to the messages."""
+    """Adds an input item to the messages."""
     if not isinstance(item, dict):
         raise _make_invalid(place, "give an object with a role, or with a type")
     kind = item.get("type") or ("message" if "role" in item else None)
@@ -178,7 +178,7 @@ def _add_item(messages: list[Body], item: object, place: str) -> None:
         messages.append(_translate_call_output(item, place))
     elif not isinstance(kind, str):
         raise _make_invalid(place, "give an object with a role, or with a type")
-    elif kind != "reasoning":  # no server but the one that made it could read it
+    elif kind != "reasoning":  # only the server that made it could read it
         raise UntranslatableRequest(f"{place}.type {kind[:60]!r}")
 
 
@@ -192,7 +192,7 @@ def _translate_message(item: Body, place: str) -> Body:
         raise _make_invalid(f"{place}.content", "give a text, or a list of parts")
     parts = [_translate_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
-    if role == "assistant" or len(parts) == 1:  # not every server takes lists of texts
+    if role == "assistant" or len(parts) == 1:  # not all servers accept lists of texts
         if len(texts) == len(parts):
             return {"role": role, "content": "".join(texts)}
         refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
@@ -227,7 +227,7 @@ def _read_text(value: Body, name: str, place: str) -> str:
 
 
 def _add_call(messages: list[Body], item: Body, place: str) -> None:
-    """Adds a call of a tool: to the message before it, if that is the assistant's, as a chat has it."""
+    """Adds a tool call, to the preceding message if that is the assistant's, as in chats."""
     function = {"name": _read_text(item, "name", place), "arguments": _read_text(item, "arguments", place)}
     call = {"id": _read_text(item, "call_id", place), "type": "function", "function": function}
     last = messages[-1] if messages else None
@@ -249,7 +249,7 @@ def _translate_call_output(item: Body, place: str) -> Body:
     return {"role": "tool", "tool_call_id": _read_text(item, "call_id", place), "content": output}
 
 
-# tools and formats
+# --- tools and formats ---
 
 
 def _translate_tools(body: Body) -> Body:
@@ -291,7 +291,7 @@ def _translate_choice(choice: object) -> object:
 
 
 def _select_allowed(tools: list[Body], choice: Body) -> tuple[list[Body], object]:
-    """Only the tools that may be called: for the model the others might as well not be there."""
+    """Only the tools that may be called; the model doesn't see the others."""
     entries = choice.get("tools")
     if not isinstance(entries, list) or choice.get("mode") not in ("auto", "required"):
         raise _make_invalid("tool_choice", "give mode and tools")
@@ -322,16 +322,16 @@ def _translate_logprobs_wish(body: Body) -> Body:
     return {"logprobs": True} | ({} if tops is None else {"top_logprobs": tops})
 
 
-# the reply
+# --- the reply ---
 
 
 def make_id(kind: str) -> str:
-    """An id, such as of a message: `msg_` and digits."""
+    """A new id, e.g. for a message: `msg_` and digits."""
     return f"{kind}_{os.urandom(16).hex()}"
 
 
 def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
-    """A response that has just begun: what was asked for, and nothing of the output yet."""
+    """A response that has just begun: the request's settings, without output."""
     body: Mapping[str, Any] = request.original or {}
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     return {
@@ -352,7 +352,7 @@ def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
         "prompt_cache_key": body.get("prompt_cache_key"),
         "reasoning": {"effort": reasoning.get("effort"), "summary": None},
         "safety_identifier": body.get("safety_identifier"),
-        "store": False,  # whatever was asked for
+        "store": False,  # whatever was requested
         "temperature": body.get("temperature"),
         "text": {"format": text.get("format") or {"type": "text"}}
         | ({"verbosity": text["verbosity"]} if "verbosity" in text else {}),
@@ -360,7 +360,7 @@ def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
         "tools": [_describe_tool(tool) for tool in body.get("tools") or []],
         "top_logprobs": body.get("top_logprobs") or 0,
         "top_p": body.get("top_p"),
-        "truncation": "disabled",  # nothing is ever left out
+        "truncation": "disabled",  # nothing is ever dropped
         "usage": None,
         "user": body.get("user"),
         "metadata": body.get("metadata") or {},
@@ -374,7 +374,7 @@ def _describe_tool(tool: Body) -> Body:
 
 
 def build_response(base: Body, completion: Mapping[str, Any], at: float) -> Body:
-    """The whole response of a chat completion; `base` is what `describe_request` says."""
+    """The complete response for a chat completion; `base` comes from `describe_request`."""
     choice = next(iter(completion.get("choices") or [{}]))
     reason = choice.get("finish_reason")
     return finish_response(base, completion, make_output(choice), reason, at)
@@ -383,7 +383,7 @@ def build_response(base: Body, completion: Mapping[str, Any], at: float) -> Body
 def finish_response(
     base: Body, completion: Mapping[str, Any], output: Sequence[Body], reason: str | None, at: float
 ) -> Body:
-    """The response with its output, and how it ended by a chat's finish_reason."""
+    """The response with its output and status, from a chat's finish_reason."""
     incomplete = _INCOMPLETE.get(reason or "")
     response = base | {
         "status": "incomplete" if incomplete else "completed",
@@ -402,7 +402,7 @@ _SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
 def make_output(choice: Mapping[str, Any]) -> list[Body]:
-    """The items of a chat's choice: what was thought, the message, calls of tools."""
+    """The output items of a chat's choice: reasoning, message, tool calls."""
     message = choice.get("message") or {}
     status = "incomplete" if choice.get("finish_reason") in _INCOMPLETE else "completed"
     items: list[Body] = []
@@ -420,7 +420,7 @@ def make_output(choice: Mapping[str, Any]) -> list[Body]:
 
 
 def read_thought(message: Mapping[str, Any]) -> str:
-    """What a model thought before it answered, or a part of it; servers have two names for it."""
+    """A model's reasoning before its answer, complete or partial; servers have two names for it."""
     for name in ("reasoning_content", "reasoning"):
         if isinstance(text := message.get(name), str) and text:
             return text
@@ -428,13 +428,13 @@ def read_thought(message: Mapping[str, Any]) -> str:
 
 
 def make_reasoning(item_id: str, text: str, status: str) -> Body:
-    """The item of what was thought."""
+    """The reasoning item."""
     content = [{"type": "reasoning_text", "text": text}] if text else []
     return {"id": item_id, "type": "reasoning", "summary": [], "content": content, "status": status}
 
 
 def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
-    """The item of a message."""
+    """The message item."""
     return {
         "id": item_id,
         "type": "message",
@@ -445,7 +445,7 @@ def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
 
 
 def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
-    """A message's part of text."""
+    """A text part of a message."""
     return {
         "type": "output_text",
         "text": text,
@@ -455,7 +455,7 @@ def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
 
 
 def make_call(item_id: str, call: Mapping[str, Any], status: str) -> Body:
-    """The item of a chat's call of a tool."""
+    """The item for a chat's tool call."""
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
     return {
@@ -473,7 +473,7 @@ def _to_text(value: object) -> str:
 
 
 def translate_usage(usage: Mapping[str, Any]) -> Body:
-    """A chat's usage as that of a response."""
+    """Converts a chat's usage."""
     prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
@@ -487,7 +487,7 @@ def translate_usage(usage: Mapping[str, Any]) -> Body:
 
 
 def translate_logprobs(logprobs: object) -> list[Body] | PackedList:
-    """A chat's log-probabilities of tokens as those of a text."""
+    """Converts a chat's token log-probabilities."""
     tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     if isinstance(tokens, PackedList):
         return tokens.map(_translate_tokens)

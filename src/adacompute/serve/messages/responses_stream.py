@@ -1,4 +1,4 @@
-"""The events of a response's stream, made of the chunks of a chat completion's stream as they come."""
+"""Translates the chunks of a chat completion stream to events of a response stream, as they arrive."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -27,18 +27,18 @@ _DONE = b"[DONE]"
 
 
 class _OpenItem:
-    """An item of the output while it is being streamed."""
+    """An output item while it is streamed."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # message, reasoning or function_call
-        self.index = -1  # in the output; -1 until the client has heard of it
+        self.index = -1  # in the output; -1: not announced yet
         self.id = make_id({"message": "msg", "reasoning": "rs"}.get(kind, "fc"))
         self.text = ""
         self.refusal = ""
         self.logprobs: list[Body] = []
-        self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call under way
+        self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call in progress
         self.sent = 0  # characters of its arguments
-        self.has_text = False  # whether a part of text has been begun
+        self.has_text = False  # whether a text part has begun
         self.has_refusal = False
 
     @property
@@ -48,7 +48,7 @@ class _OpenItem:
         return parts + ([{"type": "refusal", "refusal": self.refusal}] if self.has_refusal else [])
 
     def build(self, status: str) -> Body:
-        """The item as far as it has come."""
+        """The item so far."""
         if self.kind == "message":
             return make_message(self.id, self.parts, status)
         if self.kind == "reasoning":
@@ -57,21 +57,21 @@ class _OpenItem:
 
 
 class ResponseStream:
-    """One response's stream. `base` is the response as it begins; `now` gives seconds since 1970."""
+    """A response stream. `base` is the response at its beginning; `now` returns seconds since 1970."""
 
     def __init__(self, base: Body, *, now: Callable[[], float] = time.time) -> None:
         self._base = base
         self._now = now
-        self._number = 0  # the next event's
+        self._number = 0  # number of the next event
         self._open: dict[int | str, _OpenItem] = {}  # by a call's index, or by kind
-        self._done: dict[int, Body] = {}  # finished items by their place in the output
+        self._done: dict[int, Body] = {}  # finished items by output index
         self._count = 0  # items so far
-        self._completion: Body = {}  # what the chunks say of the whole
-        self._reason: str | None = None  # why it ended
+        self._completion: Body = {}  # from the chunks
+        self._reason: str | None = None  # finish reason
         self._began = False
 
     async def translate(self, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """The events; errors before the first are raised, later ones are events themselves."""
+        """The events; errors before the first one are raised, later ones become events."""
         async with aclosing(chunks):
             try:
                 async for data in chunks:
@@ -94,7 +94,7 @@ class ResponseStream:
 
     def _translate_block(self, block: bytes) -> Iterator[bytes]:
         if not block.startswith(_DATA):
-            if block.startswith(b":"):  # a comment that keeps the connection alive
+            if block.startswith(b":"):  # a keep-alive comment
                 yield block + b"\n\n"
             return
         data = block[len(_DATA) :]
@@ -116,7 +116,7 @@ class ResponseStream:
             yield from self._add_thought(thought)
         if isinstance(text := delta.get("content"), str):
             logprobs = translate_logprobs(choice.get("logprobs"))
-            if text or (logprobs and "message" in self._open):  # a token may have no text of its own
+            if text or (logprobs and "message" in self._open):  # a token may have no text
                 yield from self._add_text(text, logprobs)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             yield from self._add_refusal(refusal)
@@ -127,14 +127,14 @@ class ResponseStream:
         self._reason = choice.get("finish_reason") or self._reason
 
     def _open_item(self, key: str) -> Iterator[bytes]:
-        """Begins an item of that kind, unless it is open."""
+        """Begins an item of this kind, unless one is open."""
         if key not in self._open:
             item = _OpenItem(key)
             yield from self._announce_item(item)
             self._open[key] = item
 
     def _announce_item(self, item: _OpenItem) -> Iterator[bytes]:
-        """Tells of a new item. It ends the one before it; calls stay open, as any chunk may continue one."""
+        """Announces a new item. It ends the previous one; calls stay open, as any chunk may continue one."""
         for other in [key for key in self._open if isinstance(key, str)]:
             yield from self._close_item(other, "completed")
         item.index, self._count = self._count, self._count + 1
@@ -191,11 +191,11 @@ class ResponseStream:
             head["name"] = name
         if isinstance(arguments := function.get("arguments"), str):
             item.text += arguments
-        if head["name"]:  # what comes before it waits: clients read the name when they hear of the call
+        if head["name"]:  # arguments before the name wait: clients read the name when the call is announced
             yield from self._send_call(item)
 
     def _send_call(self, item: _OpenItem) -> Iterator[bytes]:
-        """What the client hasn't heard of a call."""
+        """Sends the unsent part of a call."""
         if item.index < 0:
             item.call["id"] = item.call["id"] or make_id("call")
             yield from self._announce_item(item)
@@ -212,7 +212,7 @@ class ResponseStream:
     def _close_item(self, key: int | str, status: str) -> Iterator[bytes]:
         item = self._open.pop(key)
         if item.kind == "function_call":
-            yield from self._send_call(item)  # even if it has no name
+            yield from self._send_call(item)  # even without a name
             yield self._format(
                 "response.function_call_arguments.done",
                 item_id=item.id,
@@ -240,9 +240,9 @@ class ResponseStream:
             yield self._format_part("response.content_part.done", item, place, part=part)
 
     def _finish(self) -> Iterator[bytes]:
-        """The end: what is open is finished, and the whole response follows."""
+        """Finishes open items, and sends the complete response."""
         if not self._open and not any(item["type"] != "reasoning" for item in self._done.values()):
-            yield from self._begin_text()  # an empty answer is a message, too
+            yield from self._begin_text()  # an empty answer is still a message
         status = "incomplete" if self._reason in ("length", "content_filter") else "completed"
         for key in sorted(self._open, key=lambda key: isinstance(key, int)):  # calls come last
             yield from self._close_item(key, status)

@@ -1,7 +1,7 @@
-"""How the samples of a stream reach the client: as they come, after a vote, or held back until it is clear.
+"""How samples of a stream reach the client: immediately, after a vote, or held back until it is clear.
 
-A stream that was passed on can't be taken back. So a first sample that may be voted on is held back for as
-long as it may be an answer, which is short; a longer one is a text, and is passed on as it comes.
+A stream can't be retracted. So a first sample that may be voted on is held back while it may still be a short
+answer; a longer one is a text, and is streamed as it arrives.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from adacompute.client.response_parser import encode_json
 from adacompute.serve.messages.reply import filter_logprobs, format_event
 from adacompute.serve.messages.request_parser import ChatRequest
 
-# pass: the only sample, as it comes; hold: the first sample, held back until it is clear whether there is a
-# vote; first: the first sample as it comes, and the vote's verdict at its end; wait: the vote's winner
+# pass: the only sample, immediately; hold: the first sample, held back until it is clear whether to vote;
+# first: the first sample immediately, with the vote's verdict at the end; wait: the vote's winner.
 Delivery = Literal["pass", "hold", "first", "wait"]
 
 KEEPALIVE_COMMENT = b": sampling\n\n"
-KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
+KEEPALIVE_SECONDS = 10.0  # silence in a stream after which a comment is sent
 _THINKING, _THINKING_END = "<think>", "</think>"
-_REASONING_FIELDS = ("reasoning", "reasoning_content")  # names of different servers for it
+_REASONING_FIELDS = ("reasoning", "reasoning_content")  # different servers' names
 _CALL_FIELDS = ("tool_calls", "function_call")
 _HEAD_FIELDS = ("id", "object", "created", "model")
 
 
 class StreamGate:
-    """Whether the sample of a stream may still be voted on, judging by what has come of it.
+    """Whether a streamed sample may still be voted on, judging by its beginning.
 
-    `may_be_answer` judges its text so far. `holds_thinking`: what is thought before the text is held back as
-    well; else it opens the gate. `holds_calls`: so are calls of tools.
+    `may_be_answer` judges the text so far. With `holds_thinking`, reasoning before the text is held back too;
+    otherwise it opens the gate. `holds_calls` does the same for tool calls.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
     >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
@@ -43,11 +43,11 @@ class StreamGate:
         self._may_be_answer = may_be_answer
         self._holds_thinking = holds_thinking
         self._holds_calls = holds_calls
-        self._text = ""  # without what was thought
-        self._thinks: bool | None = None  # whether it is thinking in its text; None: that isn't known yet
+        self._text = ""  # without reasoning
+        self._thinks: bool | None = None  # whether its text is reasoning; None: not known yet
 
     def add(self, chunk: Mapping[str, Any]) -> bool:
-        """Adds a chunk; whether the gate is open, so that everything is passed on from now on."""
+        """Adds a chunk; returns whether the gate is open, so that everything passes from now on."""
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         delta = choice.get("delta") if isinstance(choice, dict) else None
@@ -73,7 +73,7 @@ class StreamGate:
             before, end, after = self._text.partition(_THINKING_END)
             self._text = (
                 after if end else before[-len(_THINKING_END) :]
-            )  # what may be the beginning of its end
+            )  # may be the beginning of the end marker
             if not end:
                 return False
             self._thinks = False
@@ -81,24 +81,23 @@ class StreamGate:
 
 
 class StreamRelay:
-    """One upstream stream, passed on event by event, without what only the gateway asked for.
+    """Relays one upstream stream event by event, without what only the gateway requested.
 
-    Usage and log-probabilities that the client didn't ask for are removed; usage that it asked for
-    and that didn't come is added. The chunk that ends a choice is held back until it is known whether
-    it is the last: the gateway's own object comes with it, because many clients read the first choice
-    of every chunk, and fail where there is none.
+    Removes usage and log-probabilities that the client didn't request, and adds requested usage that is
+    missing. The chunk that ends a choice is held back until it is known whether it is the last: the gateway's
+    object is added to it, because many clients read the first choice of every chunk and fail without one.
     """
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._head: dict[str, Any] = {}
-        self._usage_sent = not request.include_usage  # whether no usage needs to be sent any more
+        self._usage_sent = not request.include_usage  # whether no usage remains to be sent
         self.is_open = False  # whether the gate of `hold` is open
         self._held: list[bytes] = []
-        self._pending: list[dict[str, Any]] = []  # the chunk that ended the last choice, and later ones
+        self._pending: list[dict[str, Any]] = []  # the chunk that ended the latest choice, and later ones
 
     async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
-        """Reads a stream until its gate is open or it has ended; what was read is kept."""
+        """Reads a stream until its gate opens or it ends, keeping what was read."""
         self._stream = stream
         async for event in stream:
             self._held += await self._pass_on(event)
@@ -107,7 +106,7 @@ class StreamRelay:
                 return
 
     async def rest(self) -> AsyncGenerator[bytes, None]:
-        """What `hold` kept, and the events after it, without the end."""
+        """The events kept by `hold` and those after them, without the end."""
         for data in self.release():
             yield data
         async for event in self._stream:
@@ -115,20 +114,20 @@ class StreamRelay:
                 yield data
 
     def release(self) -> list[bytes]:
-        """What `hold` kept."""
+        """The events kept by `hold`."""
         held, self._held = self._held, []
         return held
 
     async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-        """The events for the client, without the end."""
+        """The client's events, without the end."""
         async for event in stream:
             for data in await self._pass_on(event):
                 yield data
 
     def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
-        """The last chunks, with the gateway's own object, and the end of the stream.
+        """The last chunks with the gateway's object, and the end of the stream.
 
-        `several`: there were others besides; `usage`, which is of all, replaces what the upstream says.
+        If there were several samples, `usage`, which covers all, replaces the upstream's.
         """
         last, *rest = self._pending or [{**self._head, "choices": []}]
         if not self._usage_sent:
@@ -146,7 +145,7 @@ class StreamRelay:
         return await run_in_thread(self._relay, event) if large else self._relay(event)
 
     def _relay(self, event: Event) -> list[bytes]:
-        """What the client gets once an event has come."""
+        """The client's events after an upstream event."""
         value = event.value
         if value is None:
             return []
@@ -169,7 +168,7 @@ class StreamRelay:
         return [*passed, format_event(data)]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of an event that the client sees: the same object if all of it, None if nothing."""
+        """The part of an event that the client sees: the same object if all, None if nothing."""
         choices = value.get("choices")
         if not self._request.include_usage and "usage" in value:
             if not choices:
@@ -185,7 +184,7 @@ class StreamRelay:
         return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
 
     def _filter_choice(self, choice: object) -> object:
-        """A choice with the log-probabilities that the client asked for, or without the field."""
+        """A choice with its requested log-probabilities, or without the field."""
         if not isinstance(choice, dict) or "logprobs" not in choice:
             return choice
         if self._request.logprobs:
@@ -213,9 +212,9 @@ def _has_logprobs(choice: object) -> bool:
 async def keep_alive(
     work: Coroutine[Any, Any, object], events: asyncio.Queue[bytes | None] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Does some work, and gives the events that it queues, and a comment after ten seconds without one.
+    """Runs some work; yields the events that it queues, and a comment after ten seconds of silence.
 
-    What the work raises is raised here; leaving early cancels it.
+    Raises the work's exceptions; leaving early cancels it.
     """
     queue: asyncio.Queue[bytes | None] = asyncio.Queue() if events is None else events
     task = asyncio.ensure_future(work)
@@ -234,5 +233,5 @@ async def keep_alive(
             task.cancel()
             await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # if the client has just disconnected, nobody else retrieves it
+            task.exception()  # if the client just disconnected, nobody else retrieves it
     task.result()

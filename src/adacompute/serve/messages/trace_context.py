@@ -1,14 +1,14 @@
-"""The W3C trace context of a request: `traceparent` and `tracestate`, checked, to be passed upstream.
+"""The W3C trace context of a request: `traceparent` and `tracestate`, validated, to be sent upstream.
 
-What is not valid is ignored, as the standard says, and never an error. `baggage` is not passed on: it may
-hold anything, and is not meant for a third party.
+Invalid values are ignored, as the standard says. `baggage` isn't passed on: it may contain anything, and
+isn't meant for third parties.
 """
 
 import re
 from collections.abc import Mapping
 
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
-# version, id of the trace, id of the parent's span, flags; a later version may have more behind them
+# version, trace id, parent span id, flags; later versions may append fields
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[ -~]*)?")
 _MAX_PARENT = 256  # characters
 _MEMBER = re.compile(
@@ -16,15 +16,15 @@ _MEMBER = re.compile(
     r"=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
 )
 _MAX_MEMBERS = 32
-_MAX_STATE = 512  # characters that every tracer passes on; of more, whole members are left out
-_MAX_RECEIVED_STATE = 8192  # characters of a state that is read at all
-_LONG_MEMBER = 128  # characters; those above are left out first
+_MAX_STATE = 512  # all tracers must pass on this many characters; beyond them, whole members are dropped
+_MAX_RECEIVED_STATE = 8192  # longest state that is parsed
+_LONG_MEMBER = 128  # longer members are dropped first
 
 
 def read_trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The headers of a request's trace context, to be sent upstream; None if it has none that is valid.
+    """The headers of a request's trace context to send upstream; None without a valid one.
 
-    Names in `headers` are in lower case; repeated headers are joined by a comma.
+    Names in `headers` are lower case; repeated headers are joined by a comma.
     """
     parent = _read_parent(headers.get(TRACE_PARENT, ""))
     if parent is None:
@@ -41,12 +41,12 @@ def _read_parent(text: str) -> str | None:
     version, trace, span, flags, rest = match.groups()
     if version == "ff" or not trace.strip("0") or not span.strip("0") or (version == "00" and rest):
         return None
-    # a later version's other fields aren't known: only the ids, and whether it is sampled
+    # other fields of later versions are unknown: keep only the ids and the sampled flag
     return text if version == "00" else f"00-{trace}-{span}-{int(flags, 16) & 1:02x}"
 
 
 def _read_state(text: str) -> str:
-    """The state, shortened if it is long; "" if it is not valid."""
+    """The state, shortened if long; "" if invalid."""
     if not text or len(text) > _MAX_RECEIVED_STATE:
         return ""
     members = [member for part in text.split(",") if (member := part.strip(" \t"))]
@@ -59,7 +59,7 @@ def _read_state(text: str) -> str:
 
 
 def _shorten_state(members: list[str]) -> str:
-    """Leaves out long members first, then those at the end, as the standard says."""
+    """Drops long members first, then the last ones, as the standard says."""
     state = ",".join(members)
     if len(state) <= _MAX_STATE:
         return state

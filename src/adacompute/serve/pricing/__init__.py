@@ -1,1 +1,1 @@
-"""Policies in service, and the pacers that hold the average cost."""
+"""Policies in service, and the pacers that keep the average cost on budget."""

@@ -1,11 +1,11 @@
-"""A gateway's membership in its fleet: joining it, following its price, and setting the price if elected.
+"""A gateway's membership in its fleet: joining, following the price, and setting it if elected.
 
-A *lane* is a policy at a budget. Its name is JSON, and holds the bounds of the dial as well: gateways that
-serve another version of a policy, with other bounds, have a lane of their own. So have those whose budget is
-the average of other requests (setting `average`), or in another unit.
+A *lane* is a policy at a budget. Its name is JSON that includes the dial's bounds, so gateways with another
+version of a policy and other bounds have a separate lane. The same holds if the budget averages other
+requests (setting `average`) or has another unit.
 
-The pacemaker is the pacer of a single gateway, which learns from all requests of the fleet in the order in
-which they reached Redis. Its state is published, so that another gateway can continue from there.
+The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
+reached Redis. Its state is published, so another gateway can continue from there.
 """
 
 import json
@@ -35,18 +35,18 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-_MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
+_MAX_LANES = 64  # most recent lanes that are followed even if unused
 
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
 
 
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
-    """The name of a lane in Redis; `average` says which requests are settled, `unit` what they cost in."""
+    """The name of a lane in Redis; `average` is which requests are settled, `unit` that of their cost."""
     return json.dumps([*lane, average, unit])
 
 
 def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
-    """The lane of a name, and the unit of its budget; ValueError if it is invalid."""
+    """Parses a lane's name, and the unit of its budget; ValueError if invalid."""
     policy, budget, dial, low, high, average, unit = json.loads(name)
     is_known = (
         dial in ("price", "threshold") and average in get_args(Average) and unit in get_args(BudgetUnit)
@@ -57,7 +57,7 @@ def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
 
 
 class FleetPacer:
-    """The pacer of one lane that follows the fleet: price and average are the fleet's."""
+    """The pacer of a lane that follows the fleet's price and average."""
 
     def __init__(
         self,
@@ -73,39 +73,39 @@ class FleetPacer:
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
-        self.requests = 0  # all gateways' together
+        self.requests = 0  # of all gateways
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
-        """Reports what a request of this gateway has cost to whoever sets the price."""
+        """Reports a request's cost to the pacemaker."""
         self._start = self._start if start is None else repr(start)
         if math.isfinite(cost) and cost >= 0:
             decided_at = self.price if price is None or not math.isfinite(price) else price
             self._report_cost(self.name, self._start, f"{cost!r} {decided_at!r}")
 
     def update(self, price: object, average: object, requests: object) -> None:
-        """Takes over the fleet's numbers; invalid ones change nothing."""
+        """Adopts the fleet's numbers; ignores invalid ones."""
         try:
             new_price, mean, count = float(str(price)), float(str(average)), int(str(requests))
         except ValueError:
             return
         _, low, high = self.bounds
-        if low <= new_price <= high and math.isfinite(mean):  # NaN isn't
+        if low <= new_price <= high and math.isfinite(mean):  # excludes NaN
             self.price, self.average, self.requests = new_price, mean, count
 
     def state(self) -> dict[str, float | str]:
-        """Nothing: it is kept in Redis."""
+        """Empty: the state is in Redis."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Does nothing: it follows the fleet."""
+        """Does nothing, because it follows the fleet."""
 
 
 class FleetPacers:
-    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
+    """The lanes that one gateway follows: those used by requests, and the most recent ones.
 
-    They are read once in `every` seconds, and with the next call if one is new.
+    They are read every `every` seconds, or with the next call if one is new.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FleetPacers:
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._every, self._due = every, 0.0
         self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called with new prices, as `Reporter.on_price`
+            None  # called with new prices, like `Reporter.on_price`
         )
         self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
         self._queried: list[FleetPacer] = []
@@ -132,7 +132,7 @@ class FleetPacers:
         high: float,
         unit: BudgetUnit = "samples",
     ) -> FleetPacer:
-        """The pacer of a lane; `start` is where the first of all that follow it begins."""
+        """The pacer of a lane; `start` is the initial dial, taken from the first follower."""
         lane = (policy, target, dial, low, high)
         average = choose_average(self._average, unit)
         name = name_lane(lane, average, unit)
@@ -144,17 +144,17 @@ class FleetPacers:
         return pacer
 
     def build_query(self) -> dict[str, Any]:
-        """What the next call asks for."""
+        """This part of the next call's request."""
         now, self._queried = time.monotonic(), []
         if now >= self._due:
             self._queried, self._due = list(self._lanes.values()), now + self._every
         return {"lanes": [follower.name for follower in self._queried]} if self._queried else {}
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Takes in an answer."""
+        """Processes an answer."""
         for follower, values in zip(self._queried, answer.get("lanes") or [], strict=False):
             if values[0] is False:
-                continue  # no request of it has been settled yet
+                continue  # no requests were settled yet
             previous = follower.price
             follower.update(*values)
             if follower.price != previous and self.on_price is not None:
@@ -163,25 +163,25 @@ class FleetPacers:
                 )
 
 
-_MAX_PACERS = 1_024  # kept in memory; others continue from their published state
-_MAX_COST = 1e9  # one request's, in any unit
+_MAX_PACERS = 1_024  # in memory; others continue from their published state
+_MAX_COST = 1e9  # per request, in any unit
 _log = logging.getLogger("adacompute.serve.fleet")
 
 
 class Pacemaker:
-    """Sets the price of every lane, while this gateway is the one that does."""
+    """Sets the price of every lane while this gateway is the pacemaker."""
 
     def __init__(self) -> None:
         self._pacers: dict[str, Pacer] = {}
-        self._invalid_lanes: set[str] = set()  # logged once each
+        self._invalid_lanes: set[str] = set()  # each is logged once
 
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
-        """What to publish of lanes, given each one's start, requests and state so far, and its costs."""
+        """The lanes' states to publish, given each one's start, requests and state so far, and new costs."""
         results = []
         for name, start, requests, state, costs in due:
             try:
                 results.append(self._pace_lane(name, start, requests or "0", state, costs))
-            except (ValueError, TypeError, ConfigError) as exc:  # others can write to Redis as well
+            except (ValueError, TypeError, ConfigError) as exc:  # others can write to Redis too
                 if name not in self._invalid_lanes and len(self._invalid_lanes) < _MAX_PACERS:
                     self._invalid_lanes.add(name)
                     _log.warning("lane %.200s can't be paced: %s", name, exc)
@@ -190,7 +190,7 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        if pacer is None or str(pacer.requests) != since:  # another gateway has paced it meanwhile
+        if pacer is None or str(pacer.requests) != since:  # another gateway was the pacemaker meanwhile
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer
         if len(self._pacers) > _MAX_PACERS:
@@ -209,7 +209,7 @@ class Pacemaker:
 
 
 def _parse_cost(text: str) -> tuple[float, float] | None:
-    """What a request cost, and the price that it was decided at; None if invalid."""
+    """A request's cost and its dial; None if invalid."""
     try:
         cost, price = map(float, text.split())
     except ValueError:
@@ -233,15 +233,15 @@ class FleetStatus:
     """The state of a gateway in its fleet."""
 
     replicas: int  # alive
-    pacemaker: bool  # whether this one sets the price
+    pacemaker: bool  # whether this gateway sets the price
     age: float  # seconds since prices were last read
 
 
 class Fleet:
-    """What one gateway shares with the others."""
+    """The state that one gateway shares with the others."""
 
     def __init__(self, caps: Caps, *, timing: FleetTiming, average: str = "all") -> None:
-        self.replica = os.urandom(6).hex()  # this replica's name
+        self.replica = os.urandom(6).hex()  # name of this replica
         self.ledger = FleetLedger(caps, timing=timing)
         self.pacers = FleetPacers(
             lambda lane, start, cost: self.client.add_cost(lane, start, cost),
@@ -249,32 +249,32 @@ class Fleet:
             average=average,
         )
         self.client: FleetClient  # set by `join_fleet`
-        self.budget = ""  # an operator's, for all gateways until the next start; "": there is none
-        self.on_budget: Callable[[str], None] | None = None  # called with a new one
+        self.budget = ""  # set by an operator for all gateways until the next restart; "": none
+        self.on_budget: Callable[[str], None] | None = None  # called with a new budget
         self._pacemaker = Pacemaker()
         self._replicas, self._sets_price, self._beat = 1, False, timing.beat
 
     def status(self) -> FleetStatus:
         """The state of this gateway, for metrics."""
         age = time.monotonic() - self.client.answered_at
-        sets_price = self._sets_price and age < self._beat  # after that another gateway may
+        sets_price = self._sets_price and age < self._beat  # later, another gateway may take over
         return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
 
     async def share_budget(self, text: str) -> None:
-        """Tells all gateways an operator's budget, "" for none, and waits until Redis has it."""
+        """Publishes an operator's budget ("" for none), and waits until Redis has it."""
         self.client.add_note("budget", text)
         await self.client.flush()
 
     def build_query(self) -> dict[str, Any]:
-        """What the next call asks for."""
+        """The next call's request."""
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Takes in an answer."""
+        """Processes an answer."""
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
-            return  # a repeated answer: the rest is asked for again soon
+            return  # a repeated answer: the rest will be requested again soon
         self._replicas = answer["replicas"]
         if answer["budget"] != self.budget:
             self.budget = answer["budget"]
@@ -300,9 +300,9 @@ async def join_fleet(
     timing: FleetTiming = DEFAULT_TIMING,
     average: str = "all",
 ) -> Fleet:
-    """Joins the fleet of that name as one more gateway; ConfigError if Redis can't be used.
+    """Joins a fleet as one more gateway; ConfigError if Redis can't be used.
 
-    `average` says which requests its lanes are about, as the setting does.
+    `average` says which requests its lanes count, as the setting does.
     """
     redis = connect_redis(url, key=key, timeout=timing.timeout)
     fleet = Fleet(caps, timing=timing, average=average)
@@ -324,7 +324,7 @@ async def join_fleet(
     except redis_errors() as exc:
         await redis.aclose()
         raise ConfigError(describe_error(url, exc)) from None
-    except (ValueError, KeyError, TypeError) as exc:  # others can write to Redis as well
+    except (ValueError, KeyError, TypeError) as exc:  # others can write to Redis too
         await redis.aclose()
         raise ConfigError(
             f"{url}: what it holds of the fleet {name} can't be read ({type(exc).__name__}: {exc}); see who "

@@ -1,35 +1,35 @@
-"""The dial that keeps the average cost of live requests on a budget, in samples, tokens or money.
+"""The dial that keeps the average cost of live requests on budget, in samples, tokens or money.
 
-Dual ascent on (cost - budget), adapted to requests that overlap. The dial lives on a scale where steps are
-ratios (a price's logarithm, a threshold's log-odds), and is the sum of two parts:
+Dual ascent on (cost - budget), adapted to concurrent requests. The dial is on a scale whose steps are ratios
+(a price's logarithm, a threshold's log-odds), and is the sum of two parts:
 
-- the *centre*, the dial at which traffic costs the budget. A request that was decided at dial x and cost c
-  suggests x + (c - budget) / slope, however much later it ends; their mean, fast at first and over the last
-  50 requests in the end, is the estimate. The slope is learnt from the same pairs.
-- a *push* that repays what was spent above or below the budget so far, over a horizon that grows with the
-  number of requests in flight. What those will add is forecast from the dials that they were given, so the
-  push doesn't repay the same debt once for each of them. It grows with the cube of the debt: an adversary
-  who sees the price and sends hard questions while it is low meets a high price after a few.
+- the *centre*, the dial at which traffic costs the budget. A request decided at dial x with cost c suggests x
+  + (c - budget) / slope, however much later it ends. The estimate is the mean of these suggestions, fast at
+  first, eventually over the last 50 requests. The slope is learnt from the same pairs.
+- a *push* that repays overspending or underspending so far, over a horizon that grows with the number of
+  requests in flight. Their contribution is forecast from the dials that they were given, so that the same
+  debt isn't repaid once per request. The push grows with the cube of the debt: an adversary who watches the
+  price and sends hard questions while it is low soon meets a high price.
 
-Cost is a staircase of the dial. A budget between two steps is met by mixing them, because the gateway spreads
-the dial of each request by a place of its own (`policies.base`). What a request cost is settled at the dial
-before that.
+Cost is a staircase of the dial. A budget between two steps is met by mixing them, because the gateway shifts
+each request's dial by a random place (`policies.base`). Costs are settled at the unshifted dial.
 
-What can't be spent isn't saved up for ever: where traffic costs less than the budget even at the lowest dial,
-the credit that is carried is at most 5% of the requests seen (of the last 10,000 at most; 100 and those in
-flight at least), in budgets. A debt is carried up to ten times that. Beyond either the average stays off.
+Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
+credit carried over is at most 5% of the requests seen (counting at most the last 10,000, and at least 100 and
+those in flight), in budgets. A debt is carried up to ten times that. Beyond either limit the average stays
+off.
 
-What is in flight can't be called back: after a change of traffic, all requests that had their dial already
-cost what they cost. In simulations (tests/serve/pacing.py; the constants below were chosen on the same
-recordings) the average was within 2% of the budget after 2,000 requests on all traffic with up to 16 in
-flight. With 64 it was up to 4% off in one case of twelve. With 256 it was up to 24% off after 2,000 where
-traffic had changed, and after 10,000 within 3% (2% in most cases), or 5% on slow swings of difficulty.
+Requests in flight can't be changed: after a change of traffic, those that already have a dial cost what they
+cost. In simulations (tests/serve/pacing.py; the constants below were tuned on the same recordings) the
+average was within 2% of the budget after 2,000 requests on all traffic with up to 16 in flight. With 64 it
+was up to 4% off in one case of twelve. With 256 it was up to 24% off after 2,000 requests with a change of
+traffic, and after 10,000 within 3% (usually 2%), or 5% with slow swings of difficulty.
 
-The pacer counts in multiples of its budget, so the unit makes no difference to it, but what costs do: lengths
-with heavy tails make tokens and money noisier than samples. With lengths that vary by a factor of 7 between
-requests (a standard deviation of 1 in their logarithm, longer where requests are hard) the average was within
-4% of the budget after 2,000 requests of steady traffic with up to 64 in flight. A budget below what one
-sample costs can't be met: every request then gets one, and `SampleCosts` says what that costs.
+The pacer counts in multiples of its budget, so the unit doesn't matter, but the distribution of costs does:
+heavy-tailed lengths make tokens and money noisier than samples. With lengths that vary by a factor of 7
+between requests (a standard deviation of 1 in their logarithm, longer for hard requests) the average was
+within 4% of the budget after 2,000 requests of steady traffic with up to 64 in flight. A budget below the
+cost of one sample can't be met: every request then gets one, and `SampleCosts` says what it costs.
 """
 
 import json
@@ -48,14 +48,15 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-_MAX_STRIDE = 1024  # dials for one that is kept: so some four million requests can be in flight
-_MAX_MISSES = 64  # requests in a row with a forgotten dial, times the stride: too few dials are kept
+_MAX_STRIDE = 1024  # one dial in up to this many is kept: so four million requests can be in flight
+# consecutive requests with a forgotten dial, times the stride, that mean too few dials are kept
+_MAX_MISSES = 64
 
 
 class DialAges:
-    """Which dials were given, and how many requests had ended then: it tells how many are in flight.
+    """Remembers issued dials and how many requests had ended then, to measure how many are in flight.
 
-    The last 4,096 are kept; if more requests than that are in flight, every second, fourth, … of more.
+    Keeps the last 4,096; if more requests are in flight, every second, fourth, … of more dials.
 
     >>> ages = DialAges()
     >>> ages.record(0.05, at=10)
@@ -64,13 +65,13 @@ class DialAges:
     """
 
     def __init__(self) -> None:
-        self._recorded_at: dict[float, int] = {}  # by dial, the oldest first
+        self._recorded_at: dict[float, int] = {}  # by dial, oldest first
         self._last = 0
         self._stride = 1
         self._missed = 0
 
     def record(self, dial: float, *, at: int) -> None:
-        """A dial is given out when so many requests have ended."""
+        """Records that a dial is issued after `at` requests have ended."""
         if self._recorded_at and at - self._last < self._stride:
             return
         self._recorded_at[dial] = self._last = at
@@ -78,7 +79,7 @@ class DialAges:
             del self._recorded_at[next(iter(self._recorded_at))]
 
     def find_age(self, dial: float, *, at: int) -> int | None:
-        """How many requests have ended since a dial was given; None if that isn't known (any more)."""
+        """How many requests have ended since a dial was issued; None if unknown or forgotten."""
         recorded_at = self._recorded_at.get(dial)
         if recorded_at is not None:
             self._missed = 0
@@ -89,7 +90,7 @@ class DialAges:
         return None
 
     def ensure_reach(self, flight: float, *, at: int) -> None:
-        """Makes sure that twice as many requests are remembered as are in flight."""
+        """Makes sure to remember twice as many requests as are in flight."""
         if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
             self._thin()
 
@@ -101,7 +102,7 @@ class DialAges:
 
 
 class DialMeans:
-    """Means of the last dials, one per request.
+    """Means of the latest dials, one per request.
 
     >>> means = DialMeans()
     >>> for dial in (1.0, 2.0, 4.0):
@@ -112,18 +113,19 @@ class DialMeans:
 
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)  # both, every stride
+        # count and sum, every stride
+        self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)
         self._stride = 1
 
     def add(self, dial: float) -> None:
-        """Adds one."""
+        """Adds a dial."""
         self._count += 1
         self._sum += dial
         if self._count % self._stride == 0:
             self._kept.append((self._count, self._sum))
 
     def average_last(self, count: int) -> tuple[int, float]:
-        """Of the last `count` dials, as far as they are kept: how many, and their mean."""
+        """The number and mean of the last `count` dials, as far as they are kept."""
         while count > self._stride * (_MAX_KEPT - 1) and self._stride < _MAX_STRIDE:
             self._stride *= 2
             kept = [(count_, total) for count_, total in self._kept if count_ % self._stride == 0]
@@ -134,37 +136,37 @@ class DialMeans:
         return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
 
 
-Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highest value
+Bounds = tuple[Dial, float, float]  # kind of dial, lowest and highest value
 
-_MIN_PRICE = 1e-12  # so that its logarithm is finite
-_MIN_THRESHOLD = 1e-4  # and 1 minus this at most, so that its log-odds are finite
-_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost lost by a step of 1 of the dial, in budgets
-_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the guess
-_MEMORY = 0.02  # weight of the newest request, in the end
-_WARMUP = 8.0  # requests that the starting dial counts for
-# horizon of the push, in requests: at first, and more for each that was seen, because the same debt is then
-# a smaller share of all, and for each in flight. A credit is given back more slowly: a request may cost many
-# times the budget if the price is low, and no more than the budget too little if it is high
+_MIN_PRICE = 1e-12  # keeps its logarithm finite
+_MIN_THRESHOLD = 1e-4  # and at most 1 minus this, which keeps its log-odds finite
+_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost saved per unit step of the dial, in budgets
+_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope counts as much as the initial guess
+_MEMORY = 0.02  # eventual weight of the newest request
+_WARMUP = 8.0  # number of requests that the initial dial counts as
+# Horizon of the push in requests: an initial value, plus some per request seen, because the same debt becomes
+# a smaller share of all, plus one per request in flight. A credit is returned more slowly: at a low price a
+# request may cost many times the budget, while at a high one it saves at most one budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-_MAX_URGENCY = 3.0  # horizons of debt that push the hardest
-_INTEGRAL = 0.25  # share of the push that becomes the centre's, over a horizon
+_MAX_URGENCY = 3.0  # horizons of debt at which the push is strongest
+_INTEGRAL = 0.25  # share of the push added to the centre over a horizon
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
 _SILENCE = 60.0  # seconds after which nothing relevant can be in flight
 
 
-_RECENT_COSTS = 1000  # requests that the mean cost of a sample is about
-_ENOUGH_COSTS = 20  # requests after which that mean is told
-_RECORDED_COSTS = 10.0  # requests that recorded lengths count for
-EARLY_REQUESTS = 50  # a lane's first ones, while what a sample costs still moves where its dial began
-_EARLY_STEP = 0.5  # how much of the dial's scale one of these suggests at most
+_RECENT_COSTS = 1000  # requests covered by the mean cost per sample
+_ENOUGH_COSTS = 20  # requests after which that mean is reported
+_RECORDED_COSTS = 10.0  # number of requests that recorded lengths count as
+EARLY_REQUESTS = 50  # first requests of a lane, while changing sample costs still move its initial dial
+_EARLY_STEP = 0.5  # largest step on the dial's scale that one of these suggests
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
 class SampleCosts:
-    """What one sample costs, in tokens and in money: the mean over the requests that ended.
+    """The cost per sample in tokens and in money: the mean over ended requests.
 
-    A request counts once, however many samples it had. So this is what a request costs with one sample.
+    A request counts once, with any number of samples. So this is the cost of a request with one sample.
 
     >>> costs = SampleCosts()
     >>> costs.add(Spend(samples=2, tokens=500))
@@ -177,7 +179,7 @@ class SampleCosts:
         self._means = dict.fromkeys(_KNOWN_UNITS, 0.0)
 
     def add(self, spent: Spend) -> None:
-        """A request has ended, and its samples cost so much together."""
+        """Adds an ended request with the total cost of its samples."""
         if spent.samples <= 0:
             return
         self.requests += 1
@@ -186,7 +188,7 @@ class SampleCosts:
             self._means[unit] = mean + weight * (spent.amount_in(unit) / spent.samples - mean)
 
     def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
-        """The mean so far, with what `recorded` samples cost as some requests of it; None: not known yet."""
+        """The mean so far, with the cost of `recorded` samples as a few requests; None if unknown."""
         if unit == "samples":
             return 1.0
         if recorded is not None:
@@ -195,11 +197,11 @@ class SampleCosts:
         return self._means[unit] if self.requests else None
 
     def find(self, unit: BudgetUnit) -> float | None:
-        """The mean once it can be told: after 20 requests."""
+        """The mean once it is reliable: after 20 requests."""
         return self.estimate(unit) if self.requests >= _ENOUGH_COSTS else None
 
     def describe_surplus(self, budget: Budget, longest: int) -> str:
-        """That even the most samples cost less than a budget, in words; "": that isn't so, or not known."""
+        """Says that even the most samples cost less than a budget; "" if they don't, or it isn't known."""
         cost = self.estimate(budget.unit)
         if cost is None or longest * cost >= budget.amount:
             return ""
@@ -207,11 +209,11 @@ class SampleCosts:
         return f"even {longest} samples cost {most} on average, less than the budget of {budget}"
 
     def state(self) -> dict[str, float]:
-        """Plain data for `restore`."""
+        """State for `restore`."""
         return {"requests": float(self.requests)} | {str(unit): mean for unit, mean in self._means.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`; one that is invalid changes nothing."""
+        """Continues from a `state`; ignores an invalid one."""
         numbers = {name: _to_float(state.get(name)) for name in self.state()}
         if all(math.isfinite(value) and value >= 0 for value in numbers.values()):
             self.requests = int(numbers.pop("requests"))
@@ -219,11 +221,11 @@ class SampleCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """ConfigError if it can't be kept over the modes, or exploring alone would spend more than it leaves."""
+    """Raises ConfigError if the modes can't meet the budget, or exploring alone would exceed it."""
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
-        return  # in other units it isn't known yet what exploring costs
+        return  # in other units the cost of exploring isn't known yet
     maximum = (budget.amount - 1) / max(1, longest - 1)
     if settings.explore > maximum:
         raise ConfigError(
@@ -233,25 +235,25 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
 
 
 def round_budget(budget: float, unit: BudgetUnit) -> float:
-    """A budget as a lane has it: samples to two places, tokens and money to four digits."""
+    """A budget as used for lanes: samples to two decimals, tokens and money to four digits."""
     return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
 
 
-Average = Literal["voted", "all"]  # which requests a budget is the average of
+Average = Literal["voted", "all"]  # the requests that a budget averages
 
 
 def choose_average(setting: str, unit: BudgetUnit) -> Average:
-    """Whose average a budget is: tokens and money are those of all requests, unless the setting says more.
+    """Which requests a budget averages: in tokens and money all, unless the setting says otherwise.
 
-    In samples, requests that can't be voted on cost one whatever the price, so they are left out.
+    In samples, requests that can't be voted on always cost one, so they are excluded.
     """
     return "voted" if setting == "voted" or (setting == "auto" and unit == "samples") else "all"
 
 
 class Pacer:
-    """Moves one dial so that requests cost `target` on average, in samples or another unit.
+    """Moves a dial so that requests cost `target` on average, in samples or another unit.
 
-    In samples a request costs one at the least; what it does in another `unit` isn't known.
+    A request costs at least one sample; in other units the minimum isn't known.
 
     >>> pacer = Pacer(2.0, start=0.05, low=1e-6, high=1.0)
     >>> dial = pacer.price
@@ -288,34 +290,34 @@ class Pacer:
         self._now = now
         self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # spent above the budget so far, as far as it is carried over
-        self._in_flight = 0.0  # requests that end between a request's beginning and its end
+        self._debt = 0.0  # overspending so far, within the limit carried over
+        self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # how much of the centre is the start
+        self._start_share = 1.0  # the initial dial's share of the centre
         self._slope = _SLOPE * target
-        # running means of dial and cost, and of dial² and dial x cost about them
+        # running means of dial and cost, and their central moments dial² and dial x cost
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
 
     @property
     def price(self) -> float:
-        """The dial for the next request. Reading it counts as starting one."""
-        if self._bottom < self._position < self._top:  # at a bound all dials are equal, and tell no age
+        """The dial for the next request; reading it counts as starting a request."""
+        if self._bottom < self._position < self._top:  # at a bound all dials are equal, and reveal no age
             self._dial_ages.record(self._price, at=self.requests)
         return self._price
 
     @property
     def average(self) -> float:
-        """Cost per request so far; the target before the first."""
+        """Mean cost per request so far; the target before the first."""
         return self._spent / self.requests if self.requests else self.target
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
-        """Learns from a request that has ended and cost so much.
+        """Learns from an ended request and its cost.
 
-        `price` is the dial that it was decided at; without it the present one is assumed, which is
-        worse the more requests overlap. Requests without a result are not to be settled. `start`: where the
-        dial would begin by what is known now.
+        `price` is its dial; the current one is assumed by default, which is less accurate with many
+        concurrent requests. Don't settle requests without a result. `start` is the initial dial by current
+        knowledge.
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
@@ -335,7 +337,7 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        if is_early:  # many were decided at the old start, far away, and tell little of costs here
+        if is_early:  # many were decided at the old initial dial, far away, and say little about costs here
             step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
         self._start_share *= 1 - weight
         self._centre += weight * step + share
@@ -343,7 +345,7 @@ class Pacer:
         self._choose_dial()
 
     def state(self) -> dict[str, float | str]:
-        """Plain data for `restore`."""
+        """State for `restore`."""
         return {
             "dial": self.dial,
             "low": self._low,
@@ -357,13 +359,13 @@ class Pacer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`, whole or not at all; ConfigError if it is invalid."""
+        """Continues from a `state`, all or nothing; ConfigError if it is invalid."""
         current = self.state()
         numbers = {name: _to_float(state.get(name)) for name in current if name != "dial"}
         invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
         invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
         invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
-        invalid += [] if state.get("dial") == self.dial else ["dial"]  # another policy's
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # from another policy
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
@@ -380,7 +382,7 @@ class Pacer:
         self._choose_dial()
 
     def _move_start(self, start: float) -> None:
-        """Moves the centre by as much as it still rests on where the dial began."""
+        """Moves the centre in proportion to how much it still depends on the initial dial."""
         self._centre += self._start_share * (start - self._start)
         self._start = start
 
@@ -392,23 +394,23 @@ class Pacer:
         return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
 
     def _measure_flight(self, price: float | None, position: float) -> None:
-        """Learns how many requests are in flight, by the age of the dial that this one was given.
+        """Learns how many requests are in flight from the age of this one's dial.
 
-        `position` is where that is on the scale.
+        `position` is the dial on the scale.
         """
         now = self._now()
         if now - self._last_settled > _SILENCE:
             self._in_flight = 0.0
         self._last_settled = now
         if price is None or not self._bottom < position < self._top:
-            return  # at a bound all dials are equal, and tell no age
+            return  # at a bound all dials are equal, and reveal no age
         age = self._dial_ages.find_age(price, at=self.requests)
         if age is not None:
             self._in_flight += (age - self._in_flight) * (0.1 if age > self._in_flight else 0.01)
             self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
 
     def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
-        """Learns how much cost falls with the dial: a guess, until the dial has moved enough."""
+        """Learns how cost falls with the dial; a guess is used until the dial has moved enough."""
         dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
         self._mean_dial += weight * dial_offset
         self._mean_cost += weight * cost_offset
@@ -418,9 +420,9 @@ class Pacer:
         self._slope = min(max(slope, _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
 
     def _choose_dial(self) -> None:
-        """Chooses the next dial to give out."""
+        """Chooses the next dial."""
         in_flight, mean = self._dial_means.average_last(int(self._in_flight))
-        expected = 0.0  # what requests in flight will spend above the budget
+        expected = 0.0  # expected overspending of the requests in flight
         if in_flight:
             excess = self._slope * (self._centre - mean)
             expected = in_flight * min(max(excess, self._least - self.target), 8 * self.target)
@@ -457,7 +459,7 @@ def _to_float(value: object) -> float:
 
 
 class PacerProtocol(Protocol):
-    """One dial, of one policy at one budget: a gateway's own `Pacer`, or the follower of its fleet's."""
+    """A dial for one policy at one budget: a gateway's own `Pacer`, or a follower of the fleet's."""
 
     @property
     def price(self) -> float:
@@ -465,41 +467,40 @@ class PacerProtocol(Protocol):
 
     @property
     def requests(self) -> int:
-        """Requests that were settled."""
+        """Number of settled requests."""
 
     @property
     def average(self) -> float:
-        """Cost per request so far; the target before the first."""
+        """Mean cost per request so far; the target before the first."""
 
     @property
     def bounds(self) -> Bounds:
-        """The kind of dial, its lowest and its highest value."""
+        """Kind of dial, lowest and highest value."""
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
-        """Learns from a request that has ended and cost so much, decided at that price.
+        """Learns from an ended request, its cost and its dial.
 
-        `start`: where the dial would begin by what is known now.
+        `start` is the initial dial by current knowledge.
         """
 
     def state(self) -> dict[str, float | str]:
-        """Plain data for `restore`."""
+        """State for `restore`."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state`."""
 
 
-_MAX_LANES = 64  # clients choose budgets, so their number must be bounded
+_MAX_LANES = 64  # clients choose budgets, so the number must be limited
 _log = logging.getLogger("adacompute.serve")
 
-Lane = tuple[str, float, BudgetUnit]  # a policy's name, and a budget
+Lane = tuple[str, float, BudgetUnit]  # a policy's name and a budget
 
 
 class Pacers:
-    """Pacers by policy and budget, bounded in number; the least recently used is dropped for a new one.
+    """A limited number of pacers by policy and budget; drops the least recently used.
 
-    The `permanent` lanes, the operator's own, are never dropped, however many others clients name. A
-    lane is kept once one of its requests is settled; until then it lives as long as a request holds
-    it.
+    The operator's own lanes, `permanent`, are never dropped. A lane is kept once one of its requests is
+    settled; until then it lives as long as a request uses it.
     """
 
     def __init__(
@@ -510,15 +511,16 @@ class Pacers:
         average: str = "all",
         currency: str = "",
     ) -> None:
-        self._currency = currency  # lanes in money stored in another currency are not continued
-        self._average = average  # which requests are settled, as the setting says
+        self._currency = currency  # lanes stored in another currency aren't continued
+        self._average = average  # which requests are settled, from the setting
         self.set_permanent(permanent, unit)
         self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
-        self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
+        # including those only in use
+        self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()
         self._stored: dict[Lane, Mapping[str, Any]] = {}  # lanes without a settled request yet
 
     def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
-        """Names the operator's own lanes."""
+        """Sets the operator's own lanes."""
         self._permanent = frozenset((policy, round_budget(budget, unit), unit) for policy, budget in lanes)
 
     def get(
@@ -530,9 +532,9 @@ class Pacers:
         bounds: Bounds,
         unit: BudgetUnit = "samples",
     ) -> PacerProtocol:
-        """The pacer of a lane. `make` makes a new one for a budget, which continues from its stored state.
+        """The pacer of a lane. `make` creates one for a budget, which continues from its stored state.
 
-        `bounds` are those of the policy as it is now: a pacer with others belonged to another policy.
+        `bounds` are the policy's current ones: a pacer with other bounds belonged to another policy.
         """
         lane = (policy, round_budget(budget, unit), unit)
         pacer = self._alive.get(lane)
@@ -551,10 +553,10 @@ class Pacers:
         unit: BudgetUnit = "samples",
         start: float | None = None,
     ) -> None:
-        """Settles a request of a lane with its pacer; the lane is kept from now on."""
+        """Settles a request of a lane with its pacer, and keeps the lane from now on."""
         pacer.settle(cost, price, start=start)
         lane = (policy, round_budget(budget, unit), unit)
-        if self._alive.get(lane) is not pacer:  # another policy serves by now
+        if self._alive.get(lane) is not pacer:  # the policy was replaced meanwhile
             return
         self._lanes.pop(lane, None)
         self._stored.pop(lane, None)
@@ -565,7 +567,7 @@ class Pacers:
                 del self._lanes[other]
 
     def state(self) -> dict[str, Any]:
-        """Plain data for `restore`."""
+        """State for `restore`."""
         states = dict(self._stored) | {
             lane: {**pacer.state(), "average": choose_average(self._average, lane[2])}
             for lane, pacer in self._lanes.items()
@@ -576,9 +578,9 @@ class Pacers:
         return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Lanes made from now on continue from a `state`; invalid entries are logged and skipped.
+        """Lanes created from now on continue from a `state`; invalid entries are logged and skipped.
 
-        So are those in another currency: the same number is another budget there.
+        So are those in another currency, in which the same number is a different budget.
         """
         for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
             lane = parse_lane(name, self._currency)
@@ -601,19 +603,19 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """A stored state, of which only the dial is kept if it is about the average of other requests."""
+        """A stored state, reduced to its dial if it averaged other requests."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 
 
 def name_lane(lane: Lane, currency: str) -> str:
-    """A lane in JSON, because a policy's name may hold anything; with the currency of a budget in money."""
+    """A lane as JSON, because policy names can be any text; includes the currency of money budgets."""
     return json.dumps([*lane, currency if lane[2] == "money" else ""])
 
 
 def parse_lane(name: str, currency: str) -> Lane | None:
-    """The lane of a name; None if it is none, or its budget is in another currency."""
+    """Parses a lane's name; None if it is invalid, or its budget is in another currency."""
     try:
         policy, budget, unit, _ = json.loads(name)
         lane = (policy, round_budget(float(budget), unit), unit)

@@ -1,10 +1,10 @@
-"""The policies in service, by name: reloading them, and the live scale of their vote weights.
+"""The policies in service by name: reloading, and the live scale of their vote weights.
 
-What serves is never changed in place: reading a folder again gives a new `ServedPolicy`, and requests in
-progress keep the one that they began with. A broken folder is refused, and the last good policy stays.
+Policies in service are never modified: reloading a folder gives a new `ServedPolicy`, and requests in flight
+keep theirs. A broken folder is refused, and the last good policy stays.
 
-In this order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which reads
-and swaps them.
+In order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which loads and
+swaps policies.
 """
 
 import copy
@@ -22,45 +22,47 @@ import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_modes_file
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError, BudgetInvalid, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Policy, check_modes
+from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, find_quality_cost, read_chart
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy, check_modes
 from adacompute.policies.quality import QualityCost
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.policies.votes import Floats
-from adacompute.pool import Menu, Mode
+from adacompute.pool import Mode
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
 
-MIN_SAMPLES = 20  # with fewer the policy's own scale is used
-MEMORY = 2000  # samples that the running mean covers, about
-MAX_MODELS = 16  # most recent models with a scale of their own; the others share one
+MIN_SAMPLES = 20  # with fewer samples the policy's own scale is used
+MEMORY = 2000  # approximate number of samples in the running mean
+MAX_MODELS = 16  # most recent models with their own scale; others share one
 _NAME_LENGTH = 200  # characters of a model's name that are compared
-_MIN_MOVE = 0.01  # smaller changes of the scale are ignored
-_MAX_SAMPLE_RATIO = 8.0  # times the policy's own scale: the most that a single sample counts as
-_MAX_SCALE_RATIO = 4.0  # the live scale stays within the policy's own times or divided by this
-_MIN_SHIFT = 0.05  # spreads: smaller moves of a signal's centre or spread are ignored
+_MIN_MOVE = 0.01  # smaller relative changes of the scale are ignored
+_MAX_SAMPLE_RATIO = 8.0  # a single sample counts at most this multiple of the policy's own scale
+# the live scale is at most this multiple of the policy's own, and at least the inverse
+_MAX_SCALE_RATIO = 4.0
+_MIN_SHIFT = 0.05  # in spreads: smaller changes of a signal's centre or spread are ignored
 
 
 class SignalScales:
-    """The mean and the spread of each signal of live samples, on which a signal model is settled."""
+    """Running mean and spread of each signal over live samples, for refitting a signal model."""
 
     def __init__(self, base: SignalModel) -> None:
         self.base = base
         self._means = {name: [0, 0.0, 0.0] for name in base.names}  # count, mean, mean of squares
         self._bounds = [base.find_bounds(name) for name in base.names]
-        self._is_settled = True  # whether the model was settled since the last sample
+        self._is_settled = True  # whether the model was refitted since the last sample
 
     def observe(self, sample: Sample) -> None:
-        """Takes a sample with an answer into account, if it has signals."""
+        """Adds a sample with an answer, if it has signals."""
         values = None if sample.answer is None else self.base.read(sample)
         for (name, means), value, (low, high) in zip(
             self._means.items(), values or (), self._bounds, strict=False
@@ -73,7 +75,7 @@ class SignalScales:
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
 
     def settle(self, previous: SignalModel) -> SignalModel:
-        """The model on the live scale; `previous` until a centre or a spread has moved."""
+        """The model on the live scale; `previous` until a centre or spread has moved."""
         if self._is_settled:
             return previous
         self._is_settled = True
@@ -87,16 +89,16 @@ class SignalScales:
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:
-        """Whether samples counted as this model counts them could have such a mean."""
+        """Whether samples clipped by this model could have such a mean."""
         count, mean, _ = means
         return not count or abs(self.base.bound(name, mean) - mean) <= 1e-9 * max(1.0, abs(mean))
 
     def state(self) -> dict[str, list[float]]:
-        """Plain data, for JSON: of the signals that were seen."""
+        """Plain data for JSON, for the observed signals."""
         return {name: list(means) for name, means in self._means.items() if means[0]}
 
     def restore(self, state: object) -> None:
-        """Continues from a state, as far as it is valid and of signals that this model reads."""
+        """Continues from the valid parts of a state, for signals that this model reads."""
         for name, means in state.items() if isinstance(state, Mapping) else ():
             numbers = [number for number in means if _is_finite(number)] if isinstance(means, list) else []
             if name not in self._means or len(numbers) != 3 or type(numbers[0]) is not int:
@@ -110,23 +112,22 @@ def _is_finite(number: object) -> bool:
 
 
 class ConfidenceScale:
-    """How confident live samples are on average: the scale of vote weights.
+    """The mean confidence of live samples: the scale of vote weights.
 
-    A policy learned its scale on other traffic, perhaps of another model. A running mean in constant
-    memory follows live samples; votes get a new scale only once it has moved, so that the same votes
-    weigh the same. It stays near the policy's own scale, whatever samples come: servers send
-    placeholders such as -9999.
+    A policy's own scale comes from other traffic, possibly from another model. A running mean in constant
+    memory follows live samples; votes get a new scale only once it has moved, so that equal votes have equal
+    weights. It stays near the policy's own scale, because servers may send placeholders such as -9999.
     """
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self.count = 0  # samples that showed their signal
+        self.count = 0  # samples with the signal
         self.mean = 0.0
         self._signals = None if base.model is None else SignalScales(base.model)
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample]) -> None:
-        """Takes samples into account; those without the signal are ignored."""
+        """Adds samples; ignores those without the signal."""
         for sample in samples:
             if self._signals is not None:
                 self._signals.observe(sample)
@@ -138,11 +139,11 @@ class ConfidenceScale:
         self._settle()
 
     def weigh(self) -> VoteWeights:
-        """The present weights: the same object until the scale, or that of a signal, has moved."""
+        """The current weights: the same object until the scale of a signal has moved."""
         return self._weigh
 
     def _settle(self) -> None:
-        """Moves the weights to the present scales, if these have moved."""
+        """Updates the weights if the scales have moved."""
         if self._signals is not None and self._weigh.model is not None:
             model = self._signals.settle(self._weigh.model)
             if model is not self._weigh.model:
@@ -159,7 +160,7 @@ class ConfidenceScale:
         return [self.count, self.mean, {} if self._signals is None else self._signals.state()]
 
     def restore(self, state: object) -> bool:
-        """Continues from a state; False, and unchanged, if it is invalid for this signal and policy."""
+        """Continues from a state; returns False, unchanged, if it is invalid for this signal and policy."""
         if not isinstance(state, list) or len(state) != 3:
             return False
         count, mean, signals = state
@@ -175,18 +176,18 @@ class ConfidenceScale:
 
 
 class LiveScales:
-    """A scale for each mode of the weights, or for each of the models that were heard of last."""
+    """A scale for each mode of the weights, or for each of the most recent models."""
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self._scales: dict[str, ConfidenceScale] = {}  # by mode or model, the least recently used first
+        self._scales: dict[str, ConfidenceScale] = {}  # by mode or model, least recently used first
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample], name: str = "") -> None:
-        """Takes samples of a model or a mode into account."""
+        """Adds samples of a model or mode."""
         name = name[:_NAME_LENGTH]
         if (scale := self._scales.pop(name, None) or self._make_scale(name)) is not None:
-            self._scales[name] = scale  # the last
+            self._scales[name] = scale  # moves it to the end
             scale.observe(samples)
         if len(self._scales) > MAX_MODELS and not self.base.modes:
             del self._scales[next(iter(self._scales))]
@@ -199,7 +200,7 @@ class LiveScales:
         return ConfidenceScale(own) if own is not None and own.reads_tokens else None
 
     def weigh(self, model: str = "") -> VoteWeights:
-        """The present weights of a model's votes, or of all modes': the same until a scale has moved."""
+        """The current weights of a model's votes, or of all modes'; the same until a scale has moved."""
         if not self.base.modes:
             scale = self._scales.get(model[:_NAME_LENGTH])
             return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weigh()
@@ -216,7 +217,7 @@ class LiveScales:
         return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with those scales of a state that fit these weights; whether all do."""
+        """Continues with the scales in a state that fit these weights; returns whether all do."""
         restored = {}
         for name, values in list(state.items())[-MAX_MODELS:]:
             scale = self._make_scale(name)
@@ -226,26 +227,26 @@ class LiveScales:
         return len(restored) == len(state)
 
 
-SINGLE = "single"  # the name of the policy of one sample and no vote
+SINGLE = "single"  # name of the policy with one sample and no vote
 _SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
-_MAX_GUESSES = 256  # starting dials that are kept
-_UNSURE_SAMPLES = 2.0  # a request on average, at most, before it is known what one costs
+_MAX_GUESSES = 256  # initial dials that are cached
+_UNSURE_SAMPLES = 2.0  # upper limit for the mean samples per request before their cost is known
 _VERSION_LENGTH = 12  # digits of a version
-EXPLORED_SAMPLES = 8  # samples of each mode, at most, that a request drawn to the end gets
+EXPLORED_SAMPLES = 8  # most samples per mode for a fully sampled request
 _START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # what one sample costs, in accuracy
+_START_PRICE = 0.02  # price of one sample in accuracy
 _BISECTIONS = 50
-_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
+_COST_RATIO = 1.5  # cascades are rebuilt if a measured cost differs by this factor from the one in use
 _MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
-_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
-_CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # range of prices per sample that make a difference
+_CASCADE_PRICES = (1e-6, 1e4)  # range of prices for a sample of the most expensive mode without a fit
 
 
 class ServedPolicy:
-    """One policy in service. Policy and chart never change; only the scale of its weights is live."""
+    """A policy in service. Policy and chart don't change; only the scale of its weights is live."""
 
     def __init__(
         self,
@@ -259,32 +260,32 @@ class ServedPolicy:
         self.name = name
         self.policy = policy
         self.chart = chart
-        self.version = version  # a short hash of what was read
-        self.bounds = find_bounds(policy)  # None: it has no dial
-        self.menu = find_menu(policy)  # None: it draws samples of one model
-        self.names = () if self.menu is None else self.menu.names  # its modes, cheapest first
-        # clients choose budgets, so their number must be bounded
+        self.version = version  # a short hash of what was loaded
+        self.bounds = find_bounds(policy)  # None: no dial
+        self.menu = find_modes(policy)  # None: it draws from a single model
+        self.names = () if self.menu is None else self.menu.names  # names of its modes, cheapest first
+        # clients choose budgets, so the cache must be limited
         self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
         if self._scales is not None and scales is not None:
             self._scales.restore(scales.state())
 
     def weigh(self, model: str = "") -> VoteWeights | None:
-        """The weights of the policy's votes, on the scale of a model's live samples so far."""
+        """The policy's vote weights, on the scale of a model's live samples so far."""
         return None if self._scales is None else self._scales.weigh(model)
 
     def observe(self, samples: Iterable[Sample], model: str = "") -> None:
-        """Learns how confident live samples of a model are, or of a mode."""
+        """Learns the confidence of live samples of a model or mode."""
         if self._scales is not None:
             self._scales.observe(samples, model)
 
     def convert_budget(
         self, average: Budget, costs: SampleCosts, rates: Rates, lengths: tuple[float, float]
     ) -> float:
-        """A budget as the policy counts it: in samples, or in the unit of its modes.
+        """Converts a budget to the policy's unit: samples, or the unit of its modes.
 
-        A sample costs as those before it and those that the policy was fitted on; else as `lengths` says,
-        a guess of the tokens of a prompt and of a response.
+        The cost per sample comes from earlier samples and those that the policy was fitted on; otherwise from
+        `lengths`, a guess of prompt and response tokens.
         """
         target, unit, menu = average.amount, average.unit, self.menu
         if menu is not None and menu.unit == unit and (unit != "money" or menu.currency == average.currency):
@@ -298,9 +299,9 @@ class ServedPolicy:
         return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """The starting dial for a budget, the lowest and the highest; None: the policy has no dial.
+        """The initial, lowest and highest dial for a budget; None: the policy has no dial.
 
-        The budget is in samples; of several modes, in their unit.
+        The budget is in samples; with several modes, in their unit.
         """
         if self.bounds is None:
             return None
@@ -310,7 +311,7 @@ class ServedPolicy:
         return min(high, max(low, dial)), low, high
 
     def describe_foreign_model(self, models: Sequence[str]) -> str:
-        """That it was fitted on another model than those served, in words; "" if not, or not known."""
+        """Says that it was fitted on another model than those served; "" if not, or unknown."""
         fitted = self.policy.source_model
         if not fitted or not models or fitted in models:
             return ""
@@ -320,36 +321,36 @@ class ServedPolicy:
         )
 
     def state(self) -> dict[str, Any] | None:
-        """The live scales as plain data; None: votes have no weights."""
+        """The live scales as plain data; None: votes aren't weighted."""
         return None if self._scales is None else self._scales.state()
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with stored scales; False if they aren't of this policy's signal."""
+        """Continues with stored scales; False if they belong to another signal."""
         return self._scales is not None and self._scales.restore(state)
 
     def replace_with(self, other: "ServedPolicy") -> "ServedPolicy":
-        """`other` in place of this one, with this one's live scales."""
+        """`other` in place of this policy, keeping this one's live scales."""
         return ServedPolicy(
             other.name, other.policy, chart=other.chart, version=other.version, scales=self._scales
         )
 
     def is_same(self, other: "ServedPolicy") -> bool:
-        """Whether nothing that was read differs."""
+        """Whether everything loaded is equal."""
         return (self.version, self.chart) == (other.version, other.chart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReading:
-    """What all folders held at one time."""
+    """The content of all folders at one time."""
 
-    number: int  # rises with each reading
+    number: int  # increases with each reading
     policies: Mapping[str, ServedPolicy]
-    refused: Mapping[str, AdacomputeError]  # by the policy's name
-    remarks: Mapping[str, str]  # e.g. that a chart is not used
+    refused: Mapping[str, AdacomputeError]  # by policy name
+    remarks: Mapping[str, str]  # e.g. that a chart isn't used
 
 
 class PolicyRegistry:
-    """Policies by name. Made by `open`; to reload, `read` in a thread and `swap` in the event loop."""
+    """Policies by name. Created by `open`; to reload, `read` in a thread and `swap` in the event loop."""
 
     def __init__(
         self,
@@ -360,11 +361,11 @@ class PolicyRegistry:
         modes: Sequence[str] = (),
         max_rounds: int = 0,
     ) -> None:
-        """`folders` by name, the default policy's first; "" is the prior in the package.
+        """`folders` by name, the default policy first; "" is the built-in prior.
 
-        `fixed` is the dial of all policies, whatever its kind; None: it moves. `policy` stands in the place
-        of the default policy's folder. `modes` are the gateway's, by name; none: it has one upstream.
-        `max_rounds` are those of a request at most, which stopping plans with; 0: no limit.
+        `fixed` is the dial of all policies of any kind; None: it moves. `policy` replaces the default
+        policy's folder. `modes` are the gateway's mode names; empty with a single upstream. `max_rounds`
+        limits the rounds of a request, which stopping takes into account; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -375,16 +376,16 @@ class PolicyRegistry:
         self.names = (*self._folders, SINGLE)
         self.remarks: tuple[str, ...] = ()  # about the first reading
         self._numbers = itertools.count(1)
-        self._number = 0  # the reading in service
+        self._number = 0  # number of the reading in service
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod
     def open(
         cls, settings: ServeConfig, policy: Policy | None = None, *, modes: Sequence[str] = ()
     ) -> "PolicyRegistry":
-        """Reads every policy that the settings name; raises the first error.
+        """Loads all policies in the settings; raises the first error.
 
-        `policy` is the default one, if it is in memory and not in a folder. `modes` are those of the menu.
+        `policy` is the default one if in memory rather than in a folder. `modes` are the menu's.
         """
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
@@ -406,14 +407,14 @@ class PolicyRegistry:
         return registry
 
     def get(self, name: str) -> ServedPolicy:
-        """The policy of that name as it serves now; PolicyError if there is none."""
+        """The policy with that name as it serves now; PolicyError if there is none."""
         served = self._served.get(name)
         if served is None:
             raise PolicyError(f"there is no policy {name!r:.80} here; there are {', '.join(self.names)}")
         return served
 
     def read(self) -> PolicyReading:
-        """All folders as they are now, for `swap`: slow, and changes nothing."""
+        """Loads all folders for `swap`: slow, without side effects."""
         number = next(self._numbers)
         policies, refused, remarks = {}, {}, {}
         for name, folder in self._folders.items():
@@ -435,7 +436,7 @@ class PolicyRegistry:
         return PolicyReading(number=number, policies=policies, refused=refused, remarks=remarks)
 
     def swap(self, reading: PolicyReading) -> list[str]:
-        """Puts a reading into service, except what was refused; one line for each change and refusal."""
+        """Puts a reading into service, except refused policies; returns a line per change or refusal."""
         if reading.number <= self._number:  # a later reading was faster
             return []
         served, lines = dict(self._served), []
@@ -452,7 +453,7 @@ class PolicyRegistry:
         return lines
 
     def update_cascades(self, costs: Mapping[str, float]) -> bool:
-        """Chooses the cascades of an unfitted policy anew, if samples cost something else; whether so."""
+        """Rebuilds the cascades of an unfitted policy if samples' costs changed; returns whether it did."""
         old = self._served[self.default]
         if old.menu is None or not _are_far(costs, old.menu):
             return False
@@ -467,7 +468,7 @@ class PolicyRegistry:
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
-        """Continues with stored scales; one line for each that can't be used."""
+        """Continues with stored scales; returns a line for each one that can't be used."""
         lines = []
         for name, scale in state.items():
             served = self._served.get(name)
@@ -479,7 +480,7 @@ class PolicyRegistry:
 
 
 def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
-    """The settings, with its cost in the place of a budget that is a quality; BudgetInvalid without one."""
+    """Replaces a quality budget by its cost in the settings; BudgetInvalid if there is none."""
     settings = config.serve
     if not names_quality(settings.budget):
         return config, None
@@ -490,9 +491,9 @@ def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
 
 
 def _check_measured_prices(settings: ServeConfig) -> None:
-    """BudgetInvalid if a mode costs something else now than when its quality was measured."""
-    listed = {mode.name: mode.endpoint.prices for mode in read_menu_file(Path(settings.menu)).modes}
-    measured = read_policy(settings.policy)[0].menu
+    """Raises BudgetInvalid if a mode's cost has changed since its quality was measured."""
+    listed = {mode.name: mode.endpoint.prices for mode in read_modes_file(Path(settings.menu)).modes}
+    measured = read_policy(settings.policy)[0].mode_set
     for mode in () if measured is None else measured.modes:
         then, now = mode.prices, listed.get(mode.name)
         if then and now and (then.input, then.output) != (now.input, now.output):
@@ -506,7 +507,7 @@ def _read_folders(settings: ServeConfig) -> dict[str, str]:
     """Folders by name, the default first; ConfigError for an invalid name."""
     first = "stopping"
     if settings.policy:
-        # not resolved: a link such as `current` keeps its own name, wherever it points
+        # not resolved: a link such as `current` keeps its own name
         first = _INVALID_CHARACTERS.sub("-", Path(os.path.abspath(settings.policy)).name)[:64] or "policy"  # noqa: PTH100
     folders = {_check_name(first, settings.policy): settings.policy}
     for text in settings.policies:
@@ -532,7 +533,7 @@ def _check_name(name: str, setting: str) -> str:
 
 
 def _limit_rounds(policy: Policy, most: int) -> Policy:
-    """The policy, or a copy that plans with so many rounds at most; 0: no limit."""
+    """The policy, or a copy limited to this many rounds; 0: no limit."""
     if not most or not isinstance(policy, StoppingPolicy) or policy.ladder is not None:
         return policy
     limited = copy.copy(policy)
@@ -541,7 +542,7 @@ def _limit_rounds(policy: Policy, most: int) -> Policy:
 
 
 def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
-    """One folder's policy, and a remark on it; PolicyError if it can't serve."""
+    """The policy in one folder, and a remark about it; PolicyError if it can't be served."""
     if not folder:
         bundled = _limit_rounds(StoppingPolicy(), most)
         return ServedPolicy(name, bundled, chart=load_bundled_chart(), version="bundled"), ""
@@ -550,9 +551,9 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
     chart, remark = None, ""
     try:
         chart = read_chart(folder, policy=sha256)
-    except PolicyError as exc:  # it serves without a chart as well
+    except PolicyError as exc:  # a chart is optional
         remark = f"{exc}; until then it serves without a chart"
-    if chart is not None and not chart.rows:  # a chart over several modes has qualities alone
+    if chart is not None and not chart.rows:  # a chart over several modes has only qualities
         chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
@@ -561,14 +562,14 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
 
 
 def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
-    """A policy that is in memory. Its own chart, if it has one, lies in a folder, so its dial is guessed."""
+    """Serves a policy from memory. Its chart, if any, is in a folder, so its dial is guessed."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
     return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")
 
 
 def _is_bundled(policy: Policy) -> bool:
-    """Whether it is the prior in the package, as it comes."""
+    """Whether it is the built-in prior, unchanged."""
     if not isinstance(policy, StoppingPolicy) or policy.pool_model_ is not None:
         return False
     bundled = StoppingPolicy()
@@ -576,7 +577,7 @@ def _is_bundled(policy: Policy) -> bool:
 
 
 def _check_servable(policy: Policy, place: str) -> None:
-    """Asks it once, so that one that can't decide is refused now and not at the first request."""
+    """Calls it once, so that a broken policy is refused now instead of at the first request."""
     if policy.kind == "oracle" or policy.only_compared:
         reason = "is only compared with" if policy.only_compared else "knows the answers of its pool alone"
         raise PolicyError(f"{place}: {policy.kind} {reason}, so it can't serve; fit another policy")
@@ -587,7 +588,7 @@ def _check_servable(policy: Policy, place: str) -> None:
 
 
 def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
-    """ConfigError if the operator's fixed dial is invalid for the policy."""
+    """Raises ConfigError if the operator's fixed dial is invalid for the policy."""
     policy = served.policy
     if fixed is None or policy.dial is None:
         return
@@ -600,7 +601,7 @@ def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
 
 
 def _decide(policy: Policy, dial: float | None) -> None:
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     mode = None if menu is None else menu.names[0]
     samples = [Sample(answer=answer, mode=mode) for answer in ("1", "2")]
     for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
@@ -611,9 +612,10 @@ def find_bounds(policy: Policy) -> Bounds | None:
     """The bounds of a policy's dial; None if it has none."""
     if policy.dial != "price":
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
-        return policy.dial, *_CASCADE_PRICES  # its costs are measured while it serves: the dial goes on
+        # its costs are measured while serving, so the dial's range must go further
+        return policy.dial, *_CASCADE_PRICES
     if menu is not None:
         costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
         return policy.dial, _MIN_SAMPLE_PRICE / max(costs), _MAX_SAMPLE_PRICE / min(costs)
@@ -621,10 +623,10 @@ def find_bounds(policy: Policy) -> Bounds | None:
 
 
 def guess_start(policy: Policy, budget: float) -> float:
-    """A rough first dial for a policy that has no chart: it may cost about `budget` samples a request."""
+    """A rough initial dial for a policy without a chart, for about `budget` samples per request."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     if menu is not None:
         return _guess_menu_price(policy, menu, budget)
     if not isinstance(policy, StoppingPolicy):
@@ -637,21 +639,21 @@ def guess_start(policy: Policy, budget: float) -> float:
     return policy.convert_price(math.exp(high))
 
 
-def find_menu(policy: Policy) -> Menu | None:
-    """The menu of a policy that chooses among several modes; None: it draws samples of one."""
+def find_modes(policy: Policy) -> ModeSet | None:
+    """The menu of a policy over several modes; None if it draws from a single model."""
     menu = getattr(policy, "menu", None)
-    return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+    return menu if isinstance(menu, ModeSet) and len(menu) > 1 else None
 
 
 def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
-    """The unfitted policy of several modes, by what a sample of each costs beside one of the dearest."""
+    """The unfitted policy of several modes, from the relative cost of their samples."""
     dearest = max(costs.values()) or 1.0
-    order = sorted(costs, key=costs.__getitem__)  # equal ones keep their order
-    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+    order = sorted(costs, key=costs.__getitem__)  # stable for equal costs
+    return MenuPolicy(ModeSet(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
-def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
-    """Whether costs of samples, beside the dearest's, are far from those in use."""
+def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
+    """Whether relative sample costs are far from those in use."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
     return any(
@@ -659,8 +661,8 @@ def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
     )
 
 
-def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
-    """The price at which a policy over a menu cost so much on what it has learned from."""
+def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
+    """The price at which a policy over a menu cost this much on its training data."""
     if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
         position = np.interp(budget, policy.cost_, -np.log(policy.prices_))
         return float(np.exp(-position))
@@ -668,9 +670,9 @@ def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
 
 
 def _estimate_cost(log_price: float, openings: Floats) -> float:
-    """Samples per request at a price: the first, and then each by the share of requests that go on.
+    """Expected samples per request at a price: the first, then one more for each request that continues.
 
-    That share after each draw is read off the quantiles of critical prices there; what has stopped
+    The share that continues after each draw comes from the quantiles of critical prices; what has stopped
     stays stopped.
     """
     share = 1.0
@@ -682,13 +684,11 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 
 
 def _share_above(log_price: float, quantiles: Floats) -> float:
-    """The share of tallies with a higher critical price, interpolated between the quantiles.
+    """The share of tallies with a higher critical price, interpolated between quantiles.
 
-    Beyond the last quantile it is extrapolated.
+    Extrapolated beyond the last quantile.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
-    spread = max(
-        _MIN_SPREAD, float(quantiles[-1] - quantiles[-2])
-    )  # over the fifth of them next to the median
+    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))  # from the one next to the median
     return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)

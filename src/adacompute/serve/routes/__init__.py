@@ -1,1 +1,1 @@
-"""Chat, responses and everything else that is passed on, and the `Gateway` that they share."""
+"""Chat, responses and forwarded requests, and the `Gateway` that they share."""

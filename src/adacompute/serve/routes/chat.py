@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: a request checked and read, its reply or its events sent; how many at a time."""
+"""POST /v1/chat/completions: reads a request, sends its reply or events, and limits concurrency."""
 
 import asyncio
 import base64
@@ -33,54 +33,54 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route, build_r
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
 
-_ID_KEY = "adacompute.id"  # key in the ASGI scope for the id of the completion
+_ID_KEY = "adacompute.id"  # ASGI scope key for the completion's id
 _JSON_HEADERS = {"content-type": "application/json"}
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
+    "x-accel-buffering": "no",  # keeps proxies such as nginx from buffering
 }
-_STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
-_SEND_BYTES = 2**18  # so much of a reply's body is sent at once
-_MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
-_MAX_HELD_BYTES = 2**30  # the bodies of all requests at the same time
-_RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
-_RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
-_LISTEN_SECONDS = 0.02  # after which the disconnect of a request's client is listened for
+_STREAM_MODE = "x-adacompute-stream-mode"  # sent before the vote ends; the verdict is in the last chunk
+_SEND_BYTES = 2**18  # bytes of a reply's body sent at a time
+_MAX_INLINE_BODY = 1_048_576  # bytes of a body parsed in the event loop
+_MAX_HELD_BYTES = 2**30  # bytes of all requests' bodies together
+_RECEIVING_FACTOR = 2  # multiple of max_requests whose bodies may be received at the same time
+_RETRY_SECONDS = 1.0  # Retry-After if the gateway is full
+_LISTEN_SECONDS = 0.02  # delay before listening for a client's disconnect
 
-Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
+Authenticate = Callable[[Mapping[str, str]], str]  # from headers to the name of the client's key
 
-_MAX_LENGTH_DIGITS = 15  # in Content-Length; a longer number exceeds every limit
-_MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
-_MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
-_MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
+_MAX_LENGTH_DIGITS = 15  # in Content-Length; longer numbers exceed every limit
+_MAX_DEPTH = 200  # nesting levels: deeper JSON can't be serialised again
+_MAX_ESCAPES = 2_000_000  # backslashes in a body: each takes as long as a hundred plain characters
+_MAX_VALUES = 50_000  # values in a body: parsing millions of tiny ones would block other requests
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may be beyond 64 bits
+_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may exceed 64 bits
 _ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # what is left of a long integer then
+_LONG_DIGITS = b"0" * 19  # replaces a long integer's digits
 
 
 class ClientDisconnected(Exception):
     """The client disconnected before its request was read or answered."""
 
 
-_ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
+_ANONYMOUS = "anonymous"  # the key's name if the gateway has no keys
 _KEY_REMEDY = "give it as Authorization: Bearer KEY"
 
 
 class Keys:
-    """All known keys. The time of a look-up doesn't reveal how much of a key was right."""
+    """All known keys. Lookup time doesn't reveal how much of a key was right."""
 
     def __init__(self, keys: Iterable[KeyConfig]) -> None:
         self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
 
     def authenticate(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized if it has none, or if the Host isn't allowed."""
+        """The name of the client's key; Unauthorized if there is none, or the Host isn't allowed."""
         return _ANONYMOUS if (key := self._find(headers)) is None else key.name
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """The name of the operator's key; Unauthorized for another one. Without keys: nobody's."""
+        """The name of the operator's key; Unauthorized for others. Without keys, everyone is an operator."""
         key = self._find(headers)
         if key is not None and not key.operator:
             raise Unauthorized(
@@ -99,13 +99,13 @@ class Keys:
     def identify(self, authorization: str | None) -> KeyConfig:
         """The key in an Authorization header; Unauthorized if it is missing or unknown.
 
-        The header is `Bearer KEY`, or `Basic` with any user and the key as password.
+        The header is `Bearer KEY`, or `Basic` with any user and the key as the password.
         """
         if not authorization:
             raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
         presented = _hash_secret(_read_secret(authorization))
         match = None
-        for digest, key in self._keys:  # all of them: where it stops would reveal which key it was
+        for digest, key in self._keys:  # check all of them: stopping early would reveal which key it was
             if hmac.compare_digest(digest, presented):
                 match = key
         if match is None:
@@ -132,7 +132,7 @@ def _read_secret(authorization: str) -> str:
 
 
 def check_host(host: str) -> None:
-    """Without keys only names of this machine are served: a web page may point its own name here."""
+    """Without keys, only names of this machine are accepted: a web page may point its own domain here."""
     if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
@@ -141,14 +141,14 @@ def check_host(host: str) -> None:
         )
 
 
-# clients send the same host each time, and parsing takes 20 µs
+# clients repeat the same host, and parsing takes 20 µs
 _is_loopback = lru_cache(maxsize=256)(is_loopback)
 
 
 def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:
-    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes, which `setting` allows.
+    """Raises RequestInvalid (status 413) if Content-Length exceeds `limit` bytes, set by `setting`.
 
-    Names in `headers` are in lower case.
+    Names in `headers` are lower case.
     """
     text = headers.get("content-length")
     if text is None:
@@ -161,9 +161,9 @@ def check_content_length(headers: Mapping[str, str], limit: int, setting: str = 
 
 
 def check_content_type(headers: Mapping[str, str]) -> None:
-    """RequestInvalid with status 415 if the body isn't declared as plain JSON.
+    """Raises RequestInvalid (status 415) unless the body is declared as plain JSON.
 
-    Pages of other sites can make a browser send any content type but this without a preflight request.
+    Other sites' pages can make a browser send any other content type without a preflight request.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -176,7 +176,7 @@ def check_content_type(headers: Mapping[str, str]) -> None:
 
 
 def check_content_encoding(headers: Mapping[str, str]) -> None:
-    """RequestInvalid with status 415 if the body is compressed."""
+    """Raises RequestInvalid (status 415) if the body is compressed."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RequestInvalid(
@@ -193,11 +193,11 @@ async def read_body(
     limit: int,
     on_part: Callable[[int], None] | None = None,
 ) -> bytes:
-    """The whole body, of at most `limit` bytes; a longer one is refused before it is in memory.
+    """The whole body, at most `limit` bytes; a longer one is refused before it is in memory.
 
-    `on_part` is called with the bytes of each part, and may raise.
+    `on_part` is called with the size of each part, and may raise.
 
-    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects meanwhile.
+    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects.
     """
     check_content_length(headers, limit)
     parts: list[bytes] = []
@@ -210,7 +210,7 @@ async def read_body(
         size += len(chunk)
         if size > limit:
             raise make_too_long_error(limit)
-        if chunk:  # empty ones take memory too, and there can be any number of them
+        if chunk:  # empty ones take memory too, and may be endless
             if on_part is not None:
                 on_part(len(chunk))
             parts.append(chunk)
@@ -219,7 +219,7 @@ async def read_body(
 
 
 def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid:
-    """The error for a body of more bytes than a setting allows."""
+    """The error for a body larger than a setting allows."""
     return RequestInvalid(
         f"the body is longer than {limit} bytes; send a shorter one, or ask the operator for a larger "
         f"{setting}",
@@ -229,7 +229,7 @@ def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid
 
 
 def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
-    """The JSON object in a body; RequestInvalid if it is none, too large or too deep."""
+    """The JSON object in a body; RequestInvalid if it isn't one, or is too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
     outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
     openings = outside.count(b"[") + outside.count(b"{")
@@ -252,23 +252,23 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
 
 
 def _is_simple(raw: bytes, max_depth: int) -> bool:
-    """Whether JSON is certain to be neither large nor deep, and to have no long integer: as most is."""
+    """Whether JSON is certainly small and shallow, without long integers: the usual case."""
     if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
         return False
     return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
 
 
 def _remove_strings(raw: bytes) -> bytes:
-    """What is outside of all strings of some JSON, without blanks.
+    """JSON without its strings and spaces.
 
     >>> _remove_strings(b'{"a[[": [[1], "]"]}')
     b'{:[[1],]}'
     """
     if raw.count(b"\\") > _MAX_ESCAPES:
         raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
-    if b'\\"' in raw:  # else every quote begins or ends a string; removing many escapes takes long
+    if b'\\"' in raw:  # otherwise every quote begins or ends a string; removing many escapes takes long
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if raw.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
+    if raw.count(b'"') > 4 * _MAX_VALUES:  # checked first: splitting at millions of quotes takes long
         raise _make_too_many_error()
     return b"".join(raw.split(b'"')[::2]).translate(None, b" \t\r\n")
 
@@ -278,7 +278,7 @@ def _make_too_many_error() -> RequestInvalid:
 
 
 def _measure_depth(outside: bytes) -> int:
-    """Levels of nesting, found without a parser: a recursive one could crash on what it is to refuse.
+    """Nesting levels, without a parser: a recursive one could crash on what it should refuse.
 
     >>> _measure_depth(b"{:[[1],]}")
     3
@@ -288,29 +288,29 @@ def _measure_depth(outside: bytes) -> int:
 
 
 class RequestSlots:
-    """Counts the requests of all endpoints, and turns away those that are too many at the same time."""
+    """Counts the requests of all endpoints, and refuses those above the concurrency limit."""
 
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
         self.receiving = 0  # requests whose bodies are being received
-        self.bytes = 0  # the bodies of all requests, until their replies are sent
-        self.active = 0  # requests in progress, until their replies are sent
+        self.bytes = 0  # bodies of all requests until their replies are sent
+        self.active = 0  # requests in flight until their replies are sent
 
     def check(self) -> None:
-        """Overloaded if the gateway is full; requests whose bodies are still being received don't count."""
+        """Raises Overloaded if the gateway is full; requests whose bodies are being received don't count."""
         if self.active >= self._max_requests:
             raise _make_overloaded(f"{self.active} requests are under way")
 
     def check_receiving(self) -> None:
-        """Overloaded if too many bodies are being received."""
+        """Raises Overloaded if too many bodies are being received."""
         if self.receiving >= _RECEIVING_FACTOR * self._max_requests:
             raise _make_overloaded(f"{self.receiving} requests are still being sent")
 
 
 class RequestSlot:
-    """What one request counts for among all: its body, and then itself, until its context ends.
+    """One request's share of the counts: first its body, then itself, until its context ends.
 
-    One object with three counts, because three contexts of generators took 10 µs of every request.
+    One object with three counts: three generator-based contexts took 10 µs per request.
     """
 
     def __init__(self, slots: RequestSlots) -> None:
@@ -326,13 +326,13 @@ class RequestSlot:
         self._slots.active -= self._active
 
     def begin_body(self) -> None:
-        """Its body is being received from now on."""
+        """Counts its body as being received."""
         self._slots.check_receiving()
         self._slots.receiving += 1
         self._receiving = 1
 
     def add_bytes(self, size: int) -> None:
-        """Counts so many bytes of its body; Overloaded if those of all requests together are too many."""
+        """Adds bytes of its body; Overloaded if all requests together have too many."""
         slots = self._slots
         if slots.bytes + size > _MAX_HELD_BYTES:
             raise _make_overloaded(f"requests of {slots.bytes:,} bytes are under way")
@@ -340,12 +340,12 @@ class RequestSlot:
         slots.bytes += size
 
     def end_body(self) -> None:
-        """Its body has been received."""
+        """Ends receiving its body."""
         self._slots.receiving -= self._receiving
         self._receiving = 0
 
     def activate(self) -> None:
-        """It is in progress from now on; checked once more: others may have sent their bodies faster."""
+        """Counts it as in flight; checks again, because others may have sent their bodies faster."""
         self._slots.check()
         self._slots.active += 1
         self._active = 1
@@ -356,10 +356,10 @@ def _make_overloaded(reason: str) -> Overloaded:
 
 
 class DisconnectWatch:
-    """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
+    """Cancels its context's body if the client disconnects, and raises ClientDisconnected.
 
-    Enter it once the whole body has been read: from then on the only message is the disconnect. It listens
-    for that after a moment: a request that is answered sooner needs no task for it.
+    Enter it after reading the whole body: from then on the only message is the disconnect. It starts
+    listening after a moment, so that a request answered sooner needs no task.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -379,8 +379,8 @@ class DisconnectWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # drop both references: a cancelled listener holds its frame, which holds this object, and that cycle
-        # would keep the whole request in memory until the next garbage collection
+        # Drop both references: a cancelled listener holds its frame, which holds this object; the cycle would
+        # keep the whole request in memory until the next garbage collection.
         task, timer, listener = self._task, self._timer, self._listener
         self._task = self._timer = self._listener = None
         assert task is not None
@@ -403,14 +403,14 @@ class DisconnectWatch:
 
 
 class ChatShape:
-    """How requests and replies of an endpoint look; this is the shape of chat completions."""
+    """The format of an endpoint's requests and replies; this class is that of chat completions."""
 
-    prefix = "chatcmpl-"  # ids begin with it
-    # makes a chat's body out of a request's; None: it is one
+    prefix = "chatcmpl-"  # prefix of ids
+    # converts a request's body to a chat's; None: it is one
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-        """A whole reply."""
+        """A complete reply."""
         return build_completion(outcome, request, unit=unit)
 
     def shape_events(
@@ -418,12 +418,12 @@ class ChatShape:
         active: ActiveRequest,  # noqa: ARG002 - other shapes need it
         events: AsyncGenerator[bytes, None],
     ) -> AsyncGenerator[bytes, None]:
-        """The events of a stream, made of those of a chat completion."""
+        """Converts the events of a chat completion stream."""
         return events
 
 
 class ChatEndpoint:
-    """An endpoint that completes chats, as an ASGI app; `shape` is how its requests and replies look."""
+    """A chat endpoint as an ASGI app; `shape` is the format of its requests and replies."""
 
     def __init__(
         self,
@@ -438,7 +438,7 @@ class ChatEndpoint:
         self._shape = ChatShape() if shape is None else shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request. Errors before the reply has begun are raised."""
+        """Serves one request. Raises errors that happen before the reply has begun."""
         with RequestSlot(self._slots) as slot:
             try:
                 request, route = await self._read_request(scope, receive, slot)
@@ -490,7 +490,7 @@ class ChatEndpoint:
         await gateway.resources.client.share.take_turn()
         if len(raw) <= _MAX_INLINE_BODY:
             request = self._parse(raw, headers)
-        else:  # in a thread, so that it holds up nobody
+        else:  # in a thread, to delay nobody
             request = await asyncio.to_thread(self._parse, raw, headers)
         registry = gateway.policy_registry
         route = choose_route(
@@ -506,7 +506,7 @@ class ChatEndpoint:
         return request, route
 
     def _parse(self, raw: bytes, headers: Mapping[str, str]) -> ChatRequest:
-        """The request in a body."""
+        """Parses a body into a request."""
         gateway = self._gateway
         return build_request(
             parse_body(raw, gateway.settings),
@@ -519,13 +519,13 @@ class ChatEndpoint:
 
 
 def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
-    """The headers of a stream, with what is known when it begins."""
+    """The headers of a stream, with what is known at its beginning."""
     mode = {_STREAM_MODE: "first"} if active.delivery == "first" else {}
     return _STREAM_HEADERS | mode | build_note_header(active.sampling.list_notes())
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """A request's headers, whose names ASGI has in lower case; repeated ones are joined by a comma."""
+    """A request's headers, with lower-case names as in ASGI; repeated ones are joined by a comma."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -534,36 +534,36 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def get_reply_id(scope: Scope) -> str:
-    """The id of the reply to a request: that of its completion, or a new one."""
+    """The id of a request's reply: its completion's, or a new one."""
     if _ID_KEY not in scope:
         scope[_ID_KEY] = f"req-{os.urandom(16).hex()}"
     return str(scope[_ID_KEY])
 
 
 def has_begun(scope: Scope) -> bool:
-    """Whether an endpoint has begun to serve a request: then it has reported what came of it."""
+    """Whether an endpoint has begun to serve a request, and so reports its outcome."""
     return _ID_KEY in scope
 
 
 async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Sends a whole reply."""
+    """Sends a complete reply."""
     await send_start(send, {**headers, "content-length": str(len(body))}, status=status)
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _send_parts(send: Send, headers: Mapping[str, str], parts: list[bytes]) -> None:
-    """Sends a whole reply of many parts, none of which is kept after it was sent."""
+    """Sends a complete reply in many parts, freeing each after it is sent."""
     await send_start(send, {**headers, "content-length": str(sum(map(len, parts)))})
     parts.reverse()
     while parts:
         await send_body(send, parts.pop(), last=not parts)
 
 
-MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is there
+MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is ready
 
 
 async def _send_events(send: Send, events: AsyncGenerator[bytes, None], make_headers: MakeHeaders) -> None:
-    """Sends a reply of events. An error before the first is raised; after it, it is an event itself."""
+    """Sends a stream of events. An error before the first is raised; later ones become events."""
     async with aclosing(events):
         first = await anext(events)
         await send_start(send, make_headers())
@@ -579,7 +579,7 @@ async def _send_events(send: Send, events: AsyncGenerator[bytes, None], make_hea
 async def _send_events_at_once(
     send: Send, events: AsyncGenerator[bytes, None], make_headers: MakeHeaders
 ) -> None:
-    """The same for a client of HTTP/1.0, which can't read a reply of unknown length."""
+    """Like `_send_events`, for HTTP/1.0 clients, which can't read replies of unknown length."""
     parts: list[bytes] = []
 
     async def collect(message: Message) -> None:
@@ -590,13 +590,13 @@ async def _send_events_at_once(
 
 
 async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 200) -> None:
-    """Sends the head of a reply."""
+    """Sends a reply's status and headers."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
 async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
-    """Sends a part of a reply's body; a large one in pieces, because each is copied at once."""
+    """Sends part of a reply's body; a large one in pieces, because each is copied at once."""
     sent = 0
     while len(body) - sent > _SEND_BYTES:
         part = body[sent : sent + _SEND_BYTES]

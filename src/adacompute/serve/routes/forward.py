@@ -1,12 +1,12 @@
-"""Everything under /v1/ that the gateway doesn't answer itself goes to the same path at the upstream.
+"""Forwards every other request under /v1/ to the same path of the upstream.
 
-Nothing of it is voted on. Bodies of JSON are read whole, because they say what a request may cost; others,
-such as uploads, are passed on while they come. Replies are passed on as they come.
+Nothing is voted on. JSON bodies are read completely, because they determine the cost; others, such as
+uploads, and all replies are passed on as they arrive.
 
-What a request may cost is reserved before it is sent. What it did cost is what its reply says in `usage`; a
-success that says nothing costs what was reserved. Reading, deleting and storing files is free. What says how
-many choices and tokens it asks for is held to the rules of chats. Routes that nobody has heard of, and
-changes to the upstream's models, are the operator's.
+The highest possible cost of a request is reserved before it is sent. Its actual cost comes from the reply's
+`usage`; a success without usage costs the reserved amount. Reading, deleting and storing files is free.
+Requests with numbers of choices and tokens follow the rules of chats. Unknown routes, and changes to the
+upstream's models, are reserved for the operator.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _BODY_METHODS = ("POST", "PUT", "PATCH")
 _FREE_METHODS = ("GET", "HEAD", "DELETE")
-# the first words of paths, by which requests are counted; all others count as "other"
+# first words of paths, for counting; all others count as "other"
 _ROUTES = frozenset(
     {
         *("completions", "embeddings", "moderations", "audio", "images", "videos", "files", "uploads"),
@@ -70,78 +70,78 @@ _ROUTES = frozenset(
         *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
     }
 )
-_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # how a path begins: no separator is hidden in it
-# storing costs nothing; what is done with a file or a conversation later does
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # the beginning of a path, without hidden separators
+# storing is free; later uses of a file or conversation aren't
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
 _CANCEL_PATH = re.compile(
     r"/(?:responses|(?:messages/)?batches|fine_tuning/jobs|threads/[^/]+/runs|vector_stores/[^/]+/file_batches)"
     r"/[^/]+/cancel"
 )
-# routes that generate nothing
+# routes without generated output
 _WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "tokenize", "detokenize")
 _MEDIA_ROUTES = ("images", "audio", "videos")
-# routes that start work whose cost nobody tells the gateway
+# routes that start work whose cost the gateway never learns
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
-_ADMINISTRATION = ("organization", "dashboard", "usage")  # the operator's own account
-# names of the most tokens of a response, by route
+_ADMINISTRATION = ("organization", "dashboard", "usage")  # routes of the operator's own account
+# names of the token limit per response, by route
 _TOKEN_LIMITS = {
     "completions": ("max_tokens",),
     "messages": ("max_tokens",),
     "responses": ("max_output_tokens",),
 }
 _ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
-_STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds what it has stored
+_STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds stored data
 _SAMPLE_LISTS = ("choices", "data")  # where a reply may have its samples
-_PROMPT_TOKENS = 64  # that a model's template may add
-_MAX_VALUES = 200_000  # in a JSON body: more would hold up the event loop while they are parsed
+_PROMPT_TOKENS = 64  # tokens that a chat template may add
+_MAX_VALUES = 200_000  # in a JSON body: parsing more would block the event loop
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-_MAX_SMALL = 65_536  # bytes of JSON that take no time to parse
+_MAX_SMALL = 65_536  # bytes of JSON that are parsed instantly
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
 )
 _SAFE = "-._~!$&'()*+,;=:@"  # characters of a path that aren't encoded
 _SAFE_QUERY = _SAFE + "/?%[]"
-# a page of the upstream's, or a client's file, must not run as if it were the gateway's own
+# an upstream's page, or a client's file, must not run as if it were the gateway's
 _SHIELD_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
     "cache-control": "no-store",
     "x-adacompute-note": "no vote: this route is passed on to the upstream",
 }
-_MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for a client of HTTP/1.0, which gets it as a whole
+_MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for an HTTP/1.0 client, which gets it in one piece
 _RETRY_SECONDS = 1.0
 
 
-# an upstream's error, its status and body -> what to raise instead; None: it is passed on
+# from an upstream error's status and body to the error to raise instead, or None to pass it on
 ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardTarget:
-    """Where a request goes."""
+    """The target of a forwarded request."""
 
-    route: str  # the first word of its path, or "other"
-    path: str  # below the upstream's address, percent-encoded
-    free: bool  # costs nothing
-    private: bool = False  # only the operator's, where there are keys
+    route: str  # first word of the path, or "other"
+    path: str  # relative to the upstream's address, percent-encoded
+    free: bool  # without cost
+    private: bool = False  # only for the operator, if there are keys
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardCost:
-    """The most that a request may cost."""
+    """The highest possible cost of a request."""
 
     samples: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-@lru_cache(maxsize=64)  # most requests are for a few paths, and parsing takes 5 µs
+@lru_cache(maxsize=64)  # most requests have one of a few paths, and parsing takes 5 µs
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     """The target of a path that begins with /v1/.
 
-    HTTPException, as of a router, if there can't be such a route; RequestInvalid if it isn't passed on.
+    HTTPException, as from a router, if the route can't exist; RequestInvalid if it isn't forwarded.
 
     >>> parse_target("POST", b"/v1/audio/transcriptions")
     ForwardTarget(route='audio', path='/audio/transcriptions', free=False, private=False)
@@ -169,18 +169,18 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
 
 
 def _is_devious(segment: bytes) -> bool:
-    """Whether a decoded part of a path may lead elsewhere: up, by another separator, or decoded twice."""
+    """Whether a decoded path segment may lead elsewhere: up, through another separator, or decoded twice."""
     if re.search(rb"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}", segment):
         return True
     return any(part.partition(b";")[0] in (b".", b"..") for part in segment.split(b"/"))
 
 
 def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeConfig) -> ForwardCost:
-    """The most that a request can cost, by its JSON (None: it has none) of `size` bytes.
+    """The highest possible cost of a request, from its JSON (None if it has none) and its size in bytes.
 
-    It counts as a sample for each choice of each prompt. Its prompt has at most a token a byte. A body
-    that isn't JSON, an image and a recording count as so many tokens as a medium does in a chat. What the
-    upstream adds to a prompt of what it has stored is bounded by the operator's `max_tokens`.
+    Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
+    JSON, an image and a recording count like media in a chat. Stored data that the upstream adds to a prompt
+    is limited by the operator's `max_tokens`.
     """
     if target.free:
         return ForwardCost()
@@ -202,7 +202,7 @@ def _count_prompts(body: Mapping[str, Any]) -> int:
 
 
 def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
-    """Whether the prompt has more than what the body says."""
+    """Whether the prompt includes more than the body."""
     if target.route != "responses":
         return False
     items = body.get("input")
@@ -213,7 +213,7 @@ def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
 
 
 def _bound_completion(target: ForwardTarget, body: Mapping[str, Any], settings: ServeConfig) -> int:
-    """Tokens of one response."""
+    """Tokens per response."""
     if target.route in _WITHOUT_OUTPUT:
         return 0
     limits = [max(0, body[name]) for name in _get_limits(target) if _is_number(body.get(name))]
@@ -229,9 +229,9 @@ def _is_number(value: object) -> bool:
 
 
 class UploadBody:
-    """A body that is passed on while it comes, up to a size; also says when the client disconnects.
+    """A body passed on as it arrives, up to a size limit; also reports the client's disconnect.
 
-    `on_choices` is called with the field `n` of a form before that is passed on.
+    `on_choices` is called with a form's field `n` before that is passed on.
     """
 
     def __init__(self, receive: Receive, limit: int, form: FormScanner | None = None) -> None:
@@ -241,7 +241,7 @@ class UploadBody:
         self._ended = asyncio.Event()
         self._disconnected = self._is_whole = False
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
-        self.error: ServeError | None = None  # why the upload was broken off
+        self.error: ServeError | None = None  # why the upload was ended
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, more = 0, True
@@ -272,11 +272,11 @@ class UploadBody:
                 await self.on_choices(choices)
 
     def is_whole(self) -> bool:
-        """Whether a form has passed to its end, whatever follows."""
+        """Whether a form has passed completely, whatever follows."""
         return self._is_whole
 
     async def watch(self) -> Message:
-        """As ASGI's `receive`, for whoever waits for the disconnect: silent until the body has ended."""
+        """An ASGI `receive` for disconnect watchers: silent until the body has ended."""
         await self._ended.wait()
         return {"type": "http.disconnect"} if self._disconnected else await self._receive()
 
@@ -290,7 +290,7 @@ class ForwardEndpoint:
         self._slots = slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes one request on. Errors before the reply has begun are raised."""
+        """Forwards one request. Raises errors that happen before the reply has begun."""
         headers = read_headers(scope)
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
@@ -309,7 +309,7 @@ class ForwardEndpoint:
     async def forward_body(
         self, scope: Scope, receive: Receive, send: Send, body: Mapping[str, Any], on_error: ErrorCheck
     ) -> None:
-        """Passes on a request whose body has been read; `on_error` may replace an error of the upstream."""
+        """Forwards a request whose body has been read; `on_error` may replace an upstream error."""
         headers = read_headers(scope)
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
@@ -345,7 +345,7 @@ class ForwardEndpoint:
         self._slots.check()
 
     def _check_operator(self, scope: Scope, key: str) -> None:
-        """Unauthorized if there are keys, and this one isn't an operator's."""
+        """Raises Unauthorized if there are keys and this isn't an operator's."""
         keys = self._gateway.keys
         if keys and not any(known.operator for known in keys if known.name == key):
             raise Unauthorized(
@@ -366,7 +366,7 @@ class ForwardEndpoint:
             )
 
     def _check_body(self, target: ForwardTarget, parsed: object, key: str) -> None:
-        """RequestInvalid if a body of JSON asks for more than a chat may, or for what can't be counted."""
+        """Raises RequestInvalid if a JSON body requests too much, or something that can't be counted."""
         if not isinstance(parsed, Mapping):
             return
         check_field_names(parsed)
@@ -382,10 +382,10 @@ class ForwardEndpoint:
         target: ForwardTarget,
         slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, object, Receive]:
-        """What to send; also its JSON, as far as that matters, and from where to hear of a disconnect."""
+        """What to send, its JSON as far as needed, and where to receive a disconnect."""
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
-        if not takes_body or not _has_body(headers):  # a body of the others would be free of charge
+        if not takes_body or not _has_body(headers):  # bodies of other methods would be free of charge
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
@@ -393,7 +393,7 @@ class ForwardEndpoint:
             body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
             slot.end_body()
             parsed = _read_json(body, target)
-            # what is counted is what is sent, whichever of two fields of one name a server reads
+            # send what was counted, whichever of two equal fields a server reads
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
@@ -436,7 +436,7 @@ class ForwardEndpoint:
 
 
 class ForwardExchange:
-    """One request that is passed on: reserved, sent, its reply relayed, settled and counted."""
+    """A forwarded request: reserved, sent, its reply relayed, settled and counted."""
 
     def __init__(
         self,
@@ -456,16 +456,16 @@ class ForwardExchange:
         self._request = request if self._span is None else self._span.request
         self._key = key
         self._calls: list[Call] = []
-        self._choices = 1  # that a form asks for
-        self._further: list[Reservation] = []  # for more than one of them
-        # what was settled, and for how many calls and further reservations
+        self._choices = 1  # requested by a form
+        self._further: list[Reservation] = []  # for additional choices
+        # what was settled, with the number of calls and further reservations
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # why it wasn't sent
         self._at, self._started = time.time(), time.monotonic()
         self._status = 500
 
     async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
-        """Serves it. Errors before the reply has begun are raised."""
+        """Serves it. Raises errors that happen before the reply has begun."""
         gateway, request = self._gateway, self._request
         resources, reservation = gateway.resources, None
         if request.samples:
@@ -507,7 +507,7 @@ class ForwardExchange:
             self._finish(reservation, get_reply_id(scope))
 
     async def _reserve_choices(self, choices: int | str) -> None:
-        """Reserves what a form's `n` asks for beyond one choice, before the upstream hears of it."""
+        """Reserves the additional choices in a form's `n` before the upstream receives it."""
         check_sample_fields({"n": choices}, (), self._gateway.settings)
         more = int(choices) - self._choices
         if more > 0:
@@ -516,18 +516,18 @@ class ForwardExchange:
             self._choices += more
 
     def _bound_choices(self, count: int) -> Spend:
-        """The most that so many further choices cost."""
+        """The highest possible cost of additional choices."""
         return self._bound_cost(count, 0, count * self._request.completion_tokens)
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
-        """The most that so many tokens cost, counted as so many samples."""
+        """The highest possible cost of these tokens, counted as this many samples."""
         most = self._gateway.resources.rates.compute_max(
             samples=1, prompt_tokens=prompt, max_tokens=completion
         )
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
-        """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
+        """Whether caps still allow it when its turn comes: others may have spent more meanwhile."""
         if reservation is not None:
             self._refusal = self._gateway.resources.ledger.check_send(reservation)
         return self._refusal is None
@@ -545,7 +545,7 @@ class ForwardExchange:
         return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
-        """Settles what it cost, and may have cost; a second time changes nothing."""
+        """Settles its actual and possible cost; repeating it has no effect."""
         if reservation is None:
             return NO_SPEND, NO_SPEND
         counts = len(self._calls), len(self._further)
@@ -578,10 +578,10 @@ class ForwardExchange:
 
 
 async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable[[], object]) -> None:
-    """Sends a success on as it comes; `on_end` is called before its end is sent."""
+    """Relays a success as it arrives; calls `on_end` before sending its end."""
     headers = {**reply.headers, **_SHIELD_HEADERS}
     if "event-stream" in headers.get("content-type", ""):
-        headers["x-accel-buffering"] = "no"  # else a proxy such as nginx would hold it back
+        headers["x-accel-buffering"] = "no"  # keeps proxies such as nginx from buffering
     if scope["http_version"] == "1.0" and "content-length" not in headers:
         whole = await _read_whole(reply)
         on_end()
@@ -591,7 +591,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        if left == 0 and not await reply.read():  # with its last byte, the client has all of it
+        if left == 0 and not await reply.read():  # with the last byte, the client has everything
             on_end()
             await send_body(send, chunk, last=True)
             return
@@ -601,7 +601,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
 
 
 async def _read_whole(reply: ForwardReply) -> bytes:
-    """All of a reply, for a client of HTTP/1.0, which can't read one of unknown length."""
+    """The complete reply for an HTTP/1.0 client, which can't read unknown lengths."""
     parts, size = [], 0
     while chunk := await reply.read():
         parts.append(chunk)
@@ -625,9 +625,9 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 
 
 def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
-    """RequestInvalid with status 415 if a body that says what it may cost isn't plain JSON.
+    """Raises RequestInvalid (status 415) if a body that determines the cost isn't plain JSON.
 
-    Forms are taken where media are sent; anything is where nothing is counted.
+    Forms are accepted for media; anything is accepted if nothing is counted.
     """
     form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
     if form or target.free or target.route in _UNMETERED:
@@ -637,7 +637,7 @@ def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
 
 
 def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
-    """As much of a body as matters: of what generates nothing, its model, where that is found at once."""
+    """The relevant part of a body: for routes without output, only its model, if found quickly."""
     if not target.free and target.route not in _WITHOUT_OUTPUT:
         return _parse_json(raw)
     if target.free or len(raw) > _MAX_SMALL:
@@ -645,7 +645,7 @@ def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return {}  # the upstream says what is wrong with it
+        return {}  # the upstream reports the error
     return {"model": body.get("model")} if isinstance(body, dict) else {}
 
 
@@ -662,13 +662,13 @@ def _parse_json(raw: bytes) -> Mapping[str, Any]:
 
 
 def _may_repeat_field(raw: bytes, parsed: Mapping[str, Any]) -> bool:
-    """Whether JSON may have a field twice that says what it costs; no usual client escapes letters."""
+    """Whether JSON may repeat a field that determines the cost; normal clients don't escape letters."""
     names = [name.encode() for name in COSTLY_FIELDS.intersection(parsed)]
     return any(raw.count(b'"%b"' % name) > 1 for name in names) or bool(names and _ESCAPED_LETTER.search(raw))
 
 
 def _check_origin(scope: Scope, headers: Mapping[str, str], settings: ServeConfig) -> None:
-    """A page of another site can send what isn't JSON without asking first; such requests are refused."""
+    """Refuses non-JSON from other sites' pages, which can send it without a preflight request."""
     origin = headers.get("origin", "")
     if not origin or _read_kind(headers) == "application/json" or {origin, "*"} & set(settings.cors):
         return

@@ -1,8 +1,7 @@
-"""What all requests share: the `Gateway`, and what it does with one request from its route to its outcome.
+"""The `Gateway` shared by all requests, and what it does with one request from route to outcome.
 
-It brings the parts together: the policy registry (who decides), the pacers (at what price), the ledger
-(within what caps), the sample loop (what is drawn), and the `Reporter`, which tells metrics, the recorder and
-the log of what has ended.
+It combines the policy registry (decisions), the pacers (prices), the ledger (caps), the sample loop (draws),
+and the `Reporter`, which informs metrics, the recorder and the log about ended requests.
 """
 
 import asyncio
@@ -58,78 +57,79 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_LISTED = 200  # models that the playground offers
-_TOKEN_BYTES = 4  # a prompt's mean
+_MAX_LISTED = 200  # models offered by the playground
+_TOKEN_BYTES = 4  # mean bytes per token of a prompt
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRequest:
-    """One request in progress."""
+    """A request in flight."""
 
     id: str
     at: float  # seconds since 1970
-    started: float  # by the event loop's clock
+    started: float  # in the event loop's clock
     sampling: SampleLoop
-    pacer: PacerProtocol | None  # which learns its cost
-    price: float | None  # the dial of all requests just then; each has its own, spread from it
-    delivery: Delivery  # how its stream reaches the client
+    pacer: PacerProtocol | None  # learns its cost
+    price: float | None  # the common dial at that moment; each request's own is shifted from it
+    delivery: Delivery  # how its stream is delivered
     span: "RequestSpan | None" = None
 
 
 @dataclass(eq=False, kw_only=True)
 class Gateway:
-    """What all requests share. Opened and closed by `lifespan.open_gateway`."""
+    """The state shared by all requests. Opened and closed by `lifespan.open_gateway`."""
 
     config: Config
     resources: SamplingResources
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Sequence[KeyConfig]  # clients'; none: nobody needs one
+    keys: Sequence[KeyConfig]  # of clients; empty: no key needed
     observability: Observability
     reporter: Reporter
-    # what the budget of the settings stands for; None: it was given as an amount
+    # the quality that the settings' budget was given as; None: an amount
     quality_of_settings: QualityCost | None = None
-    telemetry: "Telemetry | None" = None  # None: the operator wants none
-    # one that follows the fleet; None: this gateway paces alone
+    telemetry: "Telemetry | None" = None  # None: disabled
+    # makes a pacer that follows the fleet; None: this gateway sets its own prices
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
-    # what one sample costs: of all modes (""), and of each of several
+    # cost per sample, over all modes ("") and for each of several
     costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
-    explore: float = 0.0  # share of requests that are drawn to the end
+    explore: float = 0.0  # share of requests that are fully sampled
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
-    model: str = ""  # for requests that name none: the operator's, or the upstream's only one
-    ready: bool = False  # False: new requests are refused, those in progress continue
+    model: str = ""  # for requests without a model: the operator's, or the upstream's only one
+    ready: bool = False  # False: refuses new requests, but continues those in flight
     under_way: int = 0
-    # adds what the other workers have counted to the data of the dashboard; None: there are none
+    # adds other workers' counts to the dashboard's data; None: no other workers
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
-    logs_failures: bool = True  # False: whoever asks is told of an upstream's failures anyway
+    logs_failures: bool = True  # False: callers learn about upstream failures anyway
     has_warned_of_shortfall: bool = False
-    patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
-    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet
-    reload_settings: Callable[[], list[str]] | None = None  # gives a line for each change; None: none can
-    # requests that have ended, and what came of them, which are to be learned from
+    patched_budget: str = ""  # an operator's, until the next restart; "": the settings' budget applies
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # shares a budget with the fleet
+    # returns a line per change; None: can't be reloaded
+    reload_settings: Callable[[], list[str]] | None = None
+    # ended requests and their outcomes, still to be learned from
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
     @cached_property
     def settings(self) -> ServeConfig:
-        """The gateway's own settings, with the budget that is in force."""
+        """The gateway's settings with the current budget."""
         return self.config.serve
 
     @cached_property
     def budget(self) -> Budget:
-        """What a request may cost on average, unless it names a budget of its own."""
+        """The average cost per request, unless a request has its own budget."""
         return average_budget(self.config)
 
     @property
     def average(self) -> Average:
-        """Which requests the budget in force is the average of."""
+        """Which requests the current budget averages."""
         return choose_average(self.settings.average, self.budget.unit)
 
     def set_budget(self, patched: str, **settings: float | str) -> None:
-        """Serves at another budget from the next request on; ConfigError, and no change, if that can't be.
+        """Changes the budget for new requests; ConfigError, without a change, if it is invalid.
 
-        `patched` is an operator's; "": that of the settings. `settings` are new values of them.
+        `patched` is an operator's budget, or "" for the settings'. `settings` are their new values.
         """
         serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
         config, quality = settle_quality(replace(self.config, serve=serve))
@@ -149,8 +149,8 @@ class Gateway:
         self.restore_prices({})
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
-        """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
-        self.learn()  # first, so that what is decided doesn't depend on the event loop's order
+        """Chooses a request's policy and price, without sending anything. Its id begins with `prefix`."""
+        self.learn()  # first, so that decisions don't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
@@ -179,14 +179,14 @@ class Gateway:
             delivery=self._choose_delivery(sampling) if request.stream else "wait",
             span=span,
         )
-        self.under_way += 1  # last: nothing after this can fail
+        self.under_way += 1  # last, after everything that can fail
         self.observability.on_request_start()
         return active
 
     def _begin_span(
         self, request: ChatRequest, route: Route
     ) -> "tuple[RequestSpan | None, AttemptTracer | None]":
-        """The span of a request, and what begins those of its calls."""
+        """The span of a request, and a tracer that begins its calls' spans."""
         telemetry = self.telemetry
         span = None if telemetry is None else self.guard(telemetry.begin, request, route)
         if span is None:
@@ -201,7 +201,7 @@ class Gateway:
 
     @contextmanager
     def _finishing(self, active: ActiveRequest) -> Iterator[None]:
-        """Ends a request that fails here."""
+        """Ends a request that fails inside."""
         try:
             yield
         except BaseException as exc:
@@ -217,7 +217,7 @@ class Gateway:
         return self._stream_when_clear(active) if active.delivery == "hold" else self._stream_sample(active)
 
     async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The winner, once it is known; until then, comments keep the connection alive."""
+        """The winner once it is known; until then, comments keep the connection alive."""
         with self._finishing(active):
             async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
                 async for comment in comments:
@@ -226,7 +226,7 @@ class Gateway:
             yield event
 
     async def _stream_events(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """Samples and decisions as they come, and then the winner."""
+        """Samples and decisions as they happen, then the winner."""
         sampling = active.sampling
         events = SampleEvents(sampling, self.resources, name=active.id, at=active.at)
         with self._finishing(active):
@@ -241,7 +241,7 @@ class Gateway:
     async def _send_winner(
         self, request: ChatRequest, outcome: RequestOutcome
     ) -> AsyncGenerator[bytes, None]:
-        """The events of a completion; a large one is encoded in a thread, and sent in turns."""
+        """The events of a completion; a large one is encoded in a thread and sent in turns."""
         events = build_chunks(outcome, request, unit=self.settings.unit)
         if not outcome.is_large:
             for event in events:
@@ -252,7 +252,7 @@ class Gateway:
             yield event
 
     async def _stream_sample(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The first sample as it comes: the only one, or one whose vote is held at its end."""
+        """The first sample as it arrives: the only one, or one that is followed by a vote."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         try:
             votes = active.delivery == "first"
@@ -273,7 +273,7 @@ class Gateway:
         yield self._finish_relay(relay, self._finish(active))
 
     async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
+        """The first sample as it arrives, once it can't be voted on any more; otherwise the vote's winner."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         with self._finishing(active):
             async with AsyncExitStack() as stack:
@@ -298,7 +298,7 @@ class Gateway:
         yield self._finish_relay(relay, outcome)
 
     async def _hold_sample(self, active: ActiveRequest, relay: StreamRelay, stack: AsyncExitStack) -> None:
-        """Begins the stream of the first sample, and holds it back while it may be voted on."""
+        """Starts streaming the first sample, and holds it back while it may be voted on."""
         stream = await stack.enter_async_context(active.sampling.stream())
         await relay.hold(stream, self.resources.eligibility.make_gate(active.sampling.request))
 
@@ -314,16 +314,16 @@ class Gateway:
         return relay.finish(extra, build_usage(outcome), several=several)
 
     async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The upstream's models by name, and the operator's own; `refresh`: ask again after a failure."""
+        """The upstream's models by name, and the operator's own; `refresh` asks again after a failure."""
         listed = await self.model_list.get_models(refresh=refresh)
         configured = self.config.endpoint.model
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
         return ({configured: {"id": configured}} if configured else {}) | listed
 
     async def describe_playground(self) -> dict[str, Any]:
-        """What the playground needs to know: who is asked, and the budgets that one may choose."""
+        """The playground's data: the model, and the budgets to choose from."""
         settings, budget = self.settings, self.budget
-        with suppress(EndpointError):  # a question will say what is wrong
+        with suppress(EndpointError):  # the first question will show the error
             await self.list_models()
         served = self.policy_registry.get(self.policy_registry.default)
         modes = self.resources.modes if self.resources.has_choice else ()
@@ -347,27 +347,27 @@ class Gateway:
         }
 
     def find_foreign_model(self) -> str:
-        """That the policy was fitted on another model than those served, in words; "": that isn't known."""
+        """Says that the policy was fitted on another model than those served; "" if not known."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
     async def describe_traffic(self, span: str = "") -> dict[str, Any]:
-        """What the dashboard shows of a span, of all workers together; "": only what `/metrics` shows."""
+        """The dashboard's data for a span, over all workers; "" gives only what `/metrics` shows."""
         own = self.describe_own_traffic(span)
         return own if self.add_workers is None else await self.add_workers(span, own)
 
     def describe_own_traffic(self, span: str) -> dict[str, Any]:
-        """As `describe_traffic`, of this process alone."""
+        """Like `describe_traffic`, for this process alone."""
         self.reporter.report()
         return self.observability.dashboard_data(span) if span else self.observability.summarise()
 
     @property
     def is_upstream_resting(self) -> bool:
-        """Whether nothing works upstream: every upstream is left alone."""
+        """Whether all upstreams are being left alone."""
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
-        """Reads the policies and the settings again; a line for each that changed or was refused."""
+        """Reloads policies and settings; returns a line for each change or refusal."""
         reading = await asyncio.to_thread(self.policy_registry.read)
         lines = self.policy_registry.swap(reading)
         lines += [] if self.reload_settings is None else self.reload_settings()
@@ -378,14 +378,14 @@ class Gateway:
         return lines
 
     def announce_policies(self) -> None:
-        """Tells observability which policies serve, and what agreement calibration measured."""
+        """Informs observability about the policies in service and their calibrated agreement."""
         for name in self.policy_registry.names:
             self.observability.on_policy(
                 self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
             )
 
     def restore_prices(self, prices: Mapping[str, Any]) -> None:
-        """Restores stored prices; that of the operator's own budget is shown at once."""
+        """Restores stored prices; reports the one for the operator's own budget at once."""
         self.pacers.restore(prices)
         pacer, budget = self.find_pacer(), self.budget
         if pacer is not None and pacer.requests:
@@ -394,14 +394,14 @@ class Gateway:
             )
 
     def find_pacer(self) -> PacerProtocol | None:
-        """The pacer of the operator's own policy and budget; None: there is no price that moves."""
+        """The pacer of the operator's policy and budget; None: there is no moving price."""
         served = self.policy_registry.get(self.policy_registry.default)
         return self._get_pacer(served, self.budget.amount, self.budget.unit)
 
     def find_shortfall(self, budget: Budget | None = None) -> str:
-        """That a budget is below what one sample costs, in words; "": it isn't, or that isn't known yet.
+        """Says that a budget is below the cost of one sample; "" if it isn't, or not known yet.
 
-        Without `budget`: that of the settings.
+        Without `budget`, checks the settings'.
         """
         budget = self.budget if budget is None else budget
         names = self.resources.modes if self.resources.has_choice else ("",)
@@ -415,7 +415,7 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """The dial before it is spread, and the pacer that gave it; None where there is none."""
+        """The unshifted dial, and its pacer; None if there is none."""
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
@@ -438,7 +438,7 @@ class Gateway:
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
-        """Where a dial begins, its lowest and its highest value, by what a sample is known to cost."""
+        """The initial, lowest and highest dial, by the known cost per sample."""
         mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
@@ -450,7 +450,7 @@ class Gateway:
         return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
-        """How a stream reaches its client. Where it can't be voted on, that is decided here."""
+        """How a stream is delivered. Requests that can't be voted on are decided here."""
         if sampling.request.options.events:
             return "wait"
         refuses = self._refuses_weak_vote(sampling)
@@ -466,11 +466,11 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # with several modes, the reply may come from another than the first sample
+        # with several modes, the reply may come from another one than the first sample
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
-        """Marks a vote that is too weak; the error if the operator refuses such votes."""
+        """Marks a weak vote; returns the error if the operator refuses such votes."""
         minimum = self.settings.min_agreement
         if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
             return None
@@ -494,19 +494,19 @@ class Gateway:
         return refuses and sampling.votes.has_vote and sampling.route.mode == "adaptive"
 
     def _finish(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
-        """Ends a request: builds its outcome, and has it reported to the observers."""
+        """Ends a request: builds its outcome, and reports it to observers."""
         self.under_way -= 1
         outcome = self._build_outcome(active, error)
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
-        if not self.unlearned:  # in the next round of the event loop: no reply waits for it
+        if not self.unlearned:  # in the next round of the event loop, so that no reply waits for it
             asyncio.get_running_loop().call_soon(self.learn)
         self.unlearned.append((active, outcome))
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
     def learn(self) -> None:
-        """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
+        """Learns from ended requests: sample costs, prices, weights, latencies and votes."""
         for active, outcome in self.unlearned:
             self.guard(active.sampling.votes.teach)
             if outcome.counts_as_voted:
@@ -516,11 +516,11 @@ class Gateway:
         self.unlearned.clear()
 
     def is_budgeted(self, outcome: RequestOutcome) -> bool:
-        """Whether the budget is an average of requests such as this one."""
+        """Whether the budget averages requests like this one."""
         return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
-        """Learns what one sample costs; warns once where that is more than the budget."""
+        """Learns the cost per sample; warns once if it is above the budget."""
         self.costs[""].add(outcome.spent)
         for use in outcome.modes:
             self.costs[use.name].add(use.spent)
@@ -534,11 +534,11 @@ class Gateway:
     def _count_cost(
         self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
     ) -> float | None:
-        """What a request counts for in the average, in the unit of its budget; None: its samples.
+        """A request's contribution to the average in its budget's unit; None: its samples.
 
-        `rest` is what it may have cost beyond what it `spent`, of its modes' `uses` and besides. A call that
-        failed and may be charged for counts as its samples cost on average. The ledger counts the most that
-        it can have cost, and a few of these would move the average far.
+        `rest` is its possible cost beyond `spent`, from its modes' `uses` and elsewhere. A failed call that
+        may be charged counts like an average one. The ledger counts its maximum, and a few of these would
+        distort the average.
         """
         if unit == "samples":
             return None
@@ -547,7 +547,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # one endpoint's, or a verifier's
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # from a single endpoint, or a verifier
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
@@ -620,17 +620,17 @@ class Gateway:
 
     @property
     def quality(self) -> QualityCost | None:
-        """What the budget in force stands for; None: it was given as an amount."""
+        """The quality that the current budget was given as; None: an amount."""
         return None if self.patched_budget else self.quality_of_settings
 
     def describe_quality(self, route: Route) -> dict[str, Any] | None:
-        """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
+        """The gateway's quality; None for requests with their own policy or budget."""
         own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
         return None if self.quality is None or own else self.quality.to_dict()
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
-    """Logs an upstream's error; its own words may quote the client, so they are logged at debug only."""
+    """Logs an upstream error; the upstream's text may quote the client, so only at debug level."""
     if error.status is None:
         _log.warning("request %s: %s", request_id, error)
         return

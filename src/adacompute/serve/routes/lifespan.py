@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # tries of one call; seconds, also until a dead upstream is retried
+_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # tries per call; longest wait in seconds, also for a failing upstream
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
-_MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
-_FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
-_TOKEN_BYTES = 4  # a prompt's mean
-_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
-_SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
+_MODELS_WAIT = 2.0  # how long the start waits for the upstream's models
+_FLUSH_SECONDS = 2.0  # time for the telemetry collector to take the last data
+_TOKEN_BYTES = 4  # mean bytes per token of a prompt
+_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # share of fully sampled requests, and their highest share of the budget
+_SAVE_SECONDS = 2.0  # seconds between saves of the prices: what kill -9 may lose
 
 
 @asynccontextmanager
@@ -75,14 +75,13 @@ async def open_gateway(
     recorder: RecordQueue | None = None,
     keys: Sequence[KeyConfig] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
+    """Opens the gateway with these settings; AdacomputeError with the remedy if they are invalid.
 
-    `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
-    the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
-    file `state`. `breaker` is that of several modes, which keep their own retries then; without it they are
-    shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
-    that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
-    file says.
+    `timing` is for a fleet. `endpoint` (with its own retries) and `policy` replace those in the settings.
+    `in_memory` keeps spending only in memory, not in the file `state`. `breaker` is for several modes, which
+    then keep their own retries; without it retries are shortened for interactive use. `limit` gives endpoints
+    other limits. `recorder` replaces the settings' recorder, and stays the caller's to close. `keys` are the
+    clients' keys; None: from the keys file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -113,7 +112,7 @@ async def open_gateway(
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=names)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
-        if telemetry is not None:  # closed last: what is paid for is stored before
+        if telemetry is not None:  # closed last: paid samples are stored first
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
         file = None if in_memory else Path(settings.state)
@@ -185,9 +184,10 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1 and not in_memory:  # else workers answer, or only this program asks
-            # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
-            # math-verify takes more memory than all else, and is started by the first formula that needs it.
+        if settings.workers == 1 and not in_memory:  # otherwise workers answer, or only this program asks
+            # Prepares for the first long response; a daemon thread doesn't delay a stop. The math-verify
+            # process takes more memory than everything else, so only the first formula that needs it starts
+            # it.
             threading.Thread(
                 target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
             ).start()
@@ -208,7 +208,7 @@ async def open_gateway(
 def _list_modes(
     config: Config, listed: ModeConfigs | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
 ) -> list[ModeEndpoint]:
-    """Where samples come from, cheapest first: the listed modes, or the endpoint as a mode alone."""
+    """The sources of samples, cheapest first: the listed modes, or the endpoint as the only mode."""
     most = config.serve.concurrency
     if listed is not None:
         modes = map(build_mode_endpoint, listed.by_cost)
@@ -224,20 +224,20 @@ def _list_modes(
 
 
 def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
-    """Sorts modes by what their samples cost when the policy was fitted, if it knows all of them."""
+    """Sorts modes by their sample costs when the policy was fitted, if it knows all of them."""
     names = registry.get(registry.default).names
     if all(mode.name in names for mode in modes):
         modes.sort(key=lambda mode: names.index(mode.name))
 
 
 def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
-    """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
+    """The expected cost per sample of a mode before any data, in a budget's unit."""
     prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
     return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
 
 
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
-    """The share of requests to draw to the end, for a tenth of the budget at most, by a sample's costs.
+    """The share of requests to sample fully, using at most a tenth of the budget, by sample costs.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -247,9 +247,9 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Chooses the cascades anew, once samples of every mode are known to cost something else.
+    """Rebuilds the cascades once all modes are known to have different sample costs.
 
-    `explores_freely`: the share of requests that are drawn to the end is chosen here as well.
+    With `explores_freely`, also chooses the share of fully sampled requests.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
@@ -263,12 +263,12 @@ def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
 
 
 def _find_default(listed: ModeConfigs, modes: Sequence[str]) -> str:
-    """The mode that answers what can't be voted on: the one that says so, else the dearest, which is last."""
+    """The mode for requests that can't be voted on: as marked, else the most expensive (last)."""
     return next((mode.name for mode in listed.modes if mode.is_default), modes[-1])
 
 
 def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
-    """What lists the modes as models."""
+    """A function that lists the modes as models."""
 
     async def list_models() -> list[dict[str, Any]]:
         return [{"id": name, "object": "model", "created": 0, "owned_by": MODES_KEY} for name in names]
@@ -277,27 +277,27 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 
 
 def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
-    """What keeps failing: models of the endpoint, "" for itself; or modes."""
+    """What is being left alone: models of the endpoint ("" for all of it), or modes."""
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
 def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> Verifier | None:
-    """The verifier, with the headers of where samples come from if it is there as well."""
+    """The verifier; at the address of a sample source it uses that source's headers."""
     address = settings.url.rstrip("/")
     mode = next((mode for mode in modes if mode.endpoint.url == address), modes[-1])
     return build_verifier(settings, mode.endpoint)
 
 
 def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> Rates:
-    """The verifier's prices; where it has none, and is where samples come from, the prices there."""
+    """The verifier's prices; by default those of a sample source at the same address."""
     settings = config.verifier
     if settings.input_price or settings.output_price:
         return Rates(input=settings.input_price, output=settings.output_price, gives_samples=False)
     address = settings.url.rstrip("/")
     there = [mode for mode in modes if mode.endpoint.url.rstrip("/") == address]
-    there.sort(key=lambda mode: mode.model != settings.model)  # that of the same model first
+    there.sort(key=lambda mode: mode.model != settings.model)  # the same model first
     prices = there[0].prices if there else TokenPrices()
     return Rates(input=prices.input, output=prices.output, gives_samples=False)
 
@@ -306,7 +306,7 @@ def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
     if not settings.otel:
         return None
     with needs_extra("otel"):
-        from adacompute.serve.watching.telemetry import Telemetry  # here, because it needs the extra
+        from adacompute.serve.watching.telemetry import Telemetry  # lazy: needs an extra
     return Telemetry(settings)
 
 
@@ -332,21 +332,22 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
     set_budget(fleet.budget)
     gateway.observability.read_fleet = fleet.status
-    fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
+    # fleet prices and request prices are reported in turn: the last one counts
+    fleet.pacers.on_price = gateway.reporter.on_price
     gateway.restore_prices({})
     await fleet.client.flush()
     gateway.restore_prices({})
 
 
 def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
-    """A mode's endpoint for so many calls at most, with this breaker, or with shortened retries."""
+    """A mode's endpoint limited to this many calls, with this breaker or with shortened retries."""
     limits = replace(endpoint.limits, concurrency=min(endpoint.limits.concurrency, concurrency))
     endpoint = replace(endpoint, limits=limits)
     return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
 
 
 def _shorten_retries(endpoint: Endpoint) -> Endpoint:
-    """For people who wait: gives up on a failing upstream after seconds, not minutes."""
+    """For interactive use: gives up on a failing upstream after seconds instead of minutes."""
     retries = endpoint.retries
     return replace(
         endpoint,
@@ -356,7 +357,7 @@ def _shorten_retries(endpoint: Endpoint) -> Endpoint:
 
 
 async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
-    """Learns the names of the upstream's models: at once, or once it is up, which may take a while."""
+    """Learns the names of the upstream's models, possibly later if it isn't up yet."""
     wait = _MODELS_RETRY
     while True:
         with contextlib.suppress(EndpointError):
@@ -377,7 +378,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    is_shown = not in_memory and not keys and not settings.redis  # else only operators know of it
+    is_shown = not in_memory and not keys and not settings.redis  # otherwise only operators may see it
     return Caps(
         unit=units.pop() if units else settings.unit,
         total=None if total is None else total.amount,
@@ -391,7 +392,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     )
 
 
-_MAX_PRICE = 1e12  # for a million tokens: what any request costs can still be counted exactly enough
+_MAX_PRICE = 1e12  # per million tokens: keeps any request's cost exact enough
 
 
 def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:
@@ -414,7 +415,7 @@ def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:
 
 
 def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
-    """What was spent, in total first, then by key."""
+    """Spending in total, then by key."""
     ledger, unit = gateway.resources.ledger, gateway.resources.ledger.caps.unit
     balance = ledger.account()
     return [
@@ -440,9 +441,9 @@ async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -
 
 
 def _save_state(gateway: Gateway) -> None:
-    """Saves what was learned, such as prices and the scales of weights, for the next start."""
+    """Saves learned state, such as prices and weight scales, for the next start."""
     currency = gateway.config.endpoint.currency
-    if not gateway.settings.redis:  # else Redis keeps the fleet's
+    if not gateway.settings.redis:  # Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
         by_mode = {name: costs.state() for name, costs in gateway.costs.items()}
@@ -464,7 +465,7 @@ def _load_state(gateway: Gateway) -> None:
 
 
 def _restore_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
-    """Continues with what a sample cost, of all modes and of each that is still there."""
+    """Restores the cost per sample, over all modes and for each that still exists."""
     modes = stored.get("modes")
     if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
         return

@@ -1,7 +1,7 @@
-"""POST /v1/responses: voted on like chat where a chat can express it, else passed on to the upstream's own.
+"""POST /v1/responses: voted on like a chat if a chat can express it, otherwise forwarded upstream.
 
-Passed on, too, are those that ask for being stored (`store: true`), and those to models that have no other
-route, as far as the upstream has this one. Both are learned from its answers, and remembered for minutes.
+Also forwarded, if the upstream has this route: requests to be stored (`store: true`), and models without
+another route. Both are learned from the upstream's answers and remembered for minutes.
 """
 
 import re
@@ -33,29 +33,29 @@ from adacompute.serve.spending.ledger import Unit
 
 Body = dict[str, Any]
 
-_MEMORY_SECONDS = 300.0  # that it is remembered that the upstream has no such route, or a model no other
+_MEMORY_SECONDS = 300.0  # how long a missing route, or a model without another route, is remembered
 _MISSING_STATUSES = (404, 405, 501)
 _MISSING_CODES = (None, "not_found", "unknown_url")
 _ROUTE = re.compile(r"(?:/?\bv1)?/responses\b")
 _REQUIRED_STATUSES = (400, 404)
 _REQUIRED = re.compile(r"\bonly (?:supported|available) (?:in|on|with|through|via) \S{0,40}v1/responses\b")
-_MAX_MODELS = 256  # that are remembered
+_MAX_MODELS = 256  # models remembered
 
 
 class ResponsesShape(ChatShape):
-    """The shape of the Responses API, for one request.
+    """The format of the Responses API, for one request.
 
-    `find_reason` says of a request that a chat can express why it should be passed on nevertheless.
+    `find_reason` says why a request should be forwarded even though a chat could express it.
     """
 
     prefix = "resp_"
 
     def __init__(self, find_reason: Callable[[Body], str | None]) -> None:
-        self.body: Body = {}  # the request, once it has been read
+        self.body: Body = {}  # the request, once read
         self._find_reason = find_reason
 
     def translate(self, body: Body) -> Body:
-        """The body of a chat completion, as of `translate_request`."""
+        """Converts to a chat completion's body, like `translate_request`."""
         self.body = body
         chat = translate_request(body)
         if reason := self._find_reason(body):
@@ -65,7 +65,7 @@ class ResponsesShape(ChatShape):
         return chat
 
     def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-        """A whole response."""
+        """A complete response."""
         base = describe_request(request, outcome.id, outcome.at)
         completion = build_completion(outcome, request, unit=unit)
         return build_response(base, completion, outcome.at + outcome.seconds)
@@ -88,11 +88,11 @@ class ResponsesEndpoint:
         self._authenticate = authenticate
         self._slots = slots
         self._forward = forward
-        self._missing_until = 0.0  # by the monotonic clock; until then the upstream has no such route
-        self._models: dict[str, float] = {}  # that have only this route, and until when that is believed
+        self._missing_until = 0.0  # monotonic clock; until then the upstream has no such route
+        self._models: dict[str, float] = {}  # models with only this route, and when that expires
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request. Errors before the reply has begun are raised."""
+        """Serves one request. Raises errors that happen before the reply has begun."""
         try:
             request = await self._complete(scope, receive, send, self._find_reason)
             if request is not None and not await self._pass_on(scope, receive, send, request):
@@ -107,12 +107,12 @@ class ResponsesEndpoint:
     async def _complete(
         self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
     ) -> UntranslatableRequest | None:
-        """Answers it by chats; if it is to be passed on, nothing has been sent, and it is returned."""
+        """Answers by chats; if it must be forwarded, sends nothing and returns the request."""
         shape = ResponsesShape(find_reason)
         try:
             await ChatEndpoint(self._gateway, self._authenticate, self._slots, shape)(scope, receive, send)
         except UntranslatableRequest as exc:
-            return exc.with_traceback(None)  # else it would keep the request in memory
+            return exc.with_traceback(None)  # the traceback would keep the request in memory
         except EndpointError as exc:
             if not self._has_route or not is_route_required(exc):
                 raise
@@ -122,11 +122,11 @@ class ResponsesEndpoint:
 
     @property
     def _has_route(self) -> bool:
-        """Whether it can be passed on, as far as is known."""
+        """Whether it can be forwarded, as far as known."""
         return self._gateway.settings.forward and time.monotonic() >= self._missing_until
 
     def _find_reason(self, body: Body) -> str | None:
-        """The field for which a request that chats could answer is passed on; None: it isn't."""
+        """The field that requires forwarding although chats could answer; None: not required."""
         if not self._has_route:
             return None
         if body.get("store"):
@@ -146,7 +146,7 @@ class ResponsesEndpoint:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
     ) -> bool:
-        """Whether the upstream's own route answered; else it has none, and chats can answer the request."""
+        """Forwards a request; False if the upstream has no such route and chats can answer it."""
         gateway, field = self._gateway, request.field
 
         def check_error(status: int, body: bytes) -> ServeError | None:
@@ -174,14 +174,14 @@ class ResponsesEndpoint:
 
 
 def _make_refused(body: Body, refusal: EndpointError) -> UntranslatableRequest:
-    """A request that was refused as a chat, for its model."""
+    """A request refused as a chat because of its model."""
     request = UntranslatableRequest("model")
     request.body, request.refusal = body, refusal
     return request
 
 
 def _note_field(send: Send, field: str) -> Send:
-    """As `send`, but a reply's note names the field for which it isn't voted on."""
+    """Like `send`, with a note in the reply that names the field which prevents a vote."""
     place = field.partition(" ")[0]
     note = build_note_header([f"no vote: {place} needs the upstream's own /v1/responses"])
     headers = [(name.encode(), value.encode()) for name, value in note.items()]
@@ -196,7 +196,7 @@ def _note_field(send: Send, field: str) -> Send:
 
 
 def _repeat_body(body: Body, receive: Receive) -> Receive:
-    """As `receive` before the body was read."""
+    """Replays a body that has been read."""
     message: Message | None = {"type": "http.request", "body": encode_json(body), "more_body": False}
 
     async def receive_again() -> Message:
@@ -210,20 +210,20 @@ def _repeat_body(body: Body, receive: Receive) -> Receive:
 
 
 def is_route_required(error: EndpointError) -> bool:
-    """Whether an upstream refuses a chat because the model has only /v1/responses."""
+    """Whether an upstream refuses a chat because the model only supports /v1/responses."""
     if error.reply is None or error.status not in _REQUIRED_STATUSES:
         return False
     return _REQUIRED.search(str(error.reply.fields.get("message")).lower()) is not None
 
 
 def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
-    """An error about a chat's field as one about the field that it was made of."""
+    """Translates an error about a chat's field to the request's field."""
     param = error.param and translate_names(error.param)
     return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
 
 
 def _translate_reply(error: EndpointError) -> None:
-    """The same for what the upstream said."""
+    """Does the same for the upstream's error."""
     if error.reply is not None:
         fields = dict(error.reply.fields)
         for name in ("message", "param"):
@@ -242,7 +242,7 @@ def _make_unsupported(field: str) -> RequestInvalid:
 
 
 def is_route_missing(status: int, body: bytes) -> bool:
-    """Whether an error says that there is no such route, and not that there is no such model or response."""
+    """Whether an error means a missing route, rather than a missing model or response."""
     if status not in _MISSING_STATUSES:
         return False
     try:
@@ -250,7 +250,7 @@ def is_route_missing(status: int, body: bytes) -> bool:
     except orjson.JSONDecodeError:
         return True
     error = value.get("error") if isinstance(value, dict) else None
-    if not isinstance(error, dict):  # some servers put its fields, or its text, at the top
+    if not isinstance(error, dict):  # some servers put its fields, or its text, at the top level
         error = value | {"message": _find_message(value)} if isinstance(value, dict) else {}
     named = error.get("param") or error.get("code") not in (*_MISSING_CODES, status, str(status))
     words = _ROUTE.sub("", str(error.get("message", "")).lower())

@@ -1,1 +1,1 @@
-"""The ledger: in memory and a file, or in Redis."""
+"""The ledger, in memory and a file, or in Redis."""

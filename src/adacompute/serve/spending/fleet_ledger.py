@@ -1,11 +1,10 @@
-"""The ledger of a fleet: balances are in Redis, and every gateway reserves there.
+"""The ledger of a fleet: Redis holds balances, and every gateway reserves there.
 
-A script in Redis checks caps and reserves in one step, so that no other gateway can act in between. Windows
-follow Redis's clock, so all gateways change to the next one together. What a gateway has reserved is stored
-under its name, with a lease: when that runs out, another gateway counts it in full (`maybe`). A gateway that
-was only slow corrects that when it settles.
+A script in Redis checks caps and reserves atomically. Windows follow Redis's clock, so all gateways change
+windows together. A gateway's reservations are stored under its name with a lease; when the lease expires,
+another gateway counts them in full (`maybe`). A gateway that was only slow corrects this when it settles.
 
-While Redis can't be reached nothing is reserved, so nothing is sent. What was settled meanwhile waits in this
+While Redis is unreachable nothing is reserved, so nothing is sent. Meanwhile, settled amounts wait in this
 process.
 """
 
@@ -36,10 +35,10 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 
-_MAX_WATCHED = 200  # keys whose sums are read with one call
-_LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
-_MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums
-_ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all balances
+_MAX_WATCHED = 200  # keys whose sums are read per call
+_LUA_MAX = 2**53  # largest exact integer in Lua
+_MAX_LIMIT = 2**62  # Redis can't hold larger sums
+_ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the interval between reads of all balances
 _KINDS = "smr"  # spent, maybe, reserved
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
@@ -59,26 +58,26 @@ class FleetLedger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._balance = Balance()
-        self._next_account = 0.0  # when balances are read next
-        self._sums: dict[str, Balance] = {}  # by key, "" of all: as Redis said last, in the caps' unit
-        self._sums_window = ""  # the window that they belong to
-        self._redis_now = 0.0  # Redis's time then, in seconds since 1970
+        self._next_account = 0.0  # time of the next read of balances
+        self._sums: dict[str, Balance] = {}  # by key, "" for all: Redis's latest, in the caps' unit
+        self._sums_window = ""  # the window of these sums
+        self._redis_now = 0.0  # Redis's time at that moment, in seconds since 1970
         self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
-        self._next_sums = 0.0  # when those of keys are read next
+        self._next_sums = 0.0  # time of the next read for keys
         self._unsent: deque[tuple[int, str, int]] = deque()  # number, key, change: not in those sums yet
-        self._unsent_changes: Counter[str] = Counter()  # their sums by key, "" of all
+        self._unsent_changes: Counter[str] = Counter()  # their sums by key, "" for all
 
     @property
     def script_settings(self) -> dict[str, Any]:
-        """The caps, as every call tells the script: the total limit (-1: none), the unit, the window."""
+        """The caps, sent with every call: the total limit (-1: none), the unit, the window."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
         return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
+        """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for it, LedgerUnavailable if Redis can't be reached.
+        CapReached if a cap has no room for it, LedgerUnavailable if Redis is unreachable.
         """
         if self.client.trouble:
             raise make_closed_error() from OSError(self.client.trouble)
@@ -102,7 +101,7 @@ class FleetLedger:
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        """Adds usage beyond an open reservation, even above a cap."""
         current = self._open.get(reservation.number)
         if current is not None:
             more = more.positive
@@ -110,11 +109,11 @@ class FleetLedger:
             self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
+        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
 
-        From memory: as Redis said last, at most about `poll` and one round trip ago, and as this gateway
-        has changed it since. What others know and Redis doesn't yet is not in it. A reservation of a
-        window that is over was checked when it was made.
+        Uses memory: Redis's latest data, at most about `poll` and one round trip old, plus this gateway's
+        changes since. Other gateways' changes that haven't reached Redis aren't included. A reservation from
+        an earlier window was checked when it was made.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -140,12 +139,12 @@ class FleetLedger:
         return Spend(**{"nanos" if self.caps.unit == "money" else self.caps.unit: units})
 
     def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
-        """What counts in the unit of the caps: spent, maybe and reserved."""
+        """Spent, maybe and reserved amounts, from the unit of the caps."""
         spent, maybe, reserved = (self._make_spend(int(units)) for units in amounts)
         return Balance(spent, maybe, reserved)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -161,32 +160,32 @@ class FleetLedger:
         self._enqueue(action, spent + maybe - current.amount)
 
     def _enqueue(self, action: LedgerAction, change: Spend) -> None:
-        """Sends an action soon; what it changes counts here until Redis's sums include it."""
+        """Queues an action; its change counts here until Redis's sums include it."""
         units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
         number = self.client.enqueue(action)
         self._unsent.append((number, key, units))
         self._unsent_changes.update({key: units, "": units})
 
     def account(self) -> Balance:
-        """What counts against the caps in the whole fleet, as of about a second ago.
+        """What counts against the caps in the whole fleet, about a second old.
 
         With very many keys it is older.
         """
         return self._balance
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keeps plain data under a name, for every gateway of the fleet that starts later."""
+        """Stores plain data under a name, for all gateways that start later."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) != text:
             self._notes[name] = text
             self.client.add_note(name, text)
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """What any gateway had remembered under a name when this one was opened, or this one since."""
+        """Data stored under a name by any gateway before this one opened, or by this one."""
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Sends Redis all that is left, and leaves. Open reservations count in full."""
+        """Sends everything pending to Redis, and leaves. Open reservations count in full."""
         if not await self.client.close():
             _log.error(
                 "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
@@ -194,11 +193,11 @@ class FleetLedger:
 
     @property
     def available(self) -> bool:
-        """Whether Redis can be reached."""
+        """Whether Redis is reachable."""
         return not self.client.trouble
 
     def list_reservations(self) -> dict[str, str]:
-        """All open reservations that Redis has made, by number, in the script's format."""
+        """All open reservations made by Redis, by number, in the script's format."""
         return {
             str(number): " ".join(
                 (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
@@ -208,7 +207,7 @@ class FleetLedger:
         }
 
     def build_query(self) -> dict[str, Any]:
-        """What the next call asks for."""
+        """The next call's request."""
         now, query = time.monotonic(), dict[str, Any]()
         if now >= self._next_account:
             query["account"] = True
@@ -219,7 +218,7 @@ class FleetLedger:
         return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Takes in an answer."""
+        """Processes an answer."""
         if "notes" in answer:
             self._notes = _pair_up(answer["notes"])
         if "committed" in answer:
@@ -242,7 +241,7 @@ class FleetLedger:
                 )
 
     def _take_sums(self, answer: dict[str, Any]) -> None:
-        """The sums of all and of some keys, as of this answer."""
+        """The total and some keys' sums from this answer."""
         window = name_window(answer["hour"], self.caps.window)
         if window != self._sums_window:
             self._sums, self._sums_window = {}, window
@@ -261,7 +260,7 @@ class FleetLedger:
         return _script_limit(self._limits.limit_of(key))
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
-        """The error of what Redis refused, with the same message as the ledger in a file."""
+        """The error for a refusal by Redis, with the same message as the local ledger."""
         refusal = self._limits.find_refusal(
             key,
             amount,
@@ -270,11 +269,11 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        return refusal or make_closed_error()  # there is one: the script compares the same numbers
+        return refusal or make_closed_error()  # never None: the script compares the same numbers
 
 
 def _script_limit(limit: int | None) -> int:
-    """A limit as the script takes it; -1: no limit."""
+    """A limit for the script; -1: no limit."""
     return -1 if limit is None else min(limit, _MAX_LIMIT)
 
 
@@ -283,14 +282,14 @@ def _to_amounts(spend: Spend) -> list[int]:
 
 
 def _pair_up(flat: object) -> dict[str, str]:
-    """Names and values as Redis lists them; Lua's JSON writes an empty list as an empty object."""
+    """Names and values from Redis's list; Lua's JSON writes an empty list as an empty object."""
     return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else {}
 
 
 def _parse_balance(fields: Mapping[str, str]) -> Balance:
-    """The sums of a window's hash: s1:alice is what alice spent in samples, s1: what all did.
+    """The sums from a window's hash: s1:alice is alice's spending in samples, s1: everyone's.
 
-    Others can write to Redis as well: invalid fields are skipped.
+    Others can write to Redis too, so invalid fields are skipped.
     """
     amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
     for name, amount in fields.items():

@@ -1,13 +1,13 @@
-"""Spending and its caps: amounts and token prices, the windows that caps count in, and what a ledger does.
+"""Spending and caps: amounts, token prices, the windows of caps, and the interface of ledgers.
 
-Two classes keep a ledger: `local_ledger.Ledger` in a file, for one gateway, and `fleet.FleetLedger` in Redis,
-for several. Both check amounts with `CapChecker`.
+There are two ledgers: `local_ledger.Ledger` in a file for one gateway, and `fleet_ledger.FleetLedger` in
+Redis for several. Both check amounts with `CapChecker`.
 
-Amounts are counted in samples, tokens and money at once, in whole numbers, so that sums are exact.
+Amounts have samples, tokens and money at once, as integers, so that sums are exact.
 
-Caps count in windows: hours, days and months by UTC. A window's name is how its start is written in ISO 8601:
-an hour's name begins with its day's, a day's with its month's, and every name with that of "ever", which is
-empty. So names sort by time, and an hour lies in a window if its name begins with the window's.
+Caps count per window: hours, days and months in UTC. A window's name is its start in ISO 8601: an hour's name
+begins with its day's, a day's with its month's, and all with that of "ever", which is empty. So names sort by
+time, and an hour is in a window if its name begins with the window's.
 """
 
 import json
@@ -38,25 +38,25 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
-NANOS = 1_000_000_000  # in one unit of money
-_MAX_UNWRITTEN = 8  # settled reservations that wait for each other
-_CLOCK_TOLERANCE = 60.0  # seconds between two readings that a clock may be adjusted by
-_CLOCK_PROBATION = 3600.0  # seconds after which a clock that has jumped is believed
+NANOS = 1_000_000_000  # per unit of money
+_MAX_UNWRITTEN = 8  # settled reservations written together
+_CLOCK_TOLERANCE = 60.0  # seconds between two readings by which a clock may be adjusted
+_CLOCK_PROBATION = 3600.0  # seconds after which a clock that jumped is trusted
 
 
 class Spend(Struct, frozen=True, kw_only=True):
-    """An amount in every unit.
+    """An amount in all units.
 
     >>> (Spend(samples=2, tokens=10) + Spend(samples=1)).amount_in("samples")
     3.0
     """
 
     samples: int = 0
-    tokens: int = 0  # prompts and responses
-    nanos: int = 0  # billionths of the unit of money
+    tokens: int = 0  # including prompts
+    nanos: int = 0  # billionths of a unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
-        if other is NO_SPEND:  # as most of what is added
+        if other is NO_SPEND:  # the most common case
             return self
         return Spend(
             samples=self.samples + other.samples,
@@ -73,13 +73,13 @@ class Spend(Struct, frozen=True, kw_only=True):
 
     @property
     def positive(self) -> "Spend":
-        """The same with negative parts set to 0."""
+        """The amount with negative parts set to 0."""
         if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
             return self
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
     def beyond(self, limit: "Spend") -> "Spend":
-        """What of it is above a limit, in each unit; `NO_SPEND` if nothing is."""
+        """The excess above a limit, in each unit; `NO_SPEND` if there is none."""
         if self.samples <= limit.samples and self.tokens <= limit.tokens and self.nanos <= limit.nanos:
             return NO_SPEND
         return (self - limit).positive
@@ -94,7 +94,7 @@ class Spend(Struct, frozen=True, kw_only=True):
         return self.money if unit == "money" else float(self.units_in(unit))
 
     def units_in(self, unit: Unit) -> int:
-        """The amount in one unit, in whole numbers: money in billionths."""
+        """The amount in one unit as an integer: money in billionths."""
         return self.samples if unit == "samples" else self.tokens if unit == "tokens" else self.nanos
 
 
@@ -102,18 +102,18 @@ NO_SPEND = Spend()
 
 
 class PromptCost(Struct, frozen=True, kw_only=True):
-    """What of a request is paid for its prompt: each call pays it once, however many samples it gives."""
+    """A request's prompt costs: each call pays once, with any number of samples."""
 
-    every: Spend = NO_SPEND  # all calls
-    single: Spend = NO_SPEND  # the first call
-    choices: int | None = None  # samples that one call gives at most; None: no limit is known
+    every: Spend = NO_SPEND  # of all calls
+    single: Spend = NO_SPEND  # of the first call
+    choices: int | None = None  # most samples per call; None: no known limit
 
 
 NO_PROMPT_COST = PromptCost()
 
 
 def _split_prompt(call: Call) -> tuple[int, int]:
-    """The tokens of a call's prompt: those that the upstream hadn't cached, and those that it had."""
+    """A call's prompt tokens: uncached and cached upstream."""
     prompt = call.prompt_tokens or 0
     cached = min(call.cached_tokens, prompt) if call.cached_tokens else 0
     return prompt - cached, cached
@@ -121,25 +121,25 @@ def _split_prompt(call: Call) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Token prices: money for a million tokens."""
+    """Token prices per million tokens."""
 
     input: float = 0.0
-    cached: float | None = None  # for prompt tokens that the upstream had cached; None: as other input
+    cached: float | None = None  # for prompt tokens cached upstream; None: the input price
     output: float = 0.0
-    gives_samples: bool = True  # False: what calls give is no sample, such as a verifier's score
+    gives_samples: bool = True  # False: calls don't give samples, such as a verifier's
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that so many samples can cost, each drawn by a call of its own."""
+        """The highest possible cost of these samples, each with its own call."""
         return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
-        """What so many tokens cost in tokens or money, as a number that may be estimated with."""
+        """The cost of these tokens in tokens or money, for estimates."""
         if unit == "tokens":
             return prompt_tokens + completion_tokens
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
-        """What the calls that were paid for cost."""
+        """The cost of the paid calls."""
         samples = fresh = cached = completions = 0
         for call in calls:
             if call.paid == "yes":
@@ -155,7 +155,7 @@ class Rates:
         )
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
-        """What of the calls that were paid for is for prompts."""
+        """The part of the paid calls' cost that is for prompts."""
         prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
@@ -168,10 +168,10 @@ class Rates:
         return Spend(tokens=fresh + cached, nanos=self._compute_nanos(fresh, cached, 0))
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that calls may be charged for beyond what `compute_spent` counts.
+        """The highest possible charge for calls beyond what `compute_spent` counts.
 
-        A call without a result may be charged for in full, and one whose usage is missing or can't be
-        right for up to its reservation: an estimate by the length of a text may be too low.
+        A call without a result may be charged in full; one with missing or impossible usage up to its
+        reservation, because an estimate from the text's length may be too low.
         """
         total = NO_SPEND
         for call in calls:
@@ -207,7 +207,7 @@ _NAME_LENGTHS = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "
 
 
 def format_hour(now: float) -> str:
-    """The name of the hour, e.g. "2026-11-15T14"."""
+    """The name of an hour, e.g. "2026-11-15T14"."""
     return _format_start(now // 3600 * 3600)
 
 
@@ -217,17 +217,17 @@ def _format_start(at: float) -> str:
 
 
 def window_name_length(window: Window) -> int:
-    """The length of the names of such windows, as a prefix of an hour's name."""
+    """The length of such windows' names, as prefixes of an hour's name."""
     return _NAME_LENGTHS[window]
 
 
 def name_window(hour: str, window: Window) -> str:
-    """The name of the window that an hour is in."""
+    """The name of the window that contains an hour."""
     return hour[: _NAME_LENGTHS[window]]
 
 
 def find_window_end(name: str) -> float | None:
-    """When the window of that name ends, in seconds since 1970; None: never."""
+    """When a window ends, in seconds since 1970; None: never."""
     if not name:
         return None
     if len(name) == _NAME_LENGTHS["month"]:
@@ -239,7 +239,7 @@ def find_window_end(name: str) -> float | None:
 
 
 def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -> Budget | None:
-    """A cap: a number, which counts in `unit`, or a text such as "5 USD"; None: 0 is none."""
+    """A cap: a number in `unit`, or a text such as "5 USD"; 0 gives None."""
     try:
         return None if value == 0 else Budget.parse(value, unit=unit, currency=currency, total=True)
     except BudgetInvalid as exc:
@@ -248,52 +248,52 @@ def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Hard limits on spending, in one unit; None: no limit."""
+    """Hard limits on spending in one unit; None: no limit."""
 
     unit: Unit = "samples"
     total: float | None = None  # all keys together
-    per_key: float | None = None  # for a key without a cap of its own
-    by_key: Mapping[str, float] = field(default_factory=dict)  # caps of single keys, by name
-    window: Window = "ever"  # after which they start again, by UTC
-    place: str = ""  # where clients are told that the ledger is; "": nowhere
+    per_key: float | None = None  # for keys without their own cap
+    by_key: Mapping[str, float] = field(default_factory=dict)  # by key name
+    window: Window = "ever"  # period after which they reset, in UTC
+    place: str = ""  # the ledger's place in clients' messages; "": not shown
     currency: str = DEFAULT_CURRENCY
 
     @property
     def unit_name(self) -> str:
-        """The unit for people: money by its currency."""
+        """The unit for display: money by its currency."""
         return self.currency if self.unit == "money" else self.unit
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether there is a cap that every token counts towards."""
+        """Whether a cap counts tokens."""
         has_caps = self.total is not None or self.per_key is not None or bool(self.by_key)
         return self.unit != "samples" and has_caps
 
     def for_key(self, key: str) -> float | None:
-        """The cap of a key; of all together for ""."""
+        """The cap of a key; "" for all together."""
         return self.by_key.get(key, self.per_key) if key else self.total
 
 
 class Reservation(Struct, frozen=True):
-    """An amount that nobody else can spend until it is settled."""
+    """An amount set aside until it is settled."""
 
     number: int
     key: str
     amount: Spend
-    hour: str  # in which it was made and counts
+    hour: str  # when it was made and counts
 
 
 class Balance(Struct):
-    """What counts against the caps in a window, of one key or of all."""
+    """What counts against the caps in a window, for a key or in total."""
 
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # upper bound: it may have been charged for
+    maybe: Spend = NO_SPEND  # upper bound of possible charges
     reserved: Spend = NO_SPEND
     keys: dict[str, "Balance"] = struct_field(default_factory=dict)
 
     @property
     def total(self) -> Spend:
-        """Spent, maybe spent and reserved together."""
+        """Spent, possibly spent and reserved together."""
         return self.spent + self.maybe + self.reserved
 
     def __bool__(self) -> bool:
@@ -302,7 +302,7 @@ class Balance(Struct):
     def add(
         self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
     ) -> None:
-        """Adds amounts of a key, in all and its own; what is no longer reserved is negative."""
+        """Adds amounts to a key and to the total; released reservations are negative."""
         own = self.keys.setdefault(key, Balance())
         for sums in (self, own):
             sums.spent += spent
@@ -312,7 +312,7 @@ class Balance(Struct):
             del self.keys[key]
 
     def copy(self) -> "Balance":
-        """The same, which later additions don't change."""
+        """An independent copy."""
         return replace(self, keys={key: replace(own) for key, own in self.keys.items()})
 
 
@@ -322,28 +322,28 @@ SpendPair = tuple[Spend, Spend]  # spent, maybe
 
 @dataclass(slots=True)
 class LedgerChanges:
-    """What is written together."""
+    """Changes to be written together."""
 
     spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # to be added
     open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
     notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # a window: it and all reservations are written again
+    replaces_window: str | None = None  # a window: it and all reservations are rewritten
 
     def __bool__(self) -> bool:
         return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
 
     @property
     def can_wait(self) -> bool:
-        """Whether it is only a few settled reservations."""
+        """Whether it only has a few settled reservations."""
         return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
-        """Adds to what was spent, and may have been."""
+        """Adds actual and possible spending."""
         before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
         self.spent[slot] = before[0] + spent, before[1] + maybe
 
     def add(self, newer: "LedgerChanges") -> None:
-        """Merges later changes into these."""
+        """Merges later changes."""
         if newer.replaces_window is not None:
             self.spent, self.open, self.notes = {}, {}, {}
             self.replaces_window = newer.replaces_window
@@ -355,7 +355,7 @@ class LedgerChanges:
 
 @dataclass(frozen=True, slots=True)
 class StoredLedger:
-    """What a file holds of one window."""
+    """A file's content for one window."""
 
     sums: dict[str, SpendPair]  # by key
     open: dict[int, tuple[HourKey, Spend]]
@@ -364,30 +364,30 @@ class StoredLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """What one key, or all of them, may spend and has spent, in the unit of the caps."""
+    """The limits and spending of a key, or of all, in the unit of the caps."""
 
-    name: str  # the key's; "": the total
+    name: str  # the key's name; "": the total
     spent: float
-    maybe: float = 0.0  # upper bound for calls that gave nothing
-    reserved: float = 0.0  # by requests in progress
+    maybe: float = 0.0  # upper bound for failed calls
+    reserved: float = 0.0  # by requests in flight
     cap: float | None = None
     tokens: float = 0.0  # spent, whatever the unit
     money: float = 0.0
 
 
 def to_whole_units(cap: float | None, unit: Unit) -> int | None:
-    """A cap in whole units, or billionths of money; None: no cap."""
+    """A cap as an integer, money in billionths; None: no cap."""
     if cap is None:
         return None
     return int(Decimal(repr(float(cap))) * (NANOS if unit == "money" else 1))
 
 
 class CapChecker:
-    """Checks amounts against the caps, as whole numbers of their unit."""
+    """Checks amounts against the caps, as integers in their unit."""
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self.total_limit = to_whole_units(caps.total, caps.unit)  # all keys together; None: none
+        self.total_limit = to_whole_units(caps.total, caps.unit)  # all keys together; None: no limit
         self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
@@ -405,10 +405,10 @@ class CapChecker:
         now: Callable[[], float],
         is_reserved: bool = False,
     ) -> CapReached | None:
-        """The error if a cap leaves no room for an amount that a key is to reserve.
+        """The error if a cap leaves no room for a key's amount.
 
-        `own` is what counts for the key. If the amount `is_reserved` already, a cap is passed only where an
-        upstream gave, and charges for, more than was reserved.
+        `own` counts for the key. If the amount `is_reserved` already, a cap is passed only if an upstream
+        gave, and charges for, more than was reserved.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -448,7 +448,7 @@ class CapChecker:
             need = f": it is used up{place}"
         elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
-        problem = "the gateway's cap is reached"  # what others have spent is not shown
+        problem = "the gateway's cap is reached"  # don't reveal others' spending
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
@@ -456,42 +456,43 @@ class CapChecker:
 
 
 class LedgerProtocol(Protocol):
-    """A ledger, in a file or in Redis. Amounts are reserved before anything is drawn, and settled after.
+    """A ledger in a file or in Redis. Amounts are reserved before drawing, and settled afterwards.
 
-    For one event loop. `reserve` never lets spent + maybe + reserved exceed a cap, whoever else reserves.
+    For one event loop. `reserve` never lets spent + maybe + reserved exceed a cap, even with concurrent
+    reservations.
     """
 
     caps: Caps
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
+        """Reserves an amount; the caller must settle the reservation.
 
         CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
         """
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        """Adds usage beyond an open reservation, even above a cap."""
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
+        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
 
-        Quick: from memory. None: at this moment spent + maybe + reserved is within the caps.
+        Fast, from memory. None: spent + maybe + reserved is currently within the caps.
         """
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
 
     def account(self) -> Balance:
         """What counts against the caps now, in total and by key."""
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keeps plain data under a name, across restarts."""
+        """Stores plain data under a name, across restarts."""
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """What was last remembered under a name; None if nothing was, or it can't be read."""
+        """The data stored under a name; None if missing or unreadable."""
 
     async def close(self) -> None:
-        """Writes all that is left."""
+        """Writes everything pending."""
 
     @property
     def available(self) -> bool:
@@ -499,7 +500,7 @@ class LedgerProtocol(Protocol):
 
 
 def make_closed_error() -> LedgerUnavailable:
-    """The error for clients: where the ledger is kept, and what is wrong with it, is in the log."""
+    """The error for clients; the ledger's place and problem are only in the log."""
     return LedgerUnavailable(
         "the ledger is closed: spending can't be recorded, so nothing is sent; try again, or tell "
         "the operator: the gateway's log says why",
@@ -508,7 +509,7 @@ def make_closed_error() -> LedgerUnavailable:
 
 
 def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """The plain data of a note; None if there is none, or it can't be read, which is logged."""
+    """A note's plain data; None if it is missing or unreadable, which is logged."""
     if name not in notes:
         return None
     try:
@@ -522,27 +523,26 @@ def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
 
 
 def count_elapsed() -> float:
-    """Seconds that have passed since some moment, also while the machine slept, on Linux."""
+    """A monotonic clock in seconds that, on Linux, includes time asleep."""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
 
 
 class WindowClock:
-    """The time that windows follow: the clock on the wall, unless it jumps. It is told every reading.
+    """The time for windows: the wall clock, unless it jumps. It must get every reading.
 
-    A clock that is set wrong and right again must neither begin windows that aren't due nor keep a cap
-    closed until a time that is years away. So the wall clock is compared with the time that has passed
-    since it was read last. Where they disagree, the time that has passed decides for an hour; a clock that
-    still says so then is believed, because it may have been wrong before.
+    A clock set wrong, and back, must neither begin windows early nor keep a cap closed for years. So each
+    reading is compared with the time elapsed since the last one. If they disagree, elapsed time is used for
+    an hour; if the clock still says the same then, it is trusted, because it may have been wrong before.
     """
 
     def __init__(self) -> None:
-        self._offset: float | None = None  # believed time minus elapsed time
-        self._doubted = 0.0  # another offset, that the clock says and that isn't believed yet
+        self._offset: float | None = None  # trusted time minus elapsed time
+        self._doubted = 0.0  # another offset that the clock shows, not trusted yet
         self._doubted_since: float | None = None  # elapsed time
 
     def read(self, now: float, elapsed: float) -> float:
-        """The time that is believed, in seconds since 1970, where the clock says `now`."""
+        """The trusted time in seconds since 1970, given the clock's reading `now`."""
         offset = now - elapsed
         if self._offset is None or abs(offset - self._offset) <= _CLOCK_TOLERANCE:
             return self._believe(offset, now)
@@ -554,7 +554,7 @@ class WindowClock:
         return elapsed + self._offset
 
     def estimate(self, elapsed: float) -> float | None:
-        """The time that is believed, without a new reading; None before the first."""
+        """The trusted time without a new reading; None before the first."""
         return None if self._offset is None else elapsed + self._offset
 
     def _believe(self, offset: float, now: float) -> float:
@@ -563,7 +563,7 @@ class WindowClock:
 
 
 def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = None) -> Callable[[], float]:
-    """Reads the clock `now` at each call; where `elapsed` is None, it is believed whatever it says."""
+    """A function that reads the clock `now`; without `elapsed`, it is always trusted."""
     if elapsed is None:
         return now
     clock = WindowClock()
@@ -571,37 +571,37 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
 
 
 class WaveReservation:
-    """Samples, or verifications, that are requested together: what is reserved for them, and what they cost.
+    """Samples or verifications requested together: their reservation and their cost.
 
-    A call for one can cost so many tokens of its prompt and its response at most. Always settle one that was
-    begun.
+    The numbers are the most prompt and response tokens per call. Every reservation that was begun must be
+    settled.
     """
 
     def __init__(
         self, count: int, *, prompt_tokens: int, max_tokens: int, ledger: LedgerProtocol, rates: Rates
     ) -> None:
         self.count = count  # samples requested
-        self.calls: list[Call] = []  # finished
-        self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
-        self.unsent = 0  # samples never sent because of that
+        self.calls: list[Call] = []  # ended
+        self.refusal: CapReached | None = None  # the cap's error, if a cap prevented some calls
+        self.unsent = 0  # samples never sent because of a cap
         self._most = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
         self._ledger = ledger
         self._rates = rates
-        self._reservations: list[Reservation] = []  # the first, and those for calls beyond it
+        self._reservations: list[Reservation] = []  # the first, and those for additional calls
         self._reserved = self._bound_cost(count)
-        self._used = (NO_SPEND, NO_SPEND)  # what `calls` cost, and what they may have cost
-        self._under_way = 0  # samples requested by calls that haven't ended
+        self._used = (NO_SPEND, NO_SPEND)  # actual and possible cost of `calls`
+        self._under_way = 0  # samples in calls that haven't ended
 
     async def begin(self, key: str) -> "WaveReservation":
-        """Reserves the most that it can cost; CapReached or LedgerUnavailable if that fails."""
+        """Reserves the highest possible cost; CapReached or LedgerUnavailable if that fails."""
         self._reservations = [await self._ledger.reserve(key, self._reserved)]
         return self
 
     async def may_send(self, samples: int) -> bool:
-        """Asked once for each call, also for retries, before it is sent: whether the caps allow it.
+        """Called once before each call, including retries: whether the caps allow it.
 
-        What an upstream gave beyond what was asked for may have used up what this wave has reserved. What a
-        call may cost beyond it, because earlier attempts may have been paid for, is reserved now.
+        An upstream that gave more than requested may have used up this wave's reservation. What a call may
+        cost beyond it, because earlier attempts may have been charged, is reserved now.
         """
         if self.refusal is None:
             self.refusal = self._ledger.check_send(self._reservations[0])
@@ -610,7 +610,7 @@ class WaveReservation:
         more = NO_SPEND
         if self.calls or self._under_way + samples > self.count:
             more = self._find_lack(self._under_way + samples)
-        self._under_way += samples  # before waiting: others of the wave may come meanwhile
+        self._under_way += samples  # before waiting: other calls of the wave may come meanwhile
         self._reserved += more
         allowed = False
         try:
@@ -622,7 +622,7 @@ class WaveReservation:
         return allowed
 
     async def _reserve_more(self, more: Spend) -> bool:
-        """Whether more could be reserved, in the window that the wave counts in."""
+        """Whether more could be reserved, in the wave's window."""
         first, window = self._reservations[0], self._ledger.caps.window
         try:
             further = await self._ledger.reserve(first.key, more)
@@ -632,7 +632,7 @@ class WaveReservation:
         return name_window(further.hour, window) == name_window(first.hour, window)
 
     def record_call(self, call: Call) -> None:
-        """Records an attempt. What it used beyond the reservation counts at once."""
+        """Records an attempt. Usage beyond the reservation counts immediately."""
         self.calls.append(call)
         self._under_way -= call.asked
         rates = self._rates
@@ -643,12 +643,12 @@ class WaveReservation:
             self._reserved += excess
 
     def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """Counts samples that didn't come, if a cap is why they were never sent."""
+        """Counts missing samples if a cap is why they were never sent."""
         if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
             self.unsent += count
 
     def settle(self) -> tuple[Spend, Spend]:
-        """Ends the wave: what it cost, and what it may have cost."""
+        """Ends the wave; returns its actual and possible cost."""
         first, *further = self._reservations
         self._ledger.settle(first, *self._used)
         for reservation in further:
@@ -656,7 +656,7 @@ class WaveReservation:
         return self._used
 
     def _find_lack(self, samples: int) -> Spend:
-        """What the reservation lacks for what was, or may have been, used and so many samples besides."""
+        """What the reservation lacks for actual and possible usage plus this many samples."""
         spent, maybe = self._used
         return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
 

@@ -1,7 +1,7 @@
-"""The file of a gateway's ledger, in SQLite: what was spent in each hour by each key, and what is reserved.
+"""The SQLite file of a gateway's ledger: spending by hour and key, and reservations.
 
-A commit survives a killed process. SQLite keeps a write-ahead log with synchronous=NORMAL: a power loss may
-take the last moment, and leaves the file intact.
+Commits survive a killed process. SQLite uses a write-ahead log with synchronous=NORMAL: a power loss may lose
+the last moment, but leaves the file intact.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from adacompute.serve.spending.ledger import LedgerChanges, Spend, StoredLedger
 
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
-_SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite
-_BUSY_SECONDS = 5.0  # that a locked file is waited for
-_PAGE_SIZE = 1024  # bytes: a commit writes two pages whole, which takes 6 µs less than with SQLite's 4096
+_SQLITE_MAX = 2**63 - 1  # the largest integer in SQLite
+_BUSY_SECONDS = 5.0  # how long to wait for a locked file
+_PAGE_SIZE = 1024  # bytes: a commit writes two whole pages, 6 µs less than with SQLite's 4096
 
 _SELECT_SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
     sum(maybe_samples), sum(maybe_tokens), sum(maybe_nanos)
@@ -37,7 +37,7 @@ _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
 
 class LedgerFileReplaced(Exception):
-    """The file is no longer the one that was opened: removed, replaced or damaged."""
+    """The file isn't the one that was opened: it was removed, replaced or damaged."""
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -61,12 +61,12 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-# Applied once each, in this order; user_version counts them. Never edit one that was released: add another.
+# each is applied once, in order, counted by user_version; never edit a released one, add another
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 
 
 class LedgerFile:
-    """The ledger's file, locked against a second gateway. For one thread at a time."""
+    """The ledger's file, locked against a second gateway. One thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,14 +83,14 @@ class LedgerFile:
             raise
 
     def read_latest_hour(self) -> str:
-        """The name of the last hour in which anything was spent; "": none."""
+        """The latest hour with spending; "": none."""
         with self._report_damage():
             return str(
                 self._get_connection().execute("SELECT coalesce(max(hour), '') FROM hours").fetchone()[0]
             )
 
     def read(self, window: str) -> StoredLedger:
-        """What was spent in the hours of a window."""
+        """The spending in a window's hours."""
         with self._report_damage():
             connection = self._get_connection()
             sums = {
@@ -116,17 +116,17 @@ class LedgerFile:
             ) from exc
 
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
-        """Writes all of it or nothing; raises what SQLite and the file system do, or LedgerFileReplaced.
+        """Writes all or nothing; raises SQLite and file system errors, or LedgerFileReplaced.
 
-        `wait`: whether to wait some seconds for another process that writes to the file; False: an
-        error at once.
+        `wait` says whether to wait some seconds for another process that is writing, instead of failing
+        immediately.
         """
         connection = self._get_connection()
         if wait != self._waits_for_lock:
             connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
             self._waits_for_lock = wait
         statements = _list_statements(changes)
-        if len(statements) == 1:  # a transaction by itself
+        if len(statements) == 1:  # a transaction in itself
             connection.execute(*statements[0])
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -141,11 +141,11 @@ class LedgerFile:
             raise
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the file. May take long: it waits for the disk."""
+        """Moves the write-ahead log into the file. May be slow: it waits for the disk."""
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; True if it is another one than before. Raises as `write`, or ConfigError."""
+        """Opens the file again; True if it was replaced. Raises like `write`, or ConfigError."""
         previous = self._file_id
         same = self.is_intact  # while the old file is open, no new one can have its inode
         self._close_connection()
@@ -153,7 +153,7 @@ class LedgerFile:
         return not same or self._file_id != previous
 
     def close(self) -> None:
-        """Closes it, and releases the lock."""
+        """Closes the file and releases the lock."""
         self._close_connection()
         self._lock.release()
 
@@ -179,11 +179,11 @@ class LedgerFile:
 
     @property
     def is_intact(self) -> bool:
-        """Whether its path still names the file that was opened."""
+        """Whether its path still names the opened file."""
         return _identify(self.path) == self._file_id
 
     def _get_connection(self) -> sqlite3.Connection:
-        """The connection; LedgerFileReplaced if the file is gone, because SQLite would go on writing."""
+        """The connection; LedgerFileReplaced if the file is gone, because SQLite would continue to write."""
         if self._connection is None or not self.is_intact:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection
@@ -220,7 +220,7 @@ def _lock_file(path: Path) -> WriterLock:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that has its name later; None: there is none."""
+    """Identifies a file, unlike its name; None if it doesn't exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def _check_magic(path: Path) -> None:
-    """ConfigError if the file is something else; before SQLite writes anything beside it."""
+    """Raises ConfigError if the file is something else, before SQLite writes next to it."""
     if not path.exists() or not path.stat().st_size:
         return
     with path.open("rb") as file:
@@ -251,7 +251,7 @@ def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
     if version > len(MIGRATIONS):
         raise ConfigError(f"{path}: the ledger is from a newer version of adacompute; upgrade adacompute")
     if not tables:
-        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # only a new file takes it
+        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # only affects a new file
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `checkpoint`
@@ -270,7 +270,7 @@ def _explain_foreign_file(path: Path) -> str:
 
 
 def _hour_range(window: str) -> tuple[str, str]:
-    """The bounds of the names of a window's hours."""
+    """Lower and upper bound for the names of a window's hours."""
     return window, window + "~"
 
 

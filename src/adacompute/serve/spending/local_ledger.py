@@ -1,15 +1,15 @@
-"""The ledger of one gateway: what each key has spent, kept in memory and in a file.
+"""The ledger of one gateway: spending by key, in memory and in a file.
 
-Balances in memory decide, all in one event loop, so nothing happens between checking a cap and reserving;
-a reservation counts once it is on disk. What is reserved when a process dies may have been spent, so it
-counts in full from then on (`maybe`). An upstream that charges more than was reserved is still counted in
+Decisions use balances in memory in a single event loop, so nothing happens between checking a cap and
+reserving; a reservation counts once it is on disk. Reservations of a killed process may have been spent, so
+they count in full afterwards (`maybe`). If an upstream charges more than was reserved, this is counted in
 full, and then the cap is closed.
 
-The event loop itself commits a reservation, which takes 30 to 50 µs where the disk keeps up: less than
-handing it to a thread and back. What is settled is committed with every eighth reservation, or within 50 ms;
-if the process is killed before, the reservation counts. A thread does everything that may take long: a slow
-disk, a file that is locked or lost, and checkpointing. What can't be written is kept and retried each second:
-nothing that was handed over is lost while the process lives.
+The event loop itself commits reservations, which takes 30 to 50 µs with a fast disk: less than a thread
+switch and back. Settlements are committed with every eighth reservation or within 50 ms; if the process is
+killed before, the reservation counts. A thread does everything that may be slow: a slow disk, a locked or
+lost file, and checkpoints. Failed writes are kept and retried every second: nothing is lost while the process
+lives.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ from adacompute.serve.spending.ledger import (
 from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
-_MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
-_SLOW_WRITE = 0.001  # seconds from which on a write is slow
-_MAX_SLOW_WRITES = 4  # in a row, after which the thread commits
-_THREAD_SECONDS = 10.0  # for which it does then
-_COMMITS_PER_CHECKPOINT = 1_000  # after which the thread moves the log into the file
+_MAX_DELAY = 0.05  # longest delay of a change that nobody waits for
+_SLOW_WRITE = 0.001  # writes above this many seconds are slow
+_MAX_SLOW_WRITES = 4  # consecutive slow writes after which the thread commits
+_THREAD_SECONDS = 10.0  # for this long
+_COMMITS_PER_CHECKPOINT = 1_000  # commits after which the thread moves the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
 _log = logging.getLogger("adacompute.serve")
 
 
 class LedgerWriter:
-    """One file, and one thread for it. Its methods are for the event loop that made it.
+    """One file with one thread. Its methods belong to the event loop that created it.
 
-    `snapshot` is called in the loop for the whole content if the file is gone and a new one has to be
+    `snapshot` is called in the loop for the complete content if the file is gone and a new one must be
     filled.
     """
 
@@ -67,27 +67,27 @@ class LedgerWriter:
         *,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        self.trouble = ""  # why nothing can be written now; "": it can
+        self.trouble = ""  # why writing fails now; "": it doesn't
         self._journal = journal
         self._snapshot = snapshot
         self._retry_seconds = retry_seconds
         self._loop = asyncio.get_running_loop()
         self._writing = threading.Lock()  # guards the file and the next three fields
-        self._failing = False  # whether the last write failed
-        self._commits = 0  # since the log was moved into the file
-        self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
+        self._failing = False  # whether the latest write failed
+        self._commits = 0  # since the last checkpoint
+        self._slow_writes, self._thread_until = 0, 0.0  # consecutive; until when the thread commits
         self._lock = threading.Lock()  # guards the next three fields
         self._changes = LedgerChanges()  # to be committed
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
         self._timer: asyncio.TimerHandle | None = None
         self._wake, self._end = threading.Event(), threading.Event()
-        self._ended = asyncio.Event()  # set once the thread has closed the file
+        self._ended = asyncio.Event()  # set after the thread has closed the file
         self._thread = threading.Thread(target=self._run, name="adacompute-ledger", daemon=True)
         self._thread.start()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Hands changes over, to be written soon: nobody waits for it."""
+        """Queues changes to be written soon, without waiting."""
         with self._lock:
             self._changes.add(changes)
         if self._timer is None and not self._ending:
@@ -108,13 +108,13 @@ class LedgerWriter:
         await future
 
     def _watch_speed(self, start: float) -> None:
-        """Leaves the disk to the thread for a while if it was slow several times in a row."""
+        """Leaves the disk to the thread for a while after several consecutive slow writes."""
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
         if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor wouldn't be slow each time
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
 
     def read_file(self, window: str) -> StoredLedger | None:
-        """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
+        """Writes pending changes and reads the file, in the loop; None if that is impossible now."""
         if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
             return None
         try:
@@ -125,7 +125,7 @@ class LedgerWriter:
             self._writing.release()
 
     async def close(self) -> None:
-        """Writes what is left, with one retry, and ends."""
+        """Writes pending changes, with one retry, and ends."""
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -133,7 +133,7 @@ class LedgerWriter:
         self.trouble = f"{self._journal.path}: the gateway is closing down"
         self._end.set()
         self._wake.set()
-        await self._ended.wait()  # no other thread: at the end of a program none can be begun
+        await self._ended.wait()  # not another thread: at exit none can be started
         for future in self._waiting:  # too late to be written
             if not future.done():
                 future.set_exception(OSError(self.trouble))
@@ -144,9 +144,9 @@ class LedgerWriter:
             self._wake.set()
 
     def _commit_in_loop(self, changes: LedgerChanges | None = None) -> bool:
-        """Whether they are written, at once and in the loop; None: all that waits.
+        """Commits in the loop; returns whether it succeeded. None: everything pending.
 
-        Any failure is left to the thread.
+        Leaves failures to the thread.
         """
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
@@ -192,11 +192,11 @@ class LedgerWriter:
         try:
             self._journal.close()
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for it
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
-        """What went wrong, and whether the file has to be filled again."""
+        """Returns the error, and whether the file must be filled again."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
                 raise LedgerFileReplaced(
@@ -206,7 +206,7 @@ class LedgerWriter:
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:
                 self._journal.checkpoint()
-                self._journal.write(_CHECKPOINT_NOTE)  # the first write after it is slow: better here
+                self._journal.write(_CHECKPOINT_NOTE)  # the first write afterwards is slow: do it here
                 self._commits = 0
         except (LedgerFileReplaced, ConfigError) as exc:
             return str(exc), True
@@ -218,7 +218,7 @@ class LedgerWriter:
     def _report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
         try:
             self._loop.call_soon_threadsafe(self._on_report, trouble, replaced, waiting)
-        except RuntimeError:  # the loop has ended: nobody waits for it
+        except RuntimeError:  # the loop has ended: nobody waits
             return
 
     def _on_report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
@@ -238,23 +238,23 @@ class LedgerWriter:
 
 
 class MemoryWriter:
-    """In the place of a `LedgerWriter`, where nothing is kept in a file."""
+    """Replaces a `LedgerWriter` if there is no file."""
 
     def __init__(self) -> None:
         self.trouble = ""
         self._written = LedgerChanges()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Keeps what was spent."""
+        """Adds the spending."""
         for slot, (spent, maybe) in changes.spent.items():
             self._written.count(slot, spent, maybe)
 
     async def write(self, changes: LedgerChanges) -> None:
-        """As `put`."""
+        """Like `put`."""
         self.put(changes)
 
     def read_file(self, window: str) -> StoredLedger:
-        """What was spent in a window."""
+        """The spending in a window."""
         sums = Balance()
         for (hour, key), (spent, maybe) in self._written.spent.items():
             if hour.startswith(window):
@@ -262,30 +262,30 @@ class MemoryWriter:
         return StoredLedger({key: (sum_.spent, sum_.maybe) for key, sum_ in sums.keys.items()}, {}, {})
 
     async def close(self) -> None:
-        """Ends it."""
+        """Does nothing."""
         self.trouble = "the gateway is closing down"
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-_CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
-_MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
+_CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest hour before
+_MAX_CLOCK_SETBACK = 3600.0  # seconds that a clock may be set back without changing the window
 
 
 class Ledger:
-    """The ledger of a single gateway. Made by `open`; for one event loop."""
+    """The ledger of a single gateway. Created by `open`; for one event loop."""
 
     def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
         self.caps = caps
         self._now = now
-        self._hour = format_hour(now())  # the present one
-        self._latest_hour = self._hour  # that was ever the present one
-        self._sums = Balance()  # the present window's
-        self._former_sums: dict[str, Balance] = {}  # by window: of those that are over, with reservations
+        self._hour = format_hour(now())  # the current hour
+        self._latest_hour = self._hour  # the latest hour so far
+        self._sums = Balance()  # of the current window
+        self._former_sums: dict[str, Balance] = {}  # by window: past ones that still have reservations
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._last_number = 0
-        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` sets that of a file
+        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` sets a file's writer
 
     @classmethod
     async def open(
@@ -297,11 +297,11 @@ class Ledger:
         elapsed: Callable[[], float] | None = None,
         retry_seconds: float = 1.0,
     ) -> "Ledger":
-        """The ledger in a file, created if it doesn't exist; None: in memory only.
+        """The ledger in a file, created if missing; None: in memory only.
 
-        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
-        failed write. `now` is the clock, by default the system's, which is compared with the time that
-        passes, `elapsed` (see `WindowClock`).
+        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a failed
+        write. `now` is the clock (default: the system's), which is compared with the time `elapsed` (see
+        `WindowClock`).
         """
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
@@ -313,13 +313,13 @@ class Ledger:
             journal = await asyncio.shield(opening)
         except asyncio.CancelledError:
             with contextlib.suppress(ConfigError):
-                (await opening).close()  # not before: SQLite crashes where another thread still reads
+                (await opening).close()  # not before: SQLite crashes if another thread is still reading
             raise
         ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
         return ledger
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
+        """Reserves an amount; the caller must settle the reservation.
 
         CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
         """
@@ -343,7 +343,7 @@ class Ledger:
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        """Adds usage beyond an open reservation, even above a cap."""
         current, more = self._open.get(reservation.number), more.positive
         if current is not None:
             if (sums := self._find_sums(current.hour)) is not None:
@@ -351,15 +351,15 @@ class Ledger:
             self._writer.put(self._put_open(replace(current, amount=current.amount + more)))
 
     def _put_open(self, reservation: Reservation) -> LedgerChanges:
-        """Keeps a reservation, new or changed; what is to be written."""
+        """Stores a new or changed reservation; returns the changes to write."""
         self._open[reservation.number] = reservation
         entry = (reservation.hour, reservation.key), reservation.amount
         return LedgerChanges(open={reservation.number: entry})
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
+        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
 
-        A reservation of a window that is over counts there, so it is checked there.
+        A reservation from an earlier window counts, and is checked, there.
         """
         if not self._limits.has_limits:
             return None
@@ -370,7 +370,7 @@ class Ledger:
         return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -390,7 +390,7 @@ class Ledger:
         return self._sums.copy()
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keeps plain data under a name, across restarts."""
+        """Stores plain data under a name, across restarts."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) == text:
             return
@@ -398,11 +398,11 @@ class Ledger:
         self._writer.put(LedgerChanges(notes={name: text}))
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """What was last remembered under a name; None if nothing was, or it can't be read."""
+        """The data stored under a name; None if missing or unreadable."""
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Writes what is left, and releases the file. Open reservations stay in it."""
+        """Writes pending changes and releases the file. Open reservations stay in it."""
         await self._writer.close()
 
     @property
@@ -415,17 +415,17 @@ class Ledger:
         return name_window(self._hour, self.caps.window)
 
     def _roll_window(self) -> None:
-        """Starts the next window when it is time. A clock that is set back an hour at most repeats none."""
+        """Starts the next window when it is time. A clock set back by up to an hour repeats none."""
         now = self._now()
         hour = format_hour(now)
         if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
             self._change_hour(hour)
 
     def _change_hour(self, hour: str) -> None:
-        """Continues in another hour: a later one, or an earlier one because the clock was wrong.
+        """Continues in another hour: a later one, or an earlier one after a wrong clock.
 
-        What was spent in the window that a wrong clock named counts in the earlier one as well. So no cap
-        stays closed until a time that is far away, and no window can be spent twice.
+        Spending in a window named by a wrong clock also counts in the earlier one. So no cap stays closed for
+        a long time, and no window can be spent twice.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -447,7 +447,7 @@ class Ledger:
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
-        """The sums of the present window: what is stored of it, carried into it, and reserved in it."""
+        """The sums of the current window: stored, carried over, and reserved."""
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
@@ -459,7 +459,7 @@ class Ledger:
         return sums
 
     def _pull_back_reservations(self) -> None:
-        """Reservations that were made in later hours count in the present one."""
+        """Counts reservations from later hours in the current one."""
         changes = LedgerChanges()
         for number, entry in self._open.items():
             if entry.hour > self._hour:
@@ -469,7 +469,7 @@ class Ledger:
         self._writer.put(changes)
 
     def _find_sums(self, hour: str) -> Balance | None:
-        """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
+        """The sums that an hour counts in; None for a past window without reservations."""
         if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
             return self._sums
         return self._former_sums.get(window)
@@ -490,7 +490,7 @@ class Ledger:
         )
 
     def _open_file(self, path: Path) -> LedgerFile:
-        """Opens the file, and continues from it."""
+        """Opens the file and continues from it."""
         journal = LedgerFile(path)
         try:
             journal.write(self._load(journal))
@@ -500,7 +500,7 @@ class Ledger:
         return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Continues from a file; what has to be changed in it."""
+        """Continues from a file; returns the changes to write."""
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
@@ -531,9 +531,9 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """Counts what was spent by a clock that was ahead, unless it has counted in an earlier window.
+        """Counts spending under a clock that was ahead, unless it counted in an earlier window.
 
-        The note of it.
+        Returns the note about it.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest
@@ -548,7 +548,7 @@ class Ledger:
         return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
 
     def _snapshot(self) -> LedgerChanges:
-        """All that counts now, for a file that was lost: the window's sums, as of this hour."""
+        """Everything that counts now, for a file that was lost: the window's sums, in the current hour."""
         return LedgerChanges(
             spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
             open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},

@@ -1,8 +1,8 @@
-"""One replica's connection to Redis: many actions in one call, one call at a time.
+"""One replica's connection to Redis: many actions per call, one call at a time.
 
-Each call that changes anything has a number, and is sent until it is answered: if an answer was lost, Redis
-repeats it and does nothing twice. If Redis has lost calls that it had answered, it says so, and this process
-first sends it the reservations that it holds. What can't be sent waits in memory, and is lost only with the
+Each call with changes has a number, and is repeated until it is answered: if an answer was lost, Redis
+repeats the answer without doing anything twice. If Redis lost calls that it had answered, it says so, and
+this process first sends its own reservations. Pending data waits in memory, and is lost only with the
 process.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTiming:
-    """How often a replica shows that it is alive, and how long it is waited for. All in seconds."""
+    """How often a replica reports, and how long others wait for it. All in seconds."""
 
-    lease: float = 10.0  # without a sign of life, after which a replica's reservations count as maybe spent
-    beat: float = 2.0  # without a sign of life, after which another replica sets the price
-    poll: float = 0.1  # between two calls at most: the greatest age of a price
-    retry: float = 0.2  # until a failed call to Redis is repeated
-    timeout: float = 2.0  # for one call
-    account: float = 1.0  # between two reads of all balances
-    close_timeout: float = 5.0  # for writing what is left when it is closed
+    lease: float = 10.0  # without a report, a replica's reservations then count as possibly spent
+    beat: float = 2.0  # without a report, another replica then sets the price
+    poll: float = 0.1  # longest interval between calls, and so the greatest age of a price
+    retry: float = 0.2  # interval before a failed call to Redis is repeated
+    timeout: float = 2.0  # per call
+    account: float = 1.0  # between reads of all balances
+    close_timeout: float = 5.0  # for writing pending data when closing
     clock_offset: float = 0.0  # how far this replica's clock is ahead of Redis's
 
 
@@ -50,7 +50,7 @@ _DEFAULT_PORT = 6379
 def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
     """A client for an address without a password; ConfigError if the library isn't installed."""
     try:
-        from redis.asyncio import Redis  # here, because gateways without a fleet don't need it
+        from redis.asyncio import Redis  # lazy: gateways without a fleet don't need it
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ImportError:
@@ -74,14 +74,14 @@ def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
 
 
 def redis_errors() -> tuple[type[Exception], ...]:
-    """All exceptions that a call to Redis may raise."""
+    """All exceptions that calls to Redis may raise."""
     from redis.exceptions import RedisError
 
     return RedisError, OSError, TimeoutError
 
 
 def describe_error(url: str, exc: Exception) -> str:
-    """What is wrong with Redis, and what to do, in one line without a password."""
+    """What is wrong with Redis and what to do, in one line without a password."""
     from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ResponseError
 
     reason = str(exc) or type(exc).__name__
@@ -96,7 +96,7 @@ def describe_error(url: str, exc: Exception) -> str:
 
 
 def find_durability_risks(info: dict[str, Any]) -> list[str]:
-    """Why hard caps aren't fully hard with this Redis, a line each, according to its INFO."""
+    """Why hard caps aren't entirely hard with this Redis, one line each, from its INFO."""
     risks = []
     if not int(info.get("aof_enabled", 0)):
         risks.append(
@@ -112,17 +112,17 @@ def find_durability_risks(info: dict[str, Any]) -> list[str]:
 
 
 _SCRIPT = Path(__file__).with_name("batch.lua").read_text("utf-8")
-_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for it
-_MAX_ACTIONS = 500  # in one call
-_MAX_COSTS = 2_000  # in one call
-_MAX_WAITING_COSTS = 100_000  # that Redis keeps of a lane which nobody paces; older ones are dropped
+_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for the script
+_MAX_ACTIONS = 500  # per call
+_MAX_COSTS = 2_000  # per call
+_MAX_WAITING_COSTS = 100_000  # that Redis keeps for a lane without a pacemaker; older ones are dropped
 _log = logging.getLogger("adacompute.serve.fleet")
 
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]  # kind, number, key, limit or hour, amounts
 
 
 class ForeignLedger(Exception):
-    """Redis doesn't hold the ledger that was opened: it has lost it, or holds another."""
+    """Redis doesn't have the ledger that was opened: it lost it, or has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,23 +131,23 @@ class ActionResult:
 
     done: bool
     taken: list[int]  # if not done: spent, maybe and reserved of the key, then in total
-    hour: str  # by Redis's clock
-    now: float  # by Redis's clock, seconds since 1970
+    hour: str  # in Redis's clock
+    now: float  # in Redis's clock, seconds since 1970
 
 
 @dataclass(slots=True)
 class _Batch:
-    """One call, until it is answered."""
+    """One call until it is answered."""
 
-    number: int  # 0: it changes nothing
+    number: int  # 0: no changes
     body: dict[str, Any]
-    waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)  # one for each action
+    waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)  # one per action
 
 
 class FleetClient:
     """One replica's connection to Redis.
 
-    `build_query` gives what else goes with each call; `handle_answer` gets each answer.
+    `build_query` adds requests to each call; `handle_answer` gets each answer.
     """
 
     def __init__(
@@ -163,9 +163,9 @@ class FleetClient:
         handle_answer: Callable[[dict[str, Any]], None],
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
-        self.trouble = ""  # why nothing can be sent now; "": it can
-        self.answered_at = time.monotonic()  # when Redis was last heard of
-        self.done_count = 0  # actions that nobody waits for and Redis has done, of all that were handed over
+        self.trouble = ""  # why sending fails now; "": it doesn't
+        self.answered_at = time.monotonic()  # time of Redis's last answer
+        self.done_count = 0  # actions done by Redis, of those queued without waiting
         self._enqueued_count = 0
         self._redis, self._url, self._base = redis, url, base
         self._script_settings = dict(script_settings, me=replica, most=_MAX_WAITING_COSTS) | {
@@ -183,44 +183,44 @@ class FleetClient:
             list_reservations,
         )
         self._id = ""
-        self._clock = WindowClock()  # Redis's time, compared with the time that passes here
-        self._number = self._last = 0  # the last call made, and answered
+        self._clock = WindowClock()  # Redis's time, compared with the time elapsed here
+        self._number = self._last = 0  # the latest call made, and answered
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
-        self._costs: dict[str, tuple[str, list[str]]] = {}  # lane -> its starting dial, and costs
+        self._costs: dict[str, tuple[str, list[str]]] = {}  # by lane: its initial dial, and costs
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
         self._batch: _Batch | None = None  # sent, or to be sent next
-        self._is_foreign = False  # whether Redis holds another ledger
+        self._is_foreign = False  # whether Redis has another ledger
         self._closing = self._ending = False
         self._wake = asyncio.Event()
         self._failures = redis_errors()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self, new: str) -> dict[str, Any]:
-        """The first call, which creates the ledger if there is none; raises what Redis raises."""
+        """The first call, which creates a missing ledger; raises Redis's errors."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        self._clock.read(int(answer["now"]) / 1000, count_elapsed())  # as the fleet believes
+        self._clock.read(int(answer["now"]) / 1000, count_elapsed())  # as the fleet trusts it
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
         return answer
 
     def enqueue(self, action: LedgerAction) -> int:
-        """Sends an action soon; nobody waits for it. Returns its number: done once `done_count` is that."""
+        """Queues an action without waiting. Returns its number: it is done when `done_count` reaches that."""
         self._actions.append((action, None))
         self._wake.set()
         self._enqueued_count += 1
         return self._enqueued_count
 
     def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
-        """As `enqueue`, with its result; OSError if Redis can't be reached: it may still be done later."""
+        """Like `enqueue`, with its result; OSError if Redis is unreachable: it may still be done later."""
         future: asyncio.Future[ActionResult] = asyncio.get_running_loop().create_future()
         self._actions.append((action, future))
         self._wake.set()
         return future
 
     def add_cost(self, lane: str, start: str, cost: str) -> None:
-        """Adds what a request of a lane has cost; the oldest are dropped if too many wait."""
+        """Adds the cost of a lane's request; drops the oldest if too many are waiting."""
         _, costs = self._costs.setdefault(lane, (start, []))
         costs.append(cost)
         if len(costs) > _MAX_WAITING_COSTS:
@@ -231,20 +231,20 @@ class FleetClient:
         self._notes[name] = text
 
     def publish(self, paced: list[dict[str, Any]]) -> None:
-        """Publishes the new state of lanes; ignored once this replica leaves."""
+        """Publishes new states of lanes; ignored while this replica is leaving."""
         if not self._closing:
             self._paced = paced
             self._wake.set()
 
     async def flush(self) -> None:
-        """Waits until all that was handed over is sent, or there is trouble."""
+        """Waits until everything queued is sent, or sending fails."""
         previous = self.answered_at
         self._wake.set()
         while not self.trouble and (self.answered_at == previous or self._batch is not None or self._actions):
             await asyncio.sleep(0.001)
 
     async def close(self) -> bool:
-        """Sends what is left, for some seconds, and leaves; whether all that was spent was sent."""
+        """Sends pending data for some seconds, and leaves; returns whether all spending was sent."""
         self._closing = True
         if self._task is not None:
             until = time.monotonic() + self._timing.close_timeout
@@ -257,7 +257,8 @@ class FleetClient:
                 await self._task
         complete = not self._actions and (self._batch is None or "deeds" not in self._batch.body)
         if not self.trouble:
-            with contextlib.suppress(ForeignLedger, *self._failures):  # if it fails, its lease ends by itself
+            # if it fails, the lease expires by itself
+            with contextlib.suppress(ForeignLedger, *self._failures):
                 await self._send(_Batch(0, {"leaves": True}))
         self.trouble = self.trouble or f"{self._url}: the gateway is closing down"
         for _, future in self._actions:
@@ -267,7 +268,7 @@ class FleetClient:
         return complete
 
     def _has_pending(self) -> bool:
-        batch = self._batch  # one that changes nothing isn't waited for while Redis is down
+        batch = self._batch  # don't wait for one without changes while Redis is down
         in_progress = batch is not None and (batch.number > 0 or not self.trouble)
         return bool(in_progress or self._actions or self._costs or self._notes or self._paced)
 
@@ -280,7 +281,7 @@ class FleetClient:
                 async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
                     await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(0)  # so that others of this round of the loop join
+            await asyncio.sleep(0)  # lets others in this round of the loop join
             try:
                 self._batch = self._batch or self._next_batch()
                 self._on_answer(self._batch, await self._send(self._batch))
@@ -343,7 +344,8 @@ class FleetClient:
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
             with contextlib.suppress(*self._failures):
-                await self._redis.connection_pool.disconnect()  # a late answer isn't the next one's
+                # a late answer must not be taken for the next one
+                await self._redis.connection_pool.disconnect()
             raise
         answer: dict[str, Any] = orjson.loads(raw)
         if "foreign" in answer:
@@ -367,7 +369,7 @@ class FleetClient:
         self._deliver(answer)
 
     def _resend_reservations(self, batch: _Batch) -> None:
-        """Sends the reservations that are held here first: Redis has lost calls that it had answered."""
+        """Sends this process's reservations first, because Redis lost calls that it had answered."""
         _log.error(
             "%s: it has lost the last calls; reservations held here are restored, and what was settled then "
             "counts in full",
@@ -388,8 +390,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # what was sent is sent again: whether it was done is unknown here. What wasn't is dropped if somebody
-        # waits for it
+        # Whether a sent batch was done is unknown, so send it again. Drop an unsent one if somebody waits for
+        # it.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

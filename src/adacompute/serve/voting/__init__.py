@@ -1,1 +1,1 @@
-"""The waves of one request: what is drawn, how it is read, whether there is anything to vote on."""
+"""The waves of one request: what to draw, how to read it, and whether to vote."""

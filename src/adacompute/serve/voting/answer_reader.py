@@ -1,11 +1,10 @@
-"""How the samples of one request are read into answers: texts, JSON, sections of a text, or calls of tools.
+"""Reads the samples of one request as answers: texts, JSON, sections of a text, or tool calls.
 
-What a request asks for decides the shape: an extractor or fields that it names itself, a format of JSON, the
-sections that DSPy's prompts describe, or else a text, read as the operator has it read. Calls of tools are
-read as such in every shape.
+The request determines the shape: its own extractor or fields, a JSON format, the sections in DSPy's prompts,
+or else a text, read as the operator has configured. Tool calls are recognised in every shape.
 
-A vote is among samples of one kind: if most samples call tools, among those that call the same tools as most
-of them do; else among the texts. The others count as samples without an answer.
+Only samples of one kind are voted on: if most samples call tools, those that call the same tools as most of
+them; otherwise the texts. The others count as samples without an answer.
 """
 
 import asyncio
@@ -58,38 +57,38 @@ from adacompute.serve.messages.request_parser import ChatRequest
 Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
 
-# Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
-# one a fourth of it, while asking another process takes half a millisecond
+# Characters of a text read in the event loop: a hostile one takes up to 1 µs per character, an ordinary one a
+# quarter of that; another process takes half a millisecond.
 _MAX_INLINE = 2_000
-_MAX_TOGETHER = 4_000  # characters of the texts that are read together in the event loop
-_THREAD_COUNT = 2  # that wait for the other process
-_PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
-# characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
-# texts, and is ordinary; what takes longer than that is refused
+_MAX_TOGETHER = 4_000  # characters of all texts read together in the event loop
+_THREAD_COUNT = 2  # threads that wait for the other process
+_PATTERN_TEXT = 20_000  # characters at the end of a text that a client's own pattern searches
+# Characters of the texts on which it is tested: an ordinary pattern such as (\d+) EUR takes quadratic time on
+# the worst texts; slower ones are refused.
 _PATTERN_TRIAL = 300
-_PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
-_FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
+_PROMPT_END = 4_000  # characters at either end of a message that are searched for a request for JSON
+_FREE_TEXT_WORDS = 20  # a longer string is free text, which no two samples word alike
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
-# fields whose string is an answer in words or numbers; any other may be a code, where every character counts
+# fields with an answer in words or numbers; others may be codes, in which every character counts
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-_COMPARED_TEXTS = 8  # each new reply rereads this many of its request; the others keep their answers
-_MIN_COMPARED = 8  # samples that could have repeated a field, after which it is known whether it does
-_FREE_SHARE = 0.1  # replies that repeat a free field by chance
-_MIN_CONSTANT = 24  # replies after which a field that all repeat is taken for constant
-_COMPARISONS_KEPT = 64  # after which the counts are halved, so that they follow the traffic
-_SKIPPED = 100  # requests without a vote, after which a route is learned anew
+_COMPARED_TEXTS = 8  # each new reply rereads this many others; the rest keep their answers
+_MIN_COMPARED = 8  # samples needed to learn whether a field repeats
+_FREE_SHARE = 0.1  # share of replies that repeat a free field by chance
+_MIN_CONSTANT = 24  # replies after which a field that they all repeat counts as constant
+_COMPARISONS_KEPT = 64  # after which counts are halved, to follow the traffic
+_SKIPPED = 100  # requests without a vote after which a route is learned again
 _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
-_NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wait for what their route learns
+_NEW_ROUTE = 3  # different samples of JSON or calls after which others wait for what their route learns
 
-_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
+_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that created it
 
 
-_UNREAD = Sample()  # stands for a text until it is read together with others
+_UNREAD = Sample()  # placeholder for a text until it is read together with others
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
-    """The response as a pool stores it, with its answer; None: it has none."""
-    if answer is None:  # stored explicitly, so that a pool doesn't read the text again
+    """The response as stored in a pool, with its answer; None: no answer."""
+    if answer is None:  # explicit, so that a pool doesn't extract it again
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
@@ -100,7 +99,7 @@ def _is_cheap(text: str, task: Task) -> bool:
 
 
 def _get_executor() -> ThreadPoolExecutor:
-    """A thread pool of its own, so that slow texts don't block the event loop's default one."""
+    """A separate thread pool, so that slow texts don't block the event loop's default one."""
     global _pool
     if _pool is None or _pool[0] != os.getpid():
         _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
@@ -109,16 +108,16 @@ def _get_executor() -> ThreadPoolExecutor:
 
 @lru_cache(maxsize=256)
 def _check_own_pattern(pattern: str) -> str:
-    """What is wrong with a client's pattern; "": nothing."""
+    """What is wrong with a client's pattern; "" if nothing."""
     return check_pattern(pattern, _PATTERN_TRIAL)
 
 
 class FieldMemory:
-    """Which fields of JSON and arguments of tools repeat between the samples of a request, by route.
+    """Learns, per route, which JSON fields and tool arguments repeat between a request's samples.
 
-    What never repeats is free text, or noise such as a confidence, and would split every vote. A field is
-    taken for that after 8 samples that could have repeated it, which four requests of a new route pay for.
-    A route on which there is nothing to vote on is forgotten after 100 requests, and so learned anew.
+    A field that never repeats is free text, or noise such as a confidence, and would split every vote. This
+    takes 8 samples that could have repeated it, about four requests of a new route. A route without anything
+    to vote on is forgotten after 100 requests, and so learned again.
     """
 
     def __init__(self) -> None:
@@ -127,7 +126,7 @@ class FieldMemory:
         self._skipped: Counter[str] = Counter()
 
     def is_new(self, route: str) -> bool:
-        """Whether too little of a route was seen to tell which fields repeat."""
+        """Whether too little of a route was seen to know which fields repeat."""
         return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
 
     def find_free(self, route: str) -> frozenset[str]:
@@ -139,7 +138,7 @@ class FieldMemory:
         )
 
     def never_differ(self, route: str, names: Collection[str]) -> bool:
-        """Whether every sample so far repeated these fields, so that there is nothing to vote on."""
+        """Whether all samples so far repeated these fields, so that there is nothing to vote on."""
         counts = [self._routes.get(route, {}).get(name, (0.0, 0.0)) for name in names]
         return all(repeated == compared >= _MIN_CONSTANT for compared, repeated in counts)
 
@@ -169,20 +168,20 @@ class FieldMemory:
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """One response as it was read."""
+    """One response after reading."""
 
     sample: Sample = _UNREAD
     form: Form = "text"
-    text: str = ""  # the text or the section that has the answer
-    tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
-    is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
-    route: str = ""  # what its fields are remembered by
+    text: str = ""  # the text or section with the answer
+    tools: tuple[str, ...] = ()  # names of the tools called, sorted
+    is_broken: bool = False  # whether its JSON or tool call is invalid
+    route: str = ""  # key of its fields in the memory
     fields: Mapping[str, str] = {}  # by path: fields of JSON, sections or calls
-    left_out: tuple[str, ...] = ()  # fields of free text that don't count
+    left_out: tuple[str, ...] = ()  # free-text fields that don't count
 
 
 class AnswerReader:
-    """Reads the samples of one request, in their order; texts together: one may tell how to read another."""
+    """Reads the samples of one request in order; texts together, because one may help to read another."""
 
     def __init__(
         self,
@@ -194,8 +193,8 @@ class AnswerReader:
         memory: FieldMemory | None = None,
     ) -> None:
         options = request.options
-        self._loose = loose  # whether a text that doesn't answer the question is read for any answer
-        self._finds_json = finds_json  # whether JSON that is asked for in words is read as such
+        self._loose = loose  # whether to look for any answer in a text that doesn't answer the question
+        self._finds_json = finds_json  # whether JSON requested in words is read as JSON
         self.readings: list[Reading] = []
         self._responses: list[Response] = []
         self._request = request
@@ -207,11 +206,11 @@ class AnswerReader:
         self._section_question: str | None = None
         self._memory = FieldMemory() if memory is None else memory
         self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
-        self._new_routes: set[str] = set()  # too little was known of them when the request began
+        self._new_routes: set[str] = set()  # too little was known about them when the request began
 
     @property
     def shape(self) -> Shape:
-        """The shape that the replies are read in; found out only where there is a vote."""
+        """The shape of the replies; determined only if there is a vote."""
         if self._shape is None:
             shape = choose_shape(self._request, self._operator_task)
             self._shape = "text" if shape == "maybe_json" and not self._finds_json else shape
@@ -228,11 +227,11 @@ class AnswerReader:
 
     @property
     def left_out(self) -> list[str]:
-        """Fields of free text that didn't count."""
+        """Free-text fields that didn't count."""
         return list(dict.fromkeys(name for reading in self.readings for name in reading.left_out))
 
     async def prepare(self) -> None:
-        """RequestInvalid if the request's own pattern is none, or takes too long."""
+        """Raises RequestInvalid if the request's own pattern is invalid or too slow."""
         if not self._pattern:
             return
         loop = asyncio.get_running_loop()
@@ -243,7 +242,7 @@ class AnswerReader:
             )
 
     async def read(self, responses: Sequence[Response]) -> list[Sample]:
-        """All samples so far, read with these further ones; one that takes too long to read abstains."""
+        """All samples so far, read with these new ones; one that takes too long abstains."""
         texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
         size = sum(map(len, [*texts, *(response.text for response in responses)]))
         if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
@@ -253,13 +252,13 @@ class AnswerReader:
         )
 
     def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
-        """As `read`, for a thread that may block."""
+        """Like `read`, for threads that may block."""
         for response in responses:
             self._responses.append(response)
             self.readings.append(self._read_alone(response))
         for place, reading in enumerate(self.readings):
             counted = reading.fields.keys() - reading.left_out
-            if not counted.isdisjoint(self._free.get(reading.route, ())):  # as a later sample has shown
+            if not counted.isdisjoint(self._free.get(reading.route, ())):  # found by a later sample
                 self.readings[place] = self._read_alone(self._responses[place])
         places = [place for place, reading in enumerate(self.readings) if reading.text]
         new = [place for place in places if place >= len(self.readings) - len(responses)]
@@ -269,7 +268,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """A response as it is read by itself; a text is not read yet."""
+        """Reads a response on its own; texts are read later."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -307,7 +306,7 @@ class AnswerReader:
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
     def teach(self) -> None:
-        """Has the memory learn which fields repeated; it is for later requests."""
+        """Lets the memory learn which fields repeated, for later requests."""
         if not self._free:  # no sample has fields
             return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
@@ -316,7 +315,7 @@ class AnswerReader:
             self._memory.observe(route, [reading.fields for reading in readings if reading.route == route])
 
     def get_text(self, response: Response) -> Response:
-        """The first response with the text that its answer is looked for in."""
+        """The response with the text that contains its answer."""
         first = self.readings[0]
         return replace(response, text=first.text) if first.form == "sections" else response
 
@@ -333,8 +332,8 @@ class AnswerReader:
         return None if first.form == "sections" and first.text else ""
 
     def check_different(self) -> str:
-        """Why more samples are useless: all differ, and it isn't known yet which of their fields repeat."""
-        if not self._new_routes:  # as of all texts
+        """Why more samples are useless: all differ, and it isn't known yet which fields repeat."""
+        if not self._new_routes:  # the usual case for texts
             return ""
         chosen = [
             reading
@@ -362,7 +361,7 @@ class AnswerReader:
         return not self._pattern and _is_cheap(response.text, self._task)
 
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
-        """The fields of a value by their paths; those that hold free text count no more in this request."""
+        """The fields of a value by path; free-text fields don't count in the rest of this request."""
         fields: dict[str, str] = {}
         if route not in self._free and self._memory.is_new(route):
             self._new_routes.add(route)
@@ -375,12 +374,12 @@ class AnswerReader:
         return fields
 
     def _leave_out(self, route: str, fields: Mapping[str, str]) -> tuple[str, ...]:
-        """The fields that don't count, unless they are all there is."""
+        """The fields that don't count, unless there are no others."""
         left_out = tuple(name for name in fields if name in self._free[route])
         return left_out if len(left_out) < len(fields) else ()
 
     def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
-        """The fields that count, as the request has it, without further ones."""
+        """The request's field selection, without these fields."""
         options = self._request.options
         return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
 
@@ -417,7 +416,7 @@ class AnswerReader:
         )
 
     def _read_json(self, response: Response, text: str) -> Reading | None:
-        """A reply that is JSON; None if it may be a text and is one."""
+        """A JSON reply; None if it may be a text and is one."""
         value = read_json_value(strip_thinking(text))
         if value is None and self.shape == "maybe_json":
             return None
@@ -470,9 +469,9 @@ class AnswerReader:
 
 
 def select_candidates(readings: Sequence[Reading]) -> list[bool]:
-    """Which samples are voted on: those that call the tools that most of them call, or else the texts.
+    """Which samples are voted on: those calling the most common set of tools, or else the texts.
 
-    A tie goes to what came first. What can't be read is not voted on: where another can be, it is no reply.
+    Ties go to the first. Unreadable samples aren't voted on: if another one is readable, they are no reply.
     """
     if not readings:
         return []
@@ -498,12 +497,12 @@ _JSON_WISH = re.compile(
     r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
     r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
 )
-_MAX_WISHES = 8  # mentions of JSON in a text that are looked at
-_WISH_REACH = 30  # characters before and after one
+_MAX_WISHES = 8  # mentions of JSON in a text that are checked
+_WISH_REACH = 30  # characters checked before and after each
 
 
 def choose_shape(request: ChatRequest, task: Task) -> Shape:
-    """The shape that a request's replies are read in."""
+    """The shape for a request's replies."""
     options = request.options
     if options.extract not in ("", "auto"):
         return "text"
@@ -522,13 +521,13 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
 
 
 def _asks_for_json(text: str) -> bool:
-    """Whether a text asks for JSON in words, at either of its ends; not where it asks to write some.
+    """Whether either end of a text requests JSON in words, rather than asking to write about it.
 
     >>> _asks_for_json("Reply in JSON."), _asks_for_json("Write an example of JSON output for me.")
     (True, False)
     """
     ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
-    at = ends.find("json")  # found first: the pattern alone would take milliseconds
+    at = ends.find("json")  # searched first: the pattern alone would take milliseconds
     if at < 0:
         return False
     wish = _JSON_FORMAT if classify_purpose(text) == "text" else _JSON_WISH
@@ -544,7 +543,7 @@ def _has_own_pattern(request: ChatRequest) -> bool:
 
 
 def _read_instructions(request: ChatRequest) -> list[str]:
-    """The texts that say in which form to reply: the first message, and the last."""
+    """The texts that may request a format: the first and the last message."""
     messages = request.body.get("messages") or []
     texts = []
     for message in messages[:1] + messages[1:][-1:]:
@@ -558,14 +557,14 @@ def _read_instructions(request: ChatRequest) -> list[str]:
 
 
 def _read_section_prompt(request: ChatRequest) -> str:
-    """The question in a prompt of sections: what the last one holds before the request for an answer."""
+    """The question in a prompt with sections: the last section before the request for an answer."""
     asked = request.prompt.partition(_SECTION_REQUEST)[0]
     contents = [content for _, content in split_sections(asked)]
     return contents[-1] if contents else asked
 
 
 def split_sections(text: str) -> list[tuple[str, str]]:
-    """The sections of a text by their names, in their order; what comes after the last marker isn't one.
+    """The sections of a text in order, by name; excludes the text after the last marker.
 
     >>> split_sections("[[ ## answer ## ]]\\n42\\n\\n[[ ## completed ## ]]")
     [('answer', '42')]
@@ -573,7 +572,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
     marks = list(_SECTION.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     sections = []
-    for mark, end in zip(marks, ends, strict=False):  # without a mark there is only the end
+    for mark, end in zip(marks, ends, strict=False):  # without a marker there is only the end
         if mark[1] == _LAST_SECTION:
             break
         sections.append((mark[1], text[mark.end() : end].strip()))
@@ -581,7 +580,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
 
 
 def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
-    """A section's value: a number, a list or an object if it is one, else its text."""
+    """A section's value: a number, list or object if it is one, else its text."""
     try:
         value = parse_json(content)
     except ValueError:
@@ -590,9 +589,9 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """A value as an answer: one string that is an answer in words as a text, all else as canonical JSON.
+    """A value as an answer: a single string with an answer in words as text, all else as canonical JSON.
 
-    `fields` are those that the request says count.
+    `fields` are those named by the request.
     """
     if isinstance(value, dict) and len(value) == 1:
         ((name, only),) = value.items()
@@ -604,10 +603,10 @@ def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN40
 
 
 def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
-    """Whether a string is compared as an answer in words or numbers, not character by character.
+    """Whether a string is compared as an answer in words or numbers instead of character by character.
 
-    Its name says that it is an answer, or the request names it and it has no digits: what has some may be a
-    version, a date or a code.
+    Its name says that it is an answer, or the request names it and it has no digits: with digits it may be a
+    version, date or code.
 
     >>> _is_in_words("answer", "1/2", ()), _is_in_words("city", "Rome", ())
     (True, False)
@@ -622,18 +621,18 @@ def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
 
 
 def _format_stored_calls(response: Response) -> str:
-    """What a pool stores as the text of a response that calls tools."""
+    """The text that a pool stores for a response with tool calls."""
     message = response.message
     calls = message.get("tool_calls") or [{"function": message.get("function_call")}]
     try:
         text = orjson.dumps(calls).decode()
-    except TypeError:  # half surrogates, or numbers beyond 64 bits
+    except TypeError:  # unpaired surrogates, or numbers beyond 64 bits
         text = str(calls)
     return replace_surrogates(text)
 
 
 def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """The schemas of the arguments of some tools, by their names."""
+    """The argument schemas of some tools, by name."""
     tools = body.get("tools") or body.get("functions") or []
     schemas = {}
     for tool in tools:
@@ -644,7 +643,7 @@ def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, An
 
 
 def find_reply_schema(body: Mapping[str, Any]) -> object:
-    """The schema that a reply is to follow; None if the request has none."""
+    """The requested schema of a reply; None if there is none."""
     form = body.get("response_format")
     if not isinstance(form, dict):
         return body.get("guided_json")

@@ -1,10 +1,10 @@
-"""The votes on one request: whether it is voted on at all, what was drawn for it, and the votes on that.
+"""The votes on one request: whether to vote, what was drawn, and the votes.
 
-In this order: `VoteEligibility`, by the operator's rule, a prompt and a first sample; `SampleSource` and
-`SamplingResources`, which requests share; `RequestVotes`.
+In order: `VoteEligibility`, from the operator's rule, a prompt and a first sample; `SampleSource` and
+`SamplingResources`, shared by requests; `RequestVotes`.
 
-Whether a first sample has an answer is for the extractor to say (`answers/extract.py`): what it can't read
-is not voted on. `VoteEligibility` only says why.
+The extractor decides whether a first sample has an answer (`answers/extract.py`): what it can't read isn't
+voted on. `VoteEligibility` only says why.
 """
 
 import re
@@ -29,23 +29,24 @@ from adacompute.serve.voting.sample_scorer import SampleScorer
 
 TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
-HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample waits
+HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample is held back
 
-_MAX_PROMPT = 20_000  # characters of a prompt that the operator's pattern is applied to
-_MIN_SILENT = 2  # samples without any answer, after which more are useless
-_TAIL = 4_000  # characters of a response that are read, from its end
-_MAX_TRAILING = 300  # characters that may follow an answer that is stated in words
-_MAX_ANSWER_WORDS = 12  # words of an answer that is stated in words
+_MAX_PROMPT = 20_000  # characters of a prompt that the operator's pattern searches
+_MIN_SILENT = 2  # samples without an answer after which more are useless
+_TAIL = 4_000  # characters read at the end of a response
+_MAX_TRAILING = 300  # characters that may follow a stated answer
+_MAX_ANSWER_WORDS = 12  # longest answer stated in words
 _SHORT_REPLY_WORDS = 4  # words of a reply that is itself an answer
-_SENTENCE_WORDS = 20  # words of a reply of one line to a question of fact
+_SENTENCE_WORDS = 20  # words of a one-line reply to a factual question
 
 _MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
-_MAX_INSTRUCTIONS = 20  # messages at a request's beginning, and parts of one, that are read for instructions
+# messages at a request's beginning, and parts of one, that are searched for instructions
+_MAX_INSTRUCTIONS = 20
 _LAST_WORD = re.compile(r"\w{1,40}\Z")
 
 
 class VoteEligibility:
-    """The rule of one gateway."""
+    """The voting rule of one gateway."""
 
     def __init__(self, settings: ServeConfig, task: Task) -> None:
         self._vote = settings.vote
@@ -53,8 +54,8 @@ class VoteEligibility:
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
         self._votes_on_tools = settings.vote_tools
-        self.votes_on_json = settings.vote_json  # where no field of it is named
-        # whether a response that doesn't answer the question is still read for any answer it may have
+        self.votes_on_json = settings.vote_json  # without a named field
+        # whether to look for any answer in a response that doesn't answer the question
         self.reads_everything = settings.vote == "always"
 
     def check_request(self, request: ChatRequest) -> str:
@@ -79,10 +80,10 @@ class VoteEligibility:
         return bool(self._kind in ("json", "regex", "function") or options.extract or options.fields)
 
     def is_doubtful(self, request: ChatRequest) -> bool:
-        """Whether there may be nothing to vote on: then one sample is drawn first."""
+        """Whether there may be nothing to vote on, so that one sample is drawn first."""
         if self._vote != "auto":
             return False
-        if request.tools or (request.json and not self._names_field(request)):  # it may hold free text
+        if request.tools or (request.json and not self._names_field(request)):  # may contain free text
             return True
         return self._kind == "auto" and classify_purpose(request.prompt) != "value"
 
@@ -91,11 +92,11 @@ class VoteEligibility:
         return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
 
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
-        """How much of a streamed first sample is held back, because it may still be voted on.
+        """How much of a streamed first sample is held back because it may still be voted on.
 
-        Nothing where the prompt asks for a text; all of it where its answer is expected at its end, or is
-        JSON or in sections (`shape`); else its beginning, until it is longer than an answer. A call of a tool
-        may come after any prompt.
+        Nothing if the prompt asks for a text; everything if its answer is expected at the end, or is JSON or
+        in sections (`shape`); otherwise the beginning, until it is too long for an answer. Tool calls may
+        follow any prompt.
         """
         if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
             return "all"
@@ -107,7 +108,7 @@ class VoteEligibility:
         return "all" if purpose == "value" else "beginning"
 
     def make_gate(self, request: ChatRequest) -> StreamGate:
-        """What holds back the beginning of a streamed first sample."""
+        """The gate for the beginning of a streamed first sample."""
         purpose = classify_purpose(request.prompt)
         return StreamGate(
             lambda beginning: may_be_short_answer(beginning, purpose),
@@ -118,7 +119,7 @@ class VoteEligibility:
     def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
         """Why a request isn't voted on, judging by its first sample; "": it is.
 
-        `sample` is the response as it was read: an operator's own pattern isn't run here.
+        `sample` is the response after reading: an operator's own pattern isn't run here.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -137,14 +138,14 @@ class VoteEligibility:
         return "" if answer is not None else _explain_silence(prompt, first.text, truncated=truncated)
 
     def limit_wave(self, tally: Tally, count: int) -> int:
-        """How many of the samples that a policy wants are drawn next: one, until one states an answer."""
+        """How many of the samples that a policy wants are drawn next: one, until a sample has an answer."""
         return count if self._vote == "always" or tally.answered else min(count, 1)
 
     def check_tally(self, tally: Tally, silent: int) -> str:
         """Why there is nothing to vote on, judging by several samples; "": there may be.
 
-        `silent` of them came to their end without an answer that can be read: where they are the majority,
-        the others' form must not win.
+        `silent` of them finished without a readable answer: if they are the majority, the format of the
+        others must not win.
         """
         if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
@@ -179,12 +180,12 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     if DATA.match(text[:200]):
         return "the first sample is code or data"
     if purpose and abstains(ending):
-        return ""  # it can't tell, which counts as an abstention
+        return ""  # it says that it can't tell, which is an abstention
     return "the first sample states no answer"
 
 
 def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WORDS) -> bool:
-    """Whether it states "Answer: …" or "the answer is …" near its end, and something short."""
+    """Whether it states "Answer: …" or "the answer is …" near its end, followed by something short."""
     end = ending[-_MAX_TRAILING - 200 :]
     for statement in (
         extract.find_answer_line(end, finished=finished),
@@ -196,7 +197,7 @@ def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WO
 
 
 def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
-    """Whether a reply that begins so may turn out to be a short answer; as long as it may, it isn't streamed.
+    """Whether a reply with this beginning may be a short answer; while it may, it isn't streamed.
 
     >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
     (True, False)
@@ -205,14 +206,14 @@ def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
     chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))  # "Hi" may become "Himalaya"
     if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
-    if "\n" in reply or len(reply) > 300:  # "Answer: …", and then a reason
+    if "\n" in reply or len(reply) > 300:  # "Answer: …" followed by a reason
         return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
     words = len(reply.split())
     return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
 
 
 def _asks_for_mark(request: ChatRequest) -> bool:
-    """Whether an instruction wants answers in a box, a tag or after ####, whatever the prompt asks for."""
+    """Whether an instruction requests answers in a box, a tag or after ####, whatever the prompt asks for."""
     return any(
         message.get("role") in ("system", "developer")
         and _MARK.search(_join_content(message.get("content"))[:_MAX_PROMPT]) is not None
@@ -237,18 +238,18 @@ def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class SampleSource:
-    """Where samples come from: a mode, one of several or alone."""
+    """A source of samples: a mode, possibly the only one."""
 
     def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
         self.client, self.mode = client, mode
-        self.name = mode.name  # "" if there is one upstream
+        self.name = mode.name  # "" for a single upstream
         self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
-        self.limit = mode.max_tokens  # tokens of a response that the mode itself allows; None: any
-        self.added_tokens = mode.added_tokens  # to a prompt, at most
-        self.is_plain = not mode.model and not mode.all_options  # whether requests go there as they came
+        self.limit = mode.max_tokens  # the mode's own token limit per response; None: no limit
+        self.added_tokens = mode.added_tokens  # most tokens added to a prompt
+        self.is_plain = not mode.model and not mode.all_options  # whether requests are sent unchanged
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
-        """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
+        """A request's body for this source; the operator's token limit applies to modes too."""
         if self.is_plain:
             return request.body
         body = self.mode.build_body(request.body)
@@ -256,63 +257,63 @@ class SampleSource:
         return {**body, **limits}
 
     def has_token_limit(self, request: ChatRequest) -> bool:
-        """Whether the client or the mode limits the tokens of a response."""
+        """Whether the client or the mode limits response tokens."""
         return request.has_token_limit or self.limit is not None
 
     def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
-        """The most tokens of prompt and response that a call for one sample can cost there."""
+        """The most prompt and response tokens that a call for one sample can cost."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
         return request.prompt_tokens + self.added_tokens, limit
 
 
 @dataclass(eq=False, kw_only=True)
 class SamplingResources:
-    """What every request shares."""
+    """Shared by all requests."""
 
-    sources: Mapping[str, SampleSource]  # by mode, the cheapest first; "" for one upstream
-    default: str = ""  # the mode that answers what can't be voted on
+    sources: Mapping[str, SampleSource]  # by mode, cheapest first; "" for a single upstream
+    default: str = ""  # the mode for requests that can't be voted on
     ledger: LedgerProtocol
     task: Task
     eligibility: VoteEligibility
-    scorer: SampleScorer | None = None  # None: there is no verifier
+    scorer: SampleScorer | None = None  # None: no verifier
     max_rounds: int = 0  # per request; 0: no limit
-    max_samples: int = 0  # the same
+    max_samples: int = 0  # likewise
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
-        self.client = default.client  # the endpoint's, or the default mode's, for what isn't a sample
-        self.rates = default.rates  # the token prices there
-        self.has_choice = len(self.sources) > 1  # whether there are several modes to choose among
-        self.modes = tuple(name for name in self.sources if name)  # none if there is one upstream
+        self.client = default.client  # the endpoint's or default mode's, for everything other than samples
+        self.rates = default.rates  # token prices there
+        self.has_choice = len(self.sources) > 1  # whether there are several modes
+        self.modes = tuple(name for name in self.sources if name)  # empty for a single upstream
 
 
-# alternatives of each token: most endpoints give as many; 20 make a reply four times as long
+# alternatives per token: most endpoints allow this many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
 
 
 class RequestVotes:
-    """The responses to one request so far, and the votes on them."""
+    """The responses to one request so far, and their votes."""
 
     def __init__(
         self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
     ) -> None:
         self.responses: list[Response] = []
-        self.modes: list[str] = []  # one for each response; "" if there is one upstream
+        self.modes: list[str] = []  # one per response; "" for a single upstream
         self.samples: list[Sample] = []
-        self.policy_modes = served.names  # (): whatever there is
+        self.policy_modes = served.names  # (): any
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
         # ^ "": there is a vote
-        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # as far as is known yet
+        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # as far as known
         self._request = request
         self._served = served
         self._resources = resources
         self._model = str(request.body.get("model", ""))
-        self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+        self._candidates: list[bool] = []  # which samples the tally counts; others abstain
         self._counted: list[tuple[str | None, bool]] = []  # their answers, and whether they are candidates
         self._unobserved: list[tuple[slice, str]] = []  # samples that the policy's weights may learn from
-        self.is_refuted = False  # whether its first sample shows that there is nothing to vote on
-        self._answered_by_default = False  # whether the default mode was asked after all, without a vote
+        self.is_refuted = False  # whether the first sample shows that there is nothing to vote on
+        self._answered_by_default = False  # whether the default mode was asked without a vote
         self.weigh = self._choose_weights() if self.has_vote else None
         self.tally = Tally(task=resources.task, weigh=self.weigh)
         self.reader = AnswerReader(
@@ -331,7 +332,7 @@ class RequestVotes:
         return "" if knows else "the policy knows none of the modes that the request names"
 
     def _choose_weights(self) -> VoteWeights | None:
-        """How votes weigh: on the live scale of the model, or of each mode."""
+        """The vote weights, on the live scale of the model or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
         if not resources.has_choice:
             gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
@@ -347,12 +348,12 @@ class RequestVotes:
 
     @property
     def counted_tally(self) -> Tally | None:
-        """The votes, where there are any."""
+        """The votes, if there are any."""
         return self.tally if self.has_vote and self.tally.drawn else None
 
     @property
     def is_weighted(self) -> bool:
-        """Whether votes weigh by log-probabilities that an upstream gives."""
+        """Whether votes are weighted by an upstream's log-probabilities."""
         weigh = self.weigh
         if weigh is None:
             return False
@@ -366,7 +367,7 @@ class RequestVotes:
         )
 
     def choose_fields(self, mode: str) -> dict[str, Any]:
-        """The fields of log-probabilities that a mode is asked for, if the policy or the vote uses them."""
+        """The log-probability fields to request from a mode, if the policy or the vote uses them."""
         policy, weigh = self._served.policy, None if self.weigh is None else self.weigh.get_mode(mode)
         if self.has_vote and (policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)):
             return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
@@ -374,7 +375,7 @@ class RequestVotes:
 
     @property
     def representative(self) -> int | None:
-        """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
+        """The index of the winner's representative sample; the first one without a winner or a vote."""
         if not self.responses:
             return None
         if self._answered_by_default:
@@ -384,11 +385,11 @@ class RequestVotes:
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         if index is not None:
             return index
-        # the first of the kind that most samples are of: a call of certain tools, or a text
+        # the first of the most common kind: a text, or a call of certain tools
         return self._candidates.index(True) if True in self._candidates else 0
 
     def list_notes(self) -> list[str]:
-        """Why there is no vote, or what the vote leaves out."""
+        """Why there is no vote, or what the vote ignores."""
         if self.no_vote_reason:
             return [f"no vote: {self.no_vote_reason}"]
         notes = []
@@ -400,18 +401,18 @@ class RequestVotes:
         return notes
 
     def skip(self, reason: str) -> None:
-        """There is no vote: what is streamed can't be replaced by another sample any more."""
+        """Cancels the vote: what was streamed can't be replaced any more."""
         self.no_vote_reason, self.has_vote, self.weigh = reason, False, None
 
     def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
-        """Adds what came of a source; where there is a vote, `read` and `count` follow."""
+        """Adds responses from a source; if there is a vote, `read` and `count` follow."""
         self.responses += responses
         self.modes += [source.name] * len(responses)
         if not self.has_vote and responses and len(self.responses) > self._request.n:
             self._answered_by_default = True
 
     async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
-        """The responses as samples; earlier ones are read anew with them."""
+        """The responses as samples; earlier ones are read again with them."""
         samples = await self.reader.read(responses)
         for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
             if new.answer != old.answer:
@@ -423,7 +424,7 @@ class RequestVotes:
         return [replace(sample, mode=source.name) for sample in added] if source.name else added
 
     async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
-        """Counts the votes of new samples; of all again, if earlier ones are read otherwise now."""
+        """Counts the votes of new samples, or of all if earlier ones are now read differently."""
         places = slice(len(self.samples), len(self.samples) + len(samples))
         self.samples += samples
         self._candidates = select_candidates(self.reader.readings)
@@ -441,7 +442,7 @@ class RequestVotes:
         self._unobserved.append((places, source.name or self._model))
 
     def teach(self) -> None:
-        """Has the policy's weights and the reader learn from the samples: for later requests, not its own."""
+        """Lets the policy's weights and the reader learn from the samples, for later requests."""
         unobserved, self._unobserved = self._unobserved, []
         for places, name in unobserved:
             self._served.observe(self.samples[places], name)
@@ -470,7 +471,7 @@ class RequestVotes:
         )
 
     def _check_first(self, first: Sample) -> str:
-        """Why the first sample shows that there is nothing to vote on; "": it doesn't."""
+        """Why the first sample shows that there is nothing to vote on; "" if it doesn't."""
         eligibility, reader = self._resources.eligibility, self.reader
         reason = None if eligibility.reads_everything else reader.check_first_sample()
         if reason is None:
@@ -483,12 +484,12 @@ class RequestVotes:
         if self.samples or not wave:
             return False
         if wave[0].answer is None and any(sample.answer is not None for sample in wave):
-            return False  # as `_answered_without_first`
+            return False  # like `_answered_without_first`
         return bool(self._check_first(wave[0]))
 
     @property
     def _answered_without_first(self) -> bool:
-        """Whether the first sample states no answer, and another of its wave does, which is paid for."""
+        """Whether the first sample has no answer, but another one of its wave has."""
         return self.samples[0].answer is None and self.tally.answered > 0
 
 

@@ -1,7 +1,7 @@
-"""A request's samples and decisions as events of its stream, for clients that ask for them.
+"""A request's samples and decisions as stream events, for clients that request them.
 
-Each is a chunk of a chat completion whose delta is empty, under a name of its own: a client that doesn't know
-these events passes over them, whether it goes by names or by chunks. The winner's chunks follow.
+Each is a chat completion chunk with an empty delta and its own event name: clients that don't know these
+events skip them, by name or by content. The winner's chunks follow.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 
-EVENT_FIELD = "adacompute_event"  # the field of a chunk that holds an event
+EVENT_FIELD = "adacompute_event"  # the chunk's field for an event
 _MAX_TEXT = 20_000  # characters of a sample's text
 _STOP_NOTE = "stopped by "
 
@@ -34,23 +34,23 @@ class SampleEvents:
         self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
         self._source_rates = {name: source.rates for name, source in resources.sources.items()}
         has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
-        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # what costs are in
-        self._came: list[Response] = []  # in the order in which they came
+        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of costs
+        self._came: list[Response] = []  # in order of arrival
         self._began = sampling.now
-        # the first decision: nothing is sent before a sample is there, so errors have a status
+        # the first decision: nothing is sent before the first sample, so that errors have a status
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
         sampling.drawer.on_samples = self._add_samples
 
     def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
-        """The events while some work is done; what it raises is raised here, and leaving early cancels it."""
+        """The events during some work; raises its exceptions, and leaving early cancels it."""
         return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
-        """The last event: what the request cost, and what uniform sampling would have.
+        """The last event: the cost of the request, and of uniform sampling.
 
-        `costs` is what a sample costs on average, of all modes ("") and of each.
+        `costs` has the mean cost per sample, over all modes ("") and for each.
         """
         fields = {
             "samples": outcome.samples,
@@ -68,7 +68,7 @@ class SampleEvents:
     def _describe_uniform(
         self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]
     ) -> dict[str, Any] | None:
-        """What equally many samples for every question would have cost on this one; None: it isn't known."""
+        """What a uniform number of samples would have cost for this request; None if unknown."""
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
             return None
@@ -87,7 +87,7 @@ class SampleEvents:
         return {"samples": round(number, 2), "cost": cost, "what": what}
 
     def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> dict[str, Any]:
-        """The same of several modes: as many samples as were drawn, all of the dearest."""
+        """The same for several modes: as many samples from the most expensive one."""
         *_, dearest = self._source_rates
         use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
         what = f"as many, all of {dearest}"
@@ -150,7 +150,7 @@ class SampleEvents:
             self._held = b""
 
     def _list_answers(self, tally: Tally | None) -> list[dict[str, Any]]:
-        """The answer of each sample, in the order in which they came, and the number of its vote."""
+        """Each sample's answer in order of arrival, with its vote number."""
         votes = self._sampling.votes
         classes = () if tally is None else tally.classes
         places = {id(response): place for place, response in enumerate(votes.responses)}
@@ -172,7 +172,7 @@ class SampleEvents:
 
 
 def describe_decision(sampling: SampleLoop, draws: Sequence[Draw], criterion: Criterion | None) -> str:
-    """Why a request goes on, or stops, in words."""
+    """Why a request continues or stops, in words."""
     votes, route = sampling.votes, sampling.route
     more = " and ".join(_describe_draw(draw) for draw in draws)
     if not votes.responses:
@@ -217,7 +217,7 @@ def _describe_agreement(tally: Tally) -> str:
 
 
 def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
-    """What the policy weighed, in words; "" if it isn't known, or isn't why the request goes on or stops."""
+    """The policy's criterion in words; "" if unknown or not the reason."""
     if criterion is None:
         return ""
     kind, value, limit, mode = criterion
@@ -235,7 +235,7 @@ def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
 
 
 def _format_pair(value: float, limit: float) -> tuple[str, str]:
-    """Two numbers with as few digits as show which one is greater."""
+    """Two numbers with enough digits to show which one is greater."""
     pair = (f"{value:.6g}", f"{limit:.6g}")
     for digits in (2, 3, 4):
         shorter = (f"{value:.{digits}g}", f"{limit:.{digits}g}")

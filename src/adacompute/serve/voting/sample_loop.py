@@ -1,8 +1,8 @@
 """The waves of one request: ask the policy, draw, count the votes, until the policy stops.
 
-The policy is asked exactly as in replay: with the prompt, the tally of the samples in their order, and a dial
-that is held for the whole request. `SampleDrawer` says what goes to a source, reserves what it can cost, and
-draws; `SampleLoop` decides what is drawn.
+The policy is called exactly as in replay: with the prompt, the tally of samples in order, and a dial that is
+fixed for the request. `SampleDrawer` builds the calls, reserves their highest cost and draws; `SampleLoop`
+decides what to draw.
 """
 
 import asyncio
@@ -25,39 +25,39 @@ from adacompute.serve.spending.ledger import NO_SPEND, Spend, WaveReservation
 from adacompute.serve.voting.request_votes import RequestVotes, SampleSource, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
 
-_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
+_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses and errors
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
-_NO_TIME = 0.05  # seconds before the deadline in which no other mode is tried
+_NO_TIME = 0.05  # seconds before the deadline, after which no other mode is tried
 
 
 class SampleWave(NamedTuple):
-    """Samples that were asked of one source at once, and what came of it."""
+    """Samples requested from one source together, and their results."""
 
     source: SampleSource
     responses: list[Response]
-    sent: int  # samples that were asked for
+    sent: int  # samples requested
     seconds: float
     errors: tuple[EndpointError, ...] = ()
-    refusal: CapReached | None = None  # why not all of it was sent
+    refusal: CapReached | None = None  # why not all were sent
 
 
 @dataclass(slots=True, eq=False)
 class _SourceUse:
-    """What a request has drawn from one source so far."""
+    """A request's draws from one source so far."""
 
     samples: int = 0
-    missing: int = 0  # samples requested but not received
+    missing: int = 0  # requested but not received
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND
     calls: list[Call] = field(default_factory=list)
-    server_info: dict[str, str] = field(default_factory=dict)  # what its first reply says
+    server_info: dict[str, str] = field(default_factory=dict)  # from its first reply
 
 
 class SampleDrawer:
-    """Draws samples of one request, and counts what they cost.
+    """Draws samples for one request, and counts their cost.
 
-    `add_fields` gives the fields that are added to the body for a mode, such as log-probabilities. What the
-    client is to be told is added to `notes`.
+    `add_fields` returns extra body fields for a mode, such as log-probabilities. Messages for the client are
+    added to `notes`.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class SampleDrawer:
         notes: list[str],
         tracer: AttemptTracer | None = None,
     ) -> None:
-        self.has_streamed = False  # whether a first sample is, or was, streamed
-        # told of samples as they come, with the calls that gave them
+        self.has_streamed = False  # whether a first sample is or was streamed
+        # called with samples on arrival, and their calls
         self.on_samples: Callable[[SampleSource, Sequence[Response], Sequence[Call]], None] | None = None
         self._request = request
         self._route = route
@@ -79,8 +79,8 @@ class SampleDrawer:
         self._add_fields = add_fields
         self._notes = notes
         self._tracer = tracer
-        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in the order of their first draw
-        self._others = [(NO_SPEND, NO_SPEND)]  # what a verifier cost, and may have cost
+        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in order of first draw
+        self._others = [(NO_SPEND, NO_SPEND)]  # actual and possible cost of a verifier
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
 
@@ -96,17 +96,17 @@ class SampleDrawer:
 
     @property
     def calls(self) -> list[Call]:
-        """Every attempt upstream, in the order of its source's first draw."""
+        """Every upstream attempt, in order of its source's first draw."""
         return [call for use in self._uses.values() for call in use.calls]
 
     def get_server_info(self, mode: str) -> dict[str, str]:
-        """What the upstream of a mode says of itself, for the reply."""
+        """The upstream's information about itself, for the reply."""
         return self._uses[mode].server_info if mode in self._uses else {}
 
     def describe_modes(
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
-        """What was drawn of each of several modes, with the answer that leads there."""
+        """The draws from each of several modes, with its leading answer."""
         modes = {name: self._resources.sources[name].mode for name in self._uses if name}
         return tuple(
             ModeUse(
@@ -126,22 +126,22 @@ class SampleDrawer:
         )
 
     def count_samples(self, source: SampleSource, *, came: int = 0, missing: int = 0) -> None:
-        """Counts what came of a source, and what didn't."""
+        """Counts received and missing samples of a source."""
         use = self._uses[source.name]
         use.samples += came
         use.missing += missing
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
-        """Counts what something else than samples cost, and what it may have cost."""
+        """Adds actual and possible costs other than samples."""
         self._others.append((spent, maybe))
 
     def sum_costs(self) -> tuple[Spend, Spend]:
-        """What everything cost, and what it may have cost beyond that."""
+        """The actual cost of everything, and the possible cost beyond it."""
         costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
         return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
     async def draw(self, source: SampleSource, count: int) -> SampleWave:
-        """Draws so many samples, or as many as a cap allows; CapReached or LedgerUnavailable if none."""
+        """Draws samples, fewer if a cap requires; CapReached or LedgerUnavailable if none can be drawn."""
         reservation = await self._reserve(source, count)
         began = self._loop.time()
         draw = self._draw_one if reservation.count == 1 else self._draw_several
@@ -160,7 +160,7 @@ class SampleDrawer:
 
     @asynccontextmanager
     async def stream(self, source: SampleSource) -> AsyncIterator[Stream]:
-        """All choices that the client asked for, as they come; CapReached where a cap ends it."""
+        """All choices that the client requested, as they arrive; CapReached if a cap ends it."""
         n, body = self._request.n, self._build_body(source)
         reservation = await self._begin(source, n)
         try:
@@ -180,9 +180,9 @@ class SampleDrawer:
         self._uses[source.name].server_info = read_server_info(stream.body)
 
     def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
-        """What goes to a source: the request, and what the policy or the vote needs besides.
+        """The body for a source: the request, and what the policy or the vote needs.
 
-        If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
+        Also the operator's token limit, if a cap on tokens or money would otherwise have no bound.
         """
         body, added = source.build_body(self._request), dict(self._add_fields(source.name))
         if self._adds_limit(source):
@@ -201,22 +201,22 @@ class SampleDrawer:
         }
 
     def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
-        """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
+        """Fields that only the gateway wants: if the upstream refuses them, they are changed or omitted."""
         fields, body = LOGPROBS, self._request.body
         if not fields.isdisjoint(body):
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # what was translated into a chat has a limit whose name the client didn't choose; a mode's neither
+        # the client didn't choose the limit's name in a translated chat; nor in a mode
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
     def _adds_limit(self, source: SampleSource) -> bool:
-        """Whether the gateway adds a limit of tokens, because nobody gave one and a cap counts them."""
+        """Whether the gateway adds a token limit, because there is none and a cap needs it."""
         return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
 
     async def _draw_one(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
-        """As `_draw_several`, for one sample: most waves are, and this takes a fifth less processor time."""
+        """Like `_draw_several`, for one sample: the usual case, in a fifth of the processor time."""
         try:
             reply = await source.client.call(
                 self._build_body(source),
@@ -257,13 +257,13 @@ class SampleDrawer:
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
     def _next_index(self, source: SampleSource) -> int:
-        """The index of a source's next sample; the first is 0, also while it is streamed."""
+        """The index of a source's next sample; 0 for the first, even while it is streamed."""
         use = self._uses[source.name]
         is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
         return max(use.samples + use.missing, int(is_streaming))
 
     async def _reserve(self, source: SampleSource, wanted: int) -> WaveReservation:
-        """The reservation, of fewer samples if a cap leaves no room for all of them."""
+        """Reserves a wave, with fewer samples if a cap leaves no room for all."""
         while True:
             try:
                 return await self._begin(source, wanted)
@@ -283,7 +283,7 @@ class SampleDrawer:
         ).begin(self._route.key)
 
     def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
-        """Ends a wave, and counts what it cost and what it may have cost."""
+        """Ends a wave, and counts its actual and possible cost."""
         spent, maybe = reservation.settle()
         use = self._uses[source.name]
         use.calls += reservation.calls
@@ -296,7 +296,7 @@ class SampleDrawer:
 
 
 class SampleLoop:
-    """What is drawn for one request, wave by wave."""
+    """Draws for one request, wave by wave."""
 
     def __init__(
         self,
@@ -320,27 +320,27 @@ class SampleLoop:
         )
         self.weak = False  # whether the vote is below the operator's minimum
         self.waves = 0
-        self.would: int | None = None  # in shadow mode, how many more the policy would have drawn
-        self.left_out: dict[str, str] = {}  # modes that failed, and how
+        self.would: int | None = None  # in shadow mode, how many more samples the policy would have drawn
+        self.left_out: dict[str, str] = {}  # failed modes, with the kind of error
         self.verified = NO_VERIFICATIONS
         self.on_decision: Callable[[Sequence[Draw]], None] | None = (
-            None  # told what is drawn next; (): it stops
+            None  # called with the next draws; (): it stops
         )
         self._resources = resources
-        self._explore = explore and not route.modes  # nothing is learned from some modes alone
-        self._exploring = False  # whether it is being drawn to the end, for learning
+        self._explore = explore and not route.modes  # a subset of modes teaches nothing
+        self._exploring = False  # whether it is being fully sampled, for learning
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
-        self._slowest = 0.0  # seconds of the slowest wave
+        self._slowest = 0.0  # duration of the slowest wave
         self._error: EndpointError | None = None
-        self._features: Floats | None = None  # the prompt, as the policy sees it
-        self._stopped = False  # True: no further wave, whatever the policy says
-        self._rest: Draw | None = None  # what the first wave has besides a first sample that was streamed
-        self._ahead: asyncio.Task[SampleWave | None] | None = None  # the rest of the first wave, under way
+        self._features: Floats | None = None  # the prompt's features for the policy
+        self._stopped = False  # True: no further waves, whatever the policy says
+        self._rest: Draw | None = None  # the first wave without a streamed first sample
+        self._ahead: asyncio.Task[SampleWave | None] | None = None  # the rest of the first wave, in flight
 
     @property
     def now(self) -> float:
-        """The time by the event loop's clock."""
+        """The event loop's time."""
         return self._loop.time()
 
     @property
@@ -350,7 +350,7 @@ class SampleLoop:
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the policy certifies the answer; None: there is none, or it certifies nothing."""
+        """Whether the policy certifies the answer; None if there is none or it doesn't certify."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
@@ -358,11 +358,10 @@ class SampleLoop:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy decides how many, so that its cost belongs to the average of voted requests.
+        """Whether the policy decides the number, so that its cost counts in the average of voted requests.
 
-        Not where one sample is certain, nor where the first shows that there is nothing to vote on: what the
-        first wave cost is no decision then. But it does where several samples were drawn, and none states
-        an answer.
+        False if one sample is certain, or the first shows that there is nothing to vote on: the first wave's
+        cost isn't a decision then. True if several samples were drawn and none has an answer.
         """
         if not self._policy_decides or self.votes.is_refuted:
             return False
@@ -370,20 +369,20 @@ class SampleLoop:
 
     @property
     def explored(self) -> bool:
-        """Whether it was drawn to the end, for learning."""
+        """Whether it was fully sampled, for learning."""
         if not self._exploring or not self.votes.has_vote or self.drawer.missing:
             return False
         return not self._list_unexplored()
 
     @property
     def most_samples(self) -> int:
-        """Samples that it may take."""
+        """The most samples that it may take."""
         longest = self.served.policy.longest
         return min(longest, self._resources.max_samples or longest)
 
     @property
     def is_single_round(self) -> bool:
-        """Whether one round is certain to be all, so that its stream may be passed through."""
+        """Whether there is certainly a single round, so that its stream may pass through."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
         if not self.served.policy.one_shot or self._explore:
@@ -393,23 +392,23 @@ class SampleLoop:
 
     @property
     def uses(self) -> tuple[ModeUse, ...]:
-        """What was drawn of each of several modes; none if there is one upstream."""
+        """The draws from each of several modes; empty with a single upstream."""
         votes = self.votes
         return self.drawer.describe_modes(
             lambda name: votes.tally.find_mode_leader(name) if votes.has_vote else None, self.left_out
         )
 
     def list_notes(self) -> list[str]:
-        """What the client is told besides its reply."""
+        """Notes for the client in addition to its reply."""
         return [*self.notes, *self.votes.list_notes()]
 
     async def run(self) -> None:
-        """Draws until the policy stops; continues after a first sample that was streamed.
+        """Draws until the policy stops; continues after a streamed first sample.
 
-        EndpointError and ServeError are raised only if nothing came.
+        Raises EndpointError or ServeError only if there is no sample at all.
         """
         if self.request.options.extract:
-            await self.votes.reader.prepare()  # RequestInvalid, also where there is no vote
+            await self.votes.reader.prepare()  # RequestInvalid, even without a vote
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
         draws = self._decide()
@@ -429,10 +428,10 @@ class SampleLoop:
 
     @asynccontextmanager
     async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
-        """The first sample as it comes, or all choices that the client asked for; counted when it has ended.
+        """The first sample, or all requested choices, as they arrive; counted at the end.
 
-        EndpointError or ServeError. `run` draws what the policy wants besides, `end_round` nothing more.
-        `ahead`: what the first wave has besides is drawn meanwhile.
+        Raises EndpointError or ServeError. Afterwards `run` draws what else the policy wants, `end_round`
+        nothing. `ahead` draws the rest of the first wave meanwhile.
         """
         request = self.request
         if request.options.extract:
@@ -462,7 +461,7 @@ class SampleLoop:
         await self._count_votes(source, list(stream.responses), request.n)
 
     async def drop_ahead(self) -> None:
-        """Ends what is drawn ahead of its turn; what it has cost counts."""
+        """Ends draws made ahead; their cost counts."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
@@ -471,29 +470,29 @@ class SampleLoop:
                 ahead.exception()  # nobody else retrieves it
 
     def end_round(self) -> None:
-        """Judges a stream that was passed through: there is no further round."""
+        """Judges a stream that passed through: there is no further round."""
         self._next_draws()
 
     def skip_vote(self, reason: str) -> None:
-        """There is no vote: what is streamed can't be replaced by another sample any more."""
+        """Cancels the vote: what was streamed can't be replaced any more."""
         self.votes.skip(reason)
         self._policy_decides = False
 
     @property
     def _open_sources(self) -> list[str]:
-        """The modes that may be drawn from, cheapest first: those that the request names, of what works."""
+        """The modes that may be drawn, cheapest first: those that the request names and that work."""
         names, known = self.route.modes or self._resources.sources, self.votes.policy_modes
         votable = names if not known or not self.votes.has_vote else known
         return [name for name in names if name not in self.left_out and name in votable]
 
     @property
     def _plain_mode(self) -> str:
-        """The mode that answers where there is no vote: the default, or the dearest of those left."""
+        """The mode for requests without a vote: the default, or the most expensive one left."""
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
     def _get_source(self, draw: Draw) -> SampleSource:
-        """Where a draw comes from."""
+        """The source of a draw."""
         return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
     def _decide(self) -> tuple[Draw, ...]:
@@ -503,7 +502,7 @@ class SampleLoop:
         return draws
 
     def find_criterion(self) -> Criterion | None:
-        """What the policy decides by, once it was asked about a sample; None: that can't be told."""
+        """The policy's criterion, once it has been asked about a sample; None if unknown."""
         tally = self.votes.counted_tally
         if tally is None or self._features is None:
             return None
@@ -523,7 +522,7 @@ class SampleLoop:
         return (draw,)
 
     def _next_draws(self) -> tuple[Draw, ...]:
-        """What to draw next; nothing at the end, with a note of why unless the policy decided so."""
+        """The next draws; empty at the end, with a note unless the policy decided to stop."""
         if self.votes.no_vote_reason or self.route.mode == "pass":
             return ()
         if not self.votes.check(is_first=self.waves == 1):
@@ -545,7 +544,7 @@ class SampleLoop:
         return draws
 
     def _list_unexplored(self) -> tuple[Draw, ...]:
-        """What a request that is drawn to the end lacks: of every mode, all of it at the same time."""
+        """The samples that a fully sampled request still needs, from every mode at the same time."""
         policy = self.served.policy
         if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
@@ -554,7 +553,7 @@ class SampleLoop:
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
-        """One sample of the default mode, where another one's shows that there is nothing to vote on."""
+        """One sample from the default mode, if another mode's shows that there is nothing to vote on."""
         resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
         if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
@@ -583,13 +582,13 @@ class SampleLoop:
             await self.drop_ahead()
             return
         self._rest = None
-        wave = await ahead  # cancelled with whoever waits for it
+        wave = await ahead  # cancelled with its caller
         self._ahead = None
         if wave is not None:
             await self._count_wave(wave)
 
     async def _draw_waves(self, draws: Sequence[Draw]) -> None:
-        """Draws these, all at the same time, and counts their votes in the order of the draws."""
+        """Draws these at the same time, and counts their votes in the order of the draws."""
         if len(draws) == 1:
             waves = [await self._fetch_wave(draws[0])]
         else:
@@ -601,12 +600,12 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> SampleWave | None:
-        """Draws samples of one source; None: a cap or the ledger allows none, and there are others."""
+        """Draws samples from one source; None if a cap or the ledger allows none and there are others."""
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
         except (CapReached, LedgerUnavailable) as exc:
             if not self.votes.responses and not self.drawer.has_streamed:
-                raise  # else the samples that are paid for are used
+                raise  # otherwise use the paid samples
             cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
             self.notes.append(f"stopped by {cause}: {exc}")
             self._stopped = True
@@ -622,7 +621,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
-        """A source failed: others go on without it, while there is time."""
+        """Handles a failed source: others continue without it, while there is time."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline
@@ -633,7 +632,7 @@ class SampleLoop:
             self.notes.append(f"mode {source.name} failed ({error.kind}), and is left out")
 
     def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
-        """A wave was not sent, or not all of it: the request goes on with what came, if anything did."""
+        """Handles a wave that wasn't (fully) sent: the request continues with what arrived, if anything."""
         if not self.votes.responses and not received:
             raise refusal
         self.notes.append(f"stopped by a cap: {refusal}")
@@ -651,12 +650,13 @@ class SampleLoop:
             return
         await source.client.share.take_turn()
         samples, scorer = await votes.read(source, responses), self._resources.scorer
-        if scorer is not None and not votes.is_refuted_by(samples):  # what isn't voted on needs no score
+        # samples that aren't voted on need no score
+        if scorer is not None and not votes.is_refuted_by(samples):
             samples = await self._verify(scorer, samples)
         await votes.count(source, samples)
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
-        """The samples with their scores; what that costs is part of what the request costs."""
+        """The samples with scores; their cost counts for the request."""
         began = self._loop.time()
         samples, use = await scorer.score(
             self.request,

@@ -1,4 +1,4 @@
-"""Scores of a verifier for the samples of requests: reserved, counted, and on the scale of live scores."""
+"""A verifier's scores for the samples of requests: reserved, counted, and on the scale of live scores."""
 
 import asyncio
 import logging
@@ -17,25 +17,25 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
 
 _log = logging.getLogger("adacompute.serve")
-_SCORE_MEMORY = 2000  # scores that the running means cover, about
-_MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored
-_MIN_VARIANCE = 1e-9  # share of the scores' mean square, below which they differ by rounding only
+_SCORE_MEMORY = 2000  # approximate number of scores in the running means
+_MIN_SHIFT = 0.05  # in spreads: smaller changes of the scores' centre or spread are ignored
+_MIN_VARIANCE = 1e-9  # share of the scores' mean square below which they differ only by rounding
 
 
 class SampleScorer:
-    """Has the verifier score samples, reserves what that may cost, and logs a failure once.
+    """Lets the verifier score samples, reserves the possible cost, and logs a failure once.
 
-    A plain scoring endpoint has no tokens: its calls cost nothing here. What is asked of a model is reserved
-    and counted in tokens and money, at the verifier's prices; it is no sample.
+    A plain scoring endpoint has no tokens, so its calls cost nothing here. Requests to a judge model are
+    reserved and counted in tokens and money at the verifier's prices; they aren't samples.
     """
 
     def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
-        self._beta = beta  # for policies that have none of their own
+        self._beta = beta  # for policies without their own
         self._rates = rates
         self._count, self._mean, self._square = 0, 0.0, 0.0  # running means of scores and squares
         self._last: ScoreWeights | None = None  # on the live scale, until that has moved
-        self._failing = False  # whether that it fails was logged, and it hasn't worked since
+        self._failing = False  # whether a failure was logged and none has succeeded since
 
     async def score(
         self,
@@ -47,9 +47,9 @@ class SampleScorer:
         deadline: float,
         on_spent: Callable[[Spend, Spend], None],
     ) -> tuple[list[Sample], VerifierUse]:
-        """The samples, with a score where one came, and what that took; never raises for the verifier.
+        """The samples with the scores received, and the usage; never raises because of the verifier.
 
-        `on_spent` is told what it cost and may have cost, also if this is cancelled.
+        `on_spent` gets the actual and possible cost, even if this is cancelled.
         """
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
@@ -94,7 +94,7 @@ class SampleScorer:
         )
 
     def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """A policy's vote weights, with those of scores: on the live scale, once enough were seen."""
+        """A policy's vote weights with those of scores, on the live scale once enough were seen."""
         fitted = None if weigh is None else weigh.score
         score = self._settle_weights(fitted)
         if score is None or score is fitted:
@@ -107,12 +107,12 @@ class SampleScorer:
         beta = self._beta if fitted is None else fitted.beta
         variance = self._square - self._mean * self._mean
         spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
-        if beta == 0 or spread == 0:  # all scores are the same
+        if beta == 0 or spread == 0:  # all scores are equal
             return None if fitted is None else replace(fitted, beta=0.0)
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # else the same votes would weigh a little different each time
+        ):  # keeps weights of equal votes equal
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 
@@ -137,7 +137,7 @@ class SampleScorer:
         )
 
     def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
-        """Logs the first failure in a row; the verifier's own words may quote a client: at debug only."""
+        """Logs the first of consecutive failures; the verifier's text, only at debug level."""
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if error is None:
             self._failing = False

@@ -1,1 +1,1 @@
-"""What is seen of requests: metrics, the dashboard, spans, log lines, the recorder."""
+"""Observes requests: metrics, dashboard, spans, log lines, recorder."""

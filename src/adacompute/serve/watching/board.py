@@ -1,4 +1,4 @@
-"""What the dashboard shows of several processes together: sums, means and the last requests of all."""
+"""The dashboard's data over several processes: sums, means and the latest requests."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,13 +13,14 @@ _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
 
 
 def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the dashboard shows of several processes together; what can't be added is as the first has it."""
+    """Merges the dashboard data of several processes; values that can't be added are the first process's."""
     first, has_history = boards[0], "recent" in boards[0]
     sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     drifts = [drift for board in boards for drift in board["drift"]]
-    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # each policy's last one is shown
+    # the last one for each policy is shown
+    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))
     merged |= {
         "since": min(board["since"] for board in boards),
         "ever": _merge_means(overall) | {"voted": _merge_means([means["voted"] for means in overall])},
@@ -30,14 +31,14 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if has_history:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
-        merged["recent"] = recent[:50]  # as many as of one process
+        merged["recent"] = recent[:50]  # as many as for one process
         merged["upstream"].sort(key=lambda pair: -pair[1])
         merged[MODES_KEY] = first[MODES_KEY] and _merge_modes([board[MODES_KEY] for board in boards])
     return merged
 
 
 def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
-    """The sum of numbers, by name in objects, by place in lists; by the first place in lists of lists."""
+    """Adds numbers: by name in objects, by index in lists, by the first element in lists of lists."""
     if isinstance(values[0], dict):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: _add([value[name] for value in values if name in value]) for name in names}
@@ -56,7 +57,7 @@ def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(parts: Sequence[dict[str, Any]], name: str, count: str) -> float | None:
-    """The mean of what processes have, weighed by a count; None: none has any."""
+    """The mean over processes, weighted by a count; None if none has a value."""
     known = [(part[name], part[count]) for part in parts if part[name] is not None]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None

@@ -1,9 +1,8 @@
-"""Structured logs, and who tells them, metrics, telemetry and the recorder of what has ended: `Reporter`.
+"""Structured logs, and the `Reporter`, which informs logs, metrics, telemetry and the recorder.
 
-A log is one line of JSON for each request, with all secrets masked and without its texts. A reader that
-stalls doesn't stall the gateway: lines wait in a queue, and are dropped and counted when it is full. A key
-may be written in many ways: as it is, quoted for a URL, escaped for JSON or by `repr`, or in Base64 in an
-Authorization header.
+The log has one JSON line per request, with all secrets masked and without texts. A stalled reader doesn't
+stall the gateway: lines are queued, and dropped and counted when the queue is full. Keys may be encoded in
+many ways: plain, quoted for a URL, escaped for JSON or by `repr`, or in Base64 in an Authorization header.
 """
 
 import asyncio
@@ -47,9 +46,9 @@ _SECRET_NAMES = (
     r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"  # noqa: S105
 )
 _SECRET_PATTERNS = (
-    # the scheme is kept, the credentials are not
+    # keeps the scheme, masks the credentials
     (re.compile(r"\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=\-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),
-    # a name, perhaps the end of a quote, what separates, perhaps a quote, and the value to its end
+    # a name, maybe a closing quote, a separator, maybe a quote, and the value to its end
     (
         re.compile(
             rf"\b({_SECRET_NAMES})\b(\\?['\"]?\s*(?:[:=]|,)\s*(?:b?\\?['\"])?)(?!(?:bearer|basic)\b)[^\s'\",;&\\)}}\]]{{4,}}",
@@ -67,7 +66,7 @@ _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
 )
-_MIN_LENGTH = 8  # a shorter text holds no key
+_MIN_LENGTH = 8  # shorter texts contain no key
 
 
 class Redactor:
@@ -82,7 +81,7 @@ class Redactor:
         forms = {
             form for secret in nonempty if secret.is_maskable for form in _list_encodings(secret.reveal())
         }
-        self._forms = sorted(forms, key=len, reverse=True)  # a form may hold another
+        self._forms = sorted(forms, key=len, reverse=True)  # a form may contain another
         self._short = [secret for secret in nonempty if not secret.is_maskable]
 
     def mask_text(self, text: str) -> str:
@@ -104,7 +103,7 @@ class Redactor:
         return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
 
     def mask_value(self, value: object, depth: int = 0) -> object:
-        """A value as JSON can hold it, with every text in it masked."""
+        """A JSON-compatible value with all texts masked."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
@@ -122,7 +121,7 @@ class Redactor:
         return self.mask_text(str(value))
 
     def mask_named(self, name: object, item: object, depth: int = 0) -> object:
-        """The same, masked whatever it looks like if its name says that it is secret."""
+        """Like `mask_value`, masked entirely if its name says that it is secret."""
         if isinstance(item, str | bytes) and _SECRET_NAME.fullmatch(str(name)):
             return MASK
         return self.mask_value(item, depth)
@@ -133,7 +132,7 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _list_encodings(text: str) -> set[str]:
-    """The ways in which a text may be written."""
+    """The possible encodings of a text."""
     raw = text.encode("utf-8", "surrogatepass")
     forms = {
         text,
@@ -149,10 +148,10 @@ def _list_encodings(text: str) -> set[str]:
 
 
 _MAX_QUEUED = 10_000  # lines
-_GATHER_SECONDS = 0.02  # that a line waits for others; a killed process loses as much
-_LINES_PER_WRITE = 100  # so that a stalled write holds few lines
-_MAX_TEXT = 20_000  # characters of a message or a traceback
-_MAX_KEY = 1000  # characters of a key in any form, at most
+_GATHER_SECONDS = 0.02  # delay to gather lines; a killed process loses as much
+_LINES_PER_WRITE = 100  # limits the lines held by a stalled write
+_MAX_TEXT = 20_000  # characters of a message or traceback
+_MAX_KEY = 1000  # longest encoded key, in characters
 _PLAIN_JSON = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
@@ -160,7 +159,7 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON, masked: message, arguments, extras and traceback alike."""
+    """A record as one masked JSON line: message, arguments, extras and traceback."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -188,7 +187,7 @@ class JsonFormatter(logging.Formatter):
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
-        except TypeError:  # huge numbers and half surrogates
+        except TypeError:  # huge numbers and unpaired surrogates
             return json.dumps(masked, default=str)
 
     def _mask(self, name: str, value: object) -> object:
@@ -199,14 +198,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Passes the same warning a few times a minute; the next one says how many were left out."""
+    """Passes the same warning a few times per minute; the next one says how many were skipped."""
 
     def __init__(
         self, *, limit: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        self._counts: dict[tuple[str, int, str], list[float]] = {}  # since when, passed, left out
+        self._counts: dict[tuple[str, int, str], list[float]] = {}  # start time, passed, skipped
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -230,7 +229,7 @@ class RepeatFilter(logging.Filter):
 
 
 def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
-    """Every key that a gateway of these settings knows: those of its clients, and its own."""
+    """All keys known to a gateway with these settings: its clients' and its own."""
     config, modes = read_mode_list(config)
     upstreams = [config.endpoint] if modes is None else [mode.endpoint for mode in modes.modes]
     places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
@@ -248,9 +247,9 @@ def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
 def log_to(
     stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (), shared: bool = False
 ) -> Iterator[None]:
-    """Writes all of the process's logs as masked lines, uvicorn's too, while its context is open.
+    """Writes all logs of the process as masked lines, including uvicorn's, while its context is open.
 
-    `shared`: other processes write to the stream as well, so no write is larger than a pipe takes whole.
+    `shared`: other processes write to the stream too, so each write must fit a pipe's atomic size.
     """
     root = logging.getLogger()
     handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
@@ -262,7 +261,7 @@ def log_to(
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if level != "debug":
-        access.setLevel(logging.WARNING)  # every request has a line of its own anyway
+        access.setLevel(logging.WARNING)  # every request has its own line anyway
     try:
         yield
     finally:
@@ -273,21 +272,21 @@ def log_to(
 
 
 class _LineWriter(logging.Handler):
-    """Writes formatted lines in a thread of its own."""
+    """Writes formatted lines in a separate thread."""
 
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # in one write, unless a single line is longer
+        self._max_bytes = max_bytes  # per write, unless a single line is longer
         self._lines: deque[str] = deque()
         self._dropped = 0
-        self._ready = threading.Event()  # there are lines
+        self._ready = threading.Event()  # set when there are lines
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues the line for the thread; never waits."""
+        """Queues the line for the thread, without waiting."""
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - logging's own handling would print the arguments, unmasked
@@ -300,7 +299,7 @@ class _LineWriter(logging.Handler):
             self._dropped += 1
 
     def close(self) -> None:
-        """Writes what is queued, for at most two seconds."""
+        """Writes queued lines, for at most two seconds."""
         self._stopping.set()
         self._ready.set()
         self._thread.join(2.0)
@@ -310,9 +309,9 @@ class _LineWriter(logging.Handler):
         stopping = False
         while not stopping:
             self._ready.wait()
-            self._stopping.wait(_GATHER_SECONDS)  # so that many lines wake it once
+            self._stopping.wait(_GATHER_SECONDS)  # so that several lines wake it once
             self._ready.clear()
-            stopping = self._stopping.is_set()  # after it is cleared: else a close in between is missed
+            stopping = self._stopping.is_set()  # read after clearing, or a close in between would be missed
             while self._lines:
                 before = len(self._lines)
                 try:
@@ -320,7 +319,7 @@ class _LineWriter(logging.Handler):
                     self._stream.flush()
                 except (BrokenPipeError, ValueError):  # the reader is gone
                     return
-                except OSError:  # a full disk or a slow reader: it may recover
+                except OSError:  # a full disk or a slow reader may recover
                     self._dropped += before - len(self._lines)
                     self._ready.set()
                     break
@@ -352,14 +351,14 @@ def _format_traceback(error: BaseException) -> str:
 
 
 _log = logging.getLogger("adacompute.serve")
-_REPORT_SECONDS = 0.05  # that what has ended waits until observers are told of it
-_SLICE_SECONDS = 0.001  # that observers hold the event loop at once
+_REPORT_SECONDS = 0.05  # delay before observers are informed
+_SLICE_SECONDS = 0.001  # longest time that observers block the event loop
 _PAUSE_SECONDS = 0.002  # between two slices
 _MAX_WAITING = 128  # calls and requests
 
 
 class RequestLog:
-    """One line for each request, without its texts."""
+    """One line per request, without texts."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("adacompute.request")
@@ -367,7 +366,7 @@ class RequestLog:
         self._calls = logging.getLogger("adacompute.upstream")
 
     def log_request(self, outcome: RequestOutcome) -> None:
-        """Logs a request that ended."""
+        """Logs an ended request."""
         if not self._log.isEnabledFor(logging.INFO):
             return
         fields: dict[str, object] = {
@@ -396,13 +395,13 @@ class RequestLog:
         _log_outcome(self._log, "request", outcome, fields)
 
     def log_forward(self, outcome: ForwardOutcome) -> None:
-        """Logs a request that was passed on, when it has ended."""
+        """Logs an ended forwarded request."""
         if self._forwards.isEnabledFor(logging.INFO):
             fields = {"route": outcome.route, "method": outcome.method}
             _log_outcome(self._forwards, "forwarded", outcome, fields)
 
     def log_call(self, call: Call) -> None:
-        """Logs an attempt upstream that ended, at debug level."""
+        """Logs an ended upstream attempt at debug level."""
         if self._calls.isEnabledFor(logging.DEBUG):
             fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
             more = {"seconds": round(call.seconds, 4), "paid": call.paid}
@@ -412,7 +411,7 @@ class RequestLog:
 def _log_outcome(
     log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
 ) -> None:
-    """Logs a request with the time at which it ended: its line is written later."""
+    """Logs a request with its end time, because its line is written later."""
     fields = {
         "id": outcome.id,
         "key_name": outcome.key,
@@ -431,17 +430,17 @@ request_log: Final = RequestLog()
 
 
 class ObserverGuard:
-    """Calls observers; what one raises is logged the first time, and goes no further.
+    """Calls observers; logs the first exception of each, and never raises.
 
-    A reply is paid for before observers hear of it, so one that fails must not cost the client its
-    reply, or keep the others from being called.
+    A reply is paid for before observers see it, so a failing one must not cost the client its reply, or keep
+    other observers from being called.
     """
 
     def __init__(self) -> None:
         self._failed: set[str] = set()
 
     def __call__(self, observer: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Calls one; what it returns, or None if it failed."""
+        """Calls an observer; returns its result, or None if it failed."""
         try:
             return observer(*args, **kwargs)
         except Exception:  # noqa: BLE001 - whatever it is
@@ -453,34 +452,34 @@ class ObserverGuard:
 
 
 class Reporter:
-    """Tells metrics, the dashboard, the log and telemetry of what has ended, and the recorder of its traffic.
+    """Informs metrics, dashboard, log and telemetry about ended requests, and the recorder about traffic.
 
-    No reply waits for them. They are told 50 ms later of all that has ended since, in its order, for 1 ms at
-    a time, so that the median request of a client that asks one after the other meets no report. What has to
-    be up to date calls `report` first: `/metrics`, the dashboard's data, and the gateway at its end. If 128
-    wait, the next one that ends has some of them reported at once, so that memory is bounded.
+    No reply waits for this. Observers are informed in order after 50 ms, for 1 ms at a time, so that the
+    typical request of a sequential client isn't delayed. Readers that need current data call `report` first:
+    `/metrics`, the dashboard's data, and the gateway at its end. If 128 are waiting, the next one reports
+    some immediately, which limits memory.
 
-    The recorder is told in the next round of the event loop, so that a killed process loses no more traffic
-    than the recorder itself has not written yet.
+    The recorder is informed in the next round of the event loop, so that a killed process loses no more than
+    what the recorder hasn't written yet.
     """
 
     def __init__(self, observability: Observability, recorder: RecordQueue | None = None) -> None:
         self.recorder = recorder  # None: traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()
-        self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()  # the oldest first
+        self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()  # oldest first
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
         self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def on_call(self, call: Call) -> None:
-        """An attempt upstream has ended."""
+        """Handles an ended upstream attempt."""
         self._add(self._tell_of_call, call)
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """The present price of a policy at a budget, and its running average; only the last is told."""
+        """Handles a policy's current price and average at a budget; only the latest is reported."""
         self._prices[policy, budget, unit] = price, average
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)
@@ -488,7 +487,7 @@ class Reporter:
     def on_request_end(
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
     ) -> None:
-        """A request has ended, successfully or not."""
+        """Handles an ended request, successful or not."""
         self._add(self._tell_of_request, outcome, span)
         if self.recorder is not None:
             if not self._unrecorded:
@@ -496,11 +495,11 @@ class Reporter:
             self._unrecorded.append((outcome, sampling))
 
     def on_forward_end(self, outcome: ForwardOutcome, span: "ForwardSpan | None" = None) -> None:
-        """A request that was passed on has ended, successfully or not."""
+        """Handles an ended forwarded request, successful or not."""
         self._add(self._tell_of_forward, outcome, span)
 
     def report(self) -> None:
-        """Tells the observers of everything now."""
+        """Informs the observers of everything now."""
         self._record()
         self._report_for(math.inf)
 
@@ -521,7 +520,7 @@ class Reporter:
             self._start_timer(_PAUSE_SECONDS)
 
     def _report_for(self, seconds: float) -> None:
-        """Tells the observers for so long, and of one thing at least."""
+        """Informs the observers for this long, and of at least one event."""
         end = time.perf_counter() + seconds
         prices, self._prices = self._prices, {}
         for (policy, budget, unit), (price, average) in prices.items():

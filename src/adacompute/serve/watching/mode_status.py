@@ -1,13 +1,13 @@
-"""What each of several modes gave and cost, for Prometheus and the dashboard.
+"""Statistics of each of several modes, for Prometheus and the dashboard.
 
-`ModeStatus` gets every outcome; only a gateway with several modes has one. Labels are the names of its modes,
-and kinds that exist.
+`ModeStatus` gets every outcome; only gateways with several modes have one. Labels are mode names and existing
+kinds.
 
-A cheaper mode's answers are compared with those of the dearest, where a request has both: a mode whose
-model or prompt has changed agrees less. There are no labels to compare with, so this is the nearest to its
-accuracy. Which requests have both depends on the price, since the dear mode is drawn where cheap votes
-disagree. So if the operator explores, only requests that were drawn to the end count, which are chosen by
-lot. Else all of them count, and a new policy starts the comparison again.
+The answers of cheaper modes are compared with those of the most expensive one if a request has both: a mode
+whose model or prompt has changed agrees less. There are no labels, so this is the best proxy for accuracy.
+Which requests have both depends on the price, because the expensive mode is drawn when cheap votes disagree.
+So if the operator explores, only randomly chosen, fully sampled requests count. Otherwise all of them count,
+and a new policy restarts the comparison.
 """
 
 import logging
@@ -33,27 +33,27 @@ _OTHER = "other"
 _LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
-_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # kept over restarts for each mode
-_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # kept for what it cost, too
+_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # stored for each mode across restarts
+_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # stored for its cost too
 
 _log = logging.getLogger("adacompute.serve")
 
 
 @dataclass(slots=True)
 class ModeSums:
-    """What one mode gave and cost, over several requests."""
+    """Sums for one mode over several requests."""
 
-    requests: int = 0  # with samples of it
+    requests: int = 0  # with samples from it
     samples: int = 0
-    missing: int = 0  # samples that were asked for and did not come
-    replies: int = 0  # requests whose reply is a sample of it
+    missing: int = 0  # requested but not received
+    replies: int = 0  # requests whose reply is its sample
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # what failed calls can have cost at most
-    failures: Counts[str] = field(default_factory=Counts)  # requests that left it out, by kind of the error
+    maybe: Spend = NO_SPEND  # upper bound of failed calls' cost
+    failures: Counts[str] = field(default_factory=Counts)  # requests that excluded it, by kind of error
     tokens: Counts[str] = field(default_factory=Counts)  # by kind, as the upstream counts them
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
-        """Adds what one request drew."""
+        """Adds one request's use."""
         self.requests += use.samples > 0
         self.samples += use.samples
         self.missing += use.missing
@@ -68,21 +68,21 @@ class ModeSums:
         self.tokens += Counts(dict(zip(_TOKEN_KINDS, counts, strict=True)))
 
     def add_sums(self, other: "ModeSums") -> None:
-        """Adds other sums of the same mode."""
+        """Adds other sums for the same mode."""
         for name in (*_KEPT_COUNTS, "spent", "maybe", "failures", "tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
 class SumsByMode:
-    """What all modes gave and cost, over several requests."""
+    """Sums for all modes over several requests."""
 
-    at: float = 0.0  # when the first of them may have ended
-    requests: int = 0  # with samples of any mode
+    at: float = 0.0  # earliest possible end of the first request
+    requests: int = 0  # with samples from any mode
     modes: dict[str, ModeSums] = field(default_factory=dict)  # by name
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
-        """Adds a request that ended."""
+        """Adds an ended request."""
         self.requests += any(use.samples for use in outcome.modes)
         for use in outcome.modes:
             sums = self.modes.setdefault(use.name, ModeSums())
@@ -96,9 +96,9 @@ class SumsByMode:
 
 
 class ModeStatus:
-    """Sums by mode since the start, and the alarms for modes that don't agree with the dearest as they did.
+    """Sums by mode since the start, and alarms for modes that agree less with the most expensive one.
 
-    A collector of Prometheus: `collect` gives all gauges by mode.
+    A Prometheus collector: `collect` yields all gauges by mode.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class ModeStatus:
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         self._modes = tuple(modes)
-        self._unit: Unit = "money" if in_money else "tokens"  # what costs are shown in
+        self._unit: Unit = "money" if in_money else "tokens"  # unit of displayed costs
         self._currency = endpoint.currency
-        # some requests are drawn to the end, and only these say how modes agree
+        # only fully sampled requests show how modes agree
         self._exploring = settings.explore > 0
         self._ever = _make_sums(modes)  # this run and earlier ones
         self._now, self._since = now, now()
@@ -149,7 +149,7 @@ class ModeStatus:
             self._alarms.labels(name)
 
     def start(self) -> None:
-        """Starts the spans of the dashboard, at first and if budgets are in another unit from now on."""
+        """Starts the dashboard's spans, initially and whenever the budget's unit changes."""
         self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:
@@ -158,11 +158,11 @@ class ModeStatus:
     def watch(
         self, *, find_cost: Callable[[str, Unit], float | None], list_resting: Callable[[], Collection[str]]
     ) -> None:
-        """Sets the sources of a sample's mean cost by mode, and of the modes that are left alone."""
+        """Sets functions for a mode's mean sample cost and for the modes that are left alone."""
         self._find_cost, self._list_resting = find_cost, list_resting
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
-        """Adds a request that ended."""
+        """Adds an ended request."""
         drawn = SumsByMode()
         drawn.add_outcome(outcome)
         at = self._now()
@@ -185,12 +185,12 @@ class ModeStatus:
                 counter.labels(name, unit).inc(amount.amount_in(unit))
 
     def forget_agreement(self) -> None:
-        """Another policy serves: other requests have samples of several modes, unless they are explored."""
+        """Restarts the comparison, because a new policy changes which requests have both answers."""
         if not self._exploring:
             self._drifts = self._make_monitors()
 
     def _compare_answers(self, outcome: RequestOutcome) -> None:
-        """Compares each mode's answer with the dearest one's; equal answers have the same spelling."""
+        """Compares each mode's answer with the most expensive one's; equal answers are spelled alike."""
         answers = {use.name: use.answer for use in outcome.modes if use.answer is not None}
         dearest = answers.get(self._modes[-1])
         if dearest is None:
@@ -217,7 +217,7 @@ class ModeStatus:
         )
 
     def state(self) -> dict[str, Any]:
-        """The sums of this run and earlier ones, as plain data for `restore`."""
+        """The sums of this run and earlier ones, for `restore`."""
         kept = self._ever
         modes = {
             name: [
@@ -234,7 +234,7 @@ class ModeStatus:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The sums go on from a `state`; one in another currency, or that is invalid, changes nothing."""
+        """Continues from a `state`; ignores an invalid one, or one in another currency."""
         try:
             since, requests, modes = float(state["since"]), state["requests"], state["modes"]
             earlier = {name: _read_sums(modes[name]) for name in self._modes if name in modes}
@@ -246,15 +246,15 @@ class ModeStatus:
             self._since = since
 
     def describe_span(self, span: str) -> dict[str, Any]:
-        """What the dashboard shows of the modes in a span, as JSON data.
+        """The dashboard's data about modes in a span, as JSON data.
 
         - `unit`: of all costs, "money" or "tokens". `requests`: in the span, with samples of any mode.
         - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
-          agreement} each, the cheapest first. `failures` are by kind, `sample_cost` is the mean of one
-          sample, or None, and `agreement` that with the dearest mode as in `drift` of the dashboard, or None.
-        - `spent`: [time, what each mode cost] of each slot.
+          agreement} each, cheapest first. `failures` are by kind, `sample_cost` is the mean per sample,
+          or None, and `agreement` is with the most expensive mode, as in the dashboard's `drift`, or None.
+        - `spent`: [time, cost of each mode] per slot.
         - `ever`: {since, requests, spent} of this run and earlier ones, `spent` by mode.
-        - `explored_only`: whether `agreement` is only of requests that were drawn to the end.
+        - `explored_only`: whether `agreement` only covers fully sampled requests.
         """
         total, spent = _make_sums(self._modes), []
         for slot in self._rings[span].slots_since(self._now()):
@@ -289,7 +289,7 @@ class ModeStatus:
         }
 
     def collect(self) -> Iterator[Metric]:
-        """All gauges by mode, as they are now."""
+        """All current gauges by mode."""
         costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
         resting = _make_gauge("resting", "1: a mode keeps failing and is left alone for a moment")
         left_alone = self._list_resting()
@@ -317,7 +317,7 @@ def _make_sums(modes: Iterable[str]) -> SumsByMode:
 
 
 def _read_sums(numbers: Sequence[int]) -> ModeSums:
-    """A mode's kept sums; ValueError if they are no such numbers."""
+    """A mode's stored sums; ValueError if invalid."""
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("sums are whole numbers")
     requests, samples, missing, replies, *amounts = numbers

@@ -1,13 +1,13 @@
-"""What the gateway did, for Prometheus and the dashboard: `Observability` gets every event.
+"""Statistics for Prometheus and the dashboard: `Observability` gets every event.
 
-In this order: `Metrics` (Prometheus); `Observability`, which feeds them and the dashboard's sums
+In order: `Metrics` (Prometheus); `Observability`, which updates them and the dashboard's sums
 (traffic_history.py).
 
-There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
-hour and a day, and the last requests. Texts are kept only if the operator allows it.
+There is no process-wide state: a process may have several gateways. Memory is limited: time slots for an hour
+and a day, and the latest requests. Texts are kept only if the operator allows it.
 
-Every label of a metric has a bounded set of values: policies and budgets up to 64, then `other`; kinds and
-statuses that exist. No prompt, no answer, no key and no name that a client gives is ever a label.
+Every metric label has a limited set of values: up to 64 policies and budgets, then `other`; existing kinds
+and statuses. Prompts, answers, keys and client-chosen names are never labels.
 """
 
 import logging
@@ -46,7 +46,7 @@ from adacompute.serve.watching.traffic_history import (
 )
 
 OTHER = "other"
-MAX_LABELS = 64  # values of a label that isn't a fixed set
+MAX_LABELS = 64  # values of a label without a fixed set
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
@@ -56,7 +56,7 @@ _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
 _SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
-# why there was no vote: words of the note -> the reason that it is counted as; the first that fits
+# reasons for no vote: words of the note -> label; the first match counts
 UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
@@ -83,7 +83,7 @@ _T = TypeVar("_T", bound=MetricWrapperBase)
 
 
 class BoundedLabels:
-    """Label values: the first ones that come, up to a limit; the rest become `other`."""
+    """Label values: the first ones, up to a limit; the rest become `other`."""
 
     def __init__(self, known: Collection[str] = (), *, limit: int = MAX_LABELS) -> None:
         self._known = set(known)
@@ -99,7 +99,7 @@ class BoundedLabels:
 
 
 def classify_unvoted(outcome: RequestOutcome) -> str:
-    """The class of the reason why there was no vote."""
+    """The label for the reason why there was no vote."""
     if outcome.mode != "adaptive":
         return "mode"
     reason = next((note.lower() for note in outcome.notes if note.startswith(_NO_VOTE)), "")
@@ -168,7 +168,7 @@ class Metrics:
         self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
-        """Counts a request that ended, successfully or not; `unvoted`: why it had no vote, if that is so."""
+        """Counts an ended request; `unvoted` is the reason if it had no vote."""
         add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
         add(self.requests, 1, policy, outcome.mode, _status_label(status))
         self.seconds.observe(outcome.seconds)
@@ -204,7 +204,7 @@ class Metrics:
             self.add(self.tokens, usage.cached_tokens, "cached")
 
     def count_forward(self, outcome: ForwardOutcome) -> None:
-        """Counts a request that was passed on to another route of the upstream."""
+        """Counts a request forwarded to another route of the upstream."""
         self.add(self.forwarded, 1, outcome.route, _status_label(outcome.status))
         self._count_amounts(outcome.spent, outcome.maybe)
 
@@ -215,14 +215,14 @@ class Metrics:
                     self.add(counter, spend.amount_in(unit), unit)
 
     def count_refusal(self, status: int, code: str) -> str:
-        """Counts a request that was refused before sampling; the code that it is counted as."""
+        """Counts a request refused before sampling; returns its label."""
         code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
         self.add(self.requests, 1, "none", "none", _status_label(status))
         self.add(self.refused, 1, code)
         return code
 
     def count_call(self, call: Call) -> str:
-        """Counts an attempt upstream that ended; the kind that it is counted as."""
+        """Counts an ended upstream attempt; returns its label."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
         self.add(self.calls, 1, kind)
         self.call_seconds.observe(call.seconds)
@@ -233,11 +233,11 @@ class Metrics:
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Reserves a label for a budget of the operator's, however many others clients name."""
+        """Reserves a label for an operator's budget, however many others clients name."""
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the averages since the start; those in samples are NaN where the budget is in another unit."""
+        """Sets the averages since the start; those in samples are NaN if the budget has another unit."""
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
         if unit != "samples":
@@ -252,7 +252,7 @@ class Metrics:
         average: float | None,
         unit: BudgetUnit = "samples",
     ) -> None:
-        """Sets the present price and average of a policy at a budget."""
+        """Sets the current price and average of a policy at a budget."""
         labels = self.policy_label(policy), self._budgets(format_budget(budget, unit))
         units = () if unit == "samples" else (unit,)
         averages = (self.average_cost, self.target_cost) if units else (self.average, self.target)
@@ -263,7 +263,7 @@ class Metrics:
                 self.at_labels(gauge, *labels, *units).set(value)
 
     def set_drift(self, drift: Mapping[str, Any]) -> None:
-        """Sets the state of a policy's agreement, as the dashboard has it."""
+        """Sets the state of a policy's agreement, as in the dashboard."""
         label = self.policy_label(drift["policy"])
         self.at_labels(self.drift, label).set(drift["alarm"])
         gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
@@ -272,7 +272,7 @@ class Metrics:
                 self.at_labels(gauge, label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
-        """Sets the version of a policy in service."""
+        """Sets a policy's version in service."""
         label = self.policy_label(policy)
         if old is not None:
             self.policy.remove(label, old)
@@ -283,7 +283,7 @@ class Metrics:
         return self._policies(name)
 
     def at_labels(self, metric: _T, *labels: str) -> _T:
-        """The metric at these labels."""
+        """The metric with these labels."""
         key = (metric, *labels)
         child = self._children.get(key)
         if child is None:
@@ -291,11 +291,11 @@ class Metrics:
         return child
 
     def add(self, counter: Counter, amount: float, *labels: str) -> None:
-        """Adds to a counter at these labels."""
+        """Adds to a counter with these labels."""
         (self.at_labels(counter, *labels) if labels else counter).inc(amount)
 
     def render(self, *, of_workers: bool = False) -> bytes:
-        """Everything, in Prometheus's text format; `of_workers`: counters and histograms of all workers."""
+        """Everything in Prometheus's text format; `of_workers` includes the other workers' counters."""
         return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -309,7 +309,7 @@ class Metrics:
 
 
 class _WorkersCollector(Collector):
-    """This process's gauges, with counters and histograms of all workers, from Prometheus's files."""
+    """This process's gauges with all workers' counters and histograms, from Prometheus's files."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -327,14 +327,14 @@ def _status_label(status: int) -> str:
 
 _log = logging.getLogger("adacompute.serve")
 _MAX_POLICIES = 64  # whose versions are kept
-_MAX_KEYS = 20  # that the dashboard shows
-_MAX_MODEL = 80  # characters of a model's name that it shows
+_MAX_KEYS = 20  # shown on the dashboard
+_MAX_MODEL = 80  # characters of a model's name on the dashboard
 
 
 class Observability:
-    """Counts everything. `on_request_start` and `on_request_end` come in pairs.
+    """Counts everything. `on_request_start` and `on_request_end` are called in pairs.
 
-    `on_refusal` is for a request without either.
+    `on_refusal` is for requests without either.
     """
 
     def __init__(
@@ -353,12 +353,12 @@ class Observability:
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
-        self.cap_unit: BudgetUnit = settings.unit  # unless a cap names its own
+        self.cap_unit: BudgetUnit = settings.unit  # unless a cap has its own unit
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
         self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # by policy
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        # by policy, the budget of the agreement that is expected
+        # by policy, the budget of the expected agreement
         self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
         self._refused = defaultdict[str, int](int)
         self._unvoted = defaultdict[str, int](int)
@@ -367,10 +367,10 @@ class Observability:
         self._in_flight = self._requests = 0
         self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple  # the total first, then each key
         self.read_recorder: Callable[[], tuple[int, int]] | None = None  # requests stored, and dropped
-        self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in it
-        self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the upstream itself
+        self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in the fleet
+        self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the whole upstream
         self.describe_quality: Callable[[], str] = str
-        self.describe_shortfall: Callable[[], str] = str  # that one sample costs more than the budget
+        self.describe_shortfall: Callable[[], str] = str  # says if one sample costs more than the budget
         self._late: Callable[[], int] | None = None
         self._late_before = 0
         self.modes = None
@@ -378,11 +378,11 @@ class Observability:
             self.modes = ModeStatus(modes, settings, self._endpoint, self._metrics.registry, now=now)
 
     def on_request_start(self) -> None:
-        """A request starts sampling; `on_request_end` follows."""
+        """Handles a request that starts sampling; `on_request_end` follows."""
         self._in_flight += 1
 
     def on_request_end(self, outcome: RequestOutcome) -> None:
-        """A request has ended, successfully or not."""
+        """Handles an ended request, successful or not."""
         self._in_flight -= 1
         self._requests += 1
         cost = RequestCost(
@@ -410,35 +410,35 @@ class Observability:
                 self._track_agreement(outcome.policy, cost.agreement)
 
     def on_refusal(self, status: int, code: str) -> None:
-        """A request was refused before sampling."""
+        """Handles a request refused before sampling."""
         self._refused[self._metrics.count_refusal(status, code)] += 1
 
     def on_forward_end(self, outcome: ForwardOutcome) -> None:
-        """A request that was passed on has ended; these are counted apart, and never in the average."""
+        """Handles an ended forwarded request; these are counted separately, and never in the average."""
         self._forwarded[outcome.route] += 1
         self._metrics.count_forward(outcome)
 
     def on_call(self, call: Call) -> None:
-        """One attempt upstream has ended."""
+        """Handles an ended upstream attempt."""
         self._history.add_call(self._metrics.count_call(call))
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """The present price of a policy at a budget, and its running average."""
+        """Handles a policy's current price at a budget, and its running average."""
         if math.isfinite(price) and math.isfinite(average):
             dial = self._dials.get(policy, budget, unit)
             dial.price, dial.average = price, average
             self._history.add_price((policy, dial.budget, unit), price)
 
     def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
-        """The agreement that calibration measured: mean, and deviation from request to request."""
+        """Sets the calibrated agreement: mean, and deviation between requests."""
         self._drifts[policy].expect(agreement, deviation)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """A policy is in service now, at this budget if a request names none.
+        """Handles a policy in service, at this budget if a request names none.
 
-        Its chart says what to expect. Votes of another version under the same name are forgotten.
+        Its chart has the expectations. Votes for another version with the same name are forgotten.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -455,13 +455,13 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            return  # charts are by samples: the first votes are the measure
+            return  # charts are in samples: use the first votes as the reference
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
             self.expect_agreement(name, row.agreement, row.deviation)
 
     def on_budget(self, budget: Budget) -> None:
-        """Another budget is in force; `on_policy` follows. In another unit, averages start again."""
+        """Handles a new budget; `on_policy` follows. In another unit, averages restart."""
         if budget.unit != self._budget.unit:
             for which in ("overall", "voted"):
                 self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
@@ -475,33 +475,33 @@ class Observability:
         self._drifts.clear()  # agreement depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
-        """Policies were reloaded; False: one was refused, and the last good one stays."""
+        """Handles a reload; False: a policy was refused, and the last good one stays."""
         result = "ok" if ok else "refused"
         self._reloads[result] += 1
         self._metrics.add(self._metrics.reloads, 1, result)
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets the source of how many answers took too long to read; those counted before are left out."""
+        """Sets a function that counts answers that took too long to read; earlier ones are ignored."""
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
-        """What the averages are made of, as plain data for `restore`."""
+        """The state of the averages, for `restore`."""
         return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The averages of each dial, and the sums by mode, go on from a `state`."""
+        """Continues each dial's averages, and the sums by mode, from a `state`."""
         self._dials.restore(state)
         if self.modes is not None and isinstance(sums := state.get(MODES_KEY), Mapping):
             self.modes.restore(sums)
 
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
-        """The text of `/metrics`, in Prometheus's format; `of_workers`: of all, with their `summary`."""
+        """The text of `/metrics` in Prometheus's format; `of_workers` covers all, given their `summary`."""
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
         for dial in shown["dials"]:
             names = ("policy", "budget", "price", "average", "unit")
             policy, budget, price, average, unit = (dial[name] for name in names)
-            paced = None if price is None else average  # else nothing steers it
+            paced = None if price is None else average  # otherwise nothing controls it
             metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
         for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
             if means["requests"]:
@@ -524,7 +524,7 @@ class Observability:
         return metrics.render(of_workers=of_workers)
 
     def summarise(self) -> dict[str, Any]:
-        """What was counted since the start, and what holds now, as JSON data: see `dashboard_data`."""
+        """Counts since the start and current values, as JSON data: see `dashboard_data`."""
         if self._late is not None:
             late = self._late()
             self._metrics.late.inc(late - self._late_before)
@@ -549,14 +549,14 @@ class Observability:
         }
 
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
-        """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
+        """The dashboard's data as JSON. `span` is "hour" or "day"; anything else means an hour.
 
         Times are seconds since 1970; pairs and triples are lists.
 
         - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
           there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
-        - `quality`: what the budget stands for, in words; "" if it was given as an amount.
-        - `shortfall`: that one sample costs more than the budget, in words; "" if that isn't so.
+        - `quality`: the quality that the budget was given as; "" if it was an amount.
+        - `shortfall`: says that one sample costs more than the budget; "" if it doesn't.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
           `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
@@ -574,7 +574,7 @@ class Observability:
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
         - `MODES_KEY`: as `ModeStatus.describe_span` has it; None without several modes.
-        - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
+        - `resting`: models that keep failing and are left alone for a while; "" is the whole upstream.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
         - `recent`: the last 50 requests, newest first, as `_describe_request` has them; `votes` are (label,

@@ -1,11 +1,10 @@
-"""Records live requests into a pool, in a thread of its own: no request waits for the disk.
+"""Records live requests to a pool in a separate thread: no request waits for the disk.
 
-What can't be stored is dropped and counted: a gateway whose disk is full still answers.
+What can't be stored is dropped and counted: a gateway with a full disk still answers.
 
-One conversation is one problem, however often it is asked, and a model under one set of parameters is one
-source; so is each of several modes. Requests that were drawn to the end, for learning, are a source of their
-own, marked `explored`: in all others easy problems have few samples, because the policy stopped, and learning
-from those would be biased.
+A conversation is a problem, however often it is asked; a model with one set of parameters is a source, and so
+is each of several modes. Fully sampled requests, for learning, are a separate source marked `explored`:
+elsewhere easy problems have few samples, because the policy stopped, and learning from those would be biased.
 """
 
 import asyncio
@@ -34,9 +33,9 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # larger parameters are not kept whole
-_MAX_MESSAGES_BYTES = 262_144  # larger conversations are not kept whole: pictures may take megabytes
-# what doesn't change how a model answers: who asks, metadata, and which of its answers are returned
+_MAX_PARAMETER_BYTES = 4_096  # larger parameters aren't kept whole
+_MAX_MESSAGES_BYTES = 262_144  # larger conversations aren't kept whole: images may take megabytes
+# fields that don't change a model's answers: user, metadata, which answers are returned
 _IRRELEVANT_FIELDS = frozenset(
     (
         *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
@@ -46,15 +45,15 @@ _IRRELEVANT_FIELDS = frozenset(
 
 
 def is_worth_recording(outcome: RequestOutcome) -> bool:
-    """Whether it is recorded: it could be voted on, even with one sample, and its client waited for it."""
+    """Whether a request is recorded: it could be voted on, even with one sample, and its client stayed."""
     return (
         bool(outcome.responses) and outcome.agreement is not None and outcome.status != CLIENT_GONE_STATUS
     )  # after a disconnect the last response may be incomplete
 
 
 def build_problem(request: ChatRequest) -> Problem:
-    """The conversation as a problem, identified by a hash of its messages, whichever model is asked."""
-    # JSON's escapes can contain half of a surrogate pair, which can't be encoded
+    """The conversation as a problem, identified by a hash of its messages, for any model."""
+    # JSON escapes can contain unpaired surrogates, which can't be encoded
     messages = _clean(request.body.get("messages"))
     text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
     extra = {"messages": messages} if len(text) <= _MAX_MESSAGES_BYTES else {"messages_bytes": len(text)}
@@ -66,7 +65,7 @@ def build_problem(request: ChatRequest) -> Problem:
 def build_source(
     outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """The model and the parameters that samples were drawn with; `use` is of one of several modes."""
+    """The model and parameters that drew the samples; `use` is for one of several modes."""
     parameters = {
         name: _shorten_parameter(_clean(value))
         for name, value in request.body.items()
@@ -81,7 +80,7 @@ def build_source(
 
 
 def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
-    """A parameter as a source has it: long ones, such as lists of tools, are known by their hash."""
+    """A parameter for a source: long ones, such as tool lists, are replaced by their hash."""
     if not isinstance(value, list | dict):
         return value
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -89,7 +88,7 @@ def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples of a request, the first with a note of what the gateway did."""
+    """A request's samples, the first one annotated with what the gateway did."""
     note = {
         "request": outcome.id,
         "at": outcome.at,
@@ -118,11 +117,11 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 _MAX_QUEUED = 1_000  # requests
-_MAX_CHARACTERS = 64_000_000  # texts of queued requests, together
+_MAX_CHARACTERS = 64_000_000  # total length of queued requests' texts
 _MAX_BATCH = 100  # requests per transaction
-_GATHER_SECONDS = 0.1  # that a batch waits for more: a flush costs as much as many samples
-_CLOSE_SECONDS = 20.0  # that the last ones may take
-_WARNING_SECONDS = 60.0  # between two warnings
+_GATHER_SECONDS = 0.1  # delay to gather a batch: a flush costs as much as many samples
+_CLOSE_SECONDS = 20.0  # time for the last ones
+_WARNING_SECONDS = 60.0  # between warnings
 _MAX_REMEMBERED = 4_096  # problems whose next index is cached
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 
@@ -130,18 +129,18 @@ _log = logging.getLogger("adacompute.serve")
 
 
 class QueuedRequest(NamedTuple):
-    """What is stored of a request, or of one mode of it."""
+    """What is stored for a request, or for one of its modes."""
 
     outcome: RequestOutcome  # without responses
     request: ChatRequest
-    samples: Sequence[Sample]  # its responses as read, or none
-    responses: Sequence[Response]  # those to be read
+    samples: Sequence[Sample]  # its responses after reading, or empty
+    responses: Sequence[Response]  # responses still to be read
     size: int  # characters
-    use: ModeUse | None = None  # the mode that drew these, if there are several
+    use: ModeUse | None = None  # the mode of these, if there are several
 
 
 class RecordedRequest(NamedTuple):
-    """A request, or one mode of it, as a pool has it."""
+    """A request, or one of its modes, as a pool stores it."""
 
     problem: Problem
     model: str
@@ -151,7 +150,7 @@ class RecordedRequest(NamedTuple):
 
 
 def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
-    """What a pool stores of a request; slow if its responses have to be read."""
+    """What a pool stores for a request; slow if its responses must be read."""
     model, parameters = build_source(item.outcome, item.request, item.use)
     read_samples = item.samples or AnswerReader(item.request, task).read_blocking(item.responses)
     samples = annotate_samples(item.outcome, read_samples)
@@ -159,7 +158,7 @@ def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
 
 
 class RecordQueue:
-    """Requests that wait to be stored, and the thread that stores them: no request waits for it."""
+    """A queue of requests, and the thread that stores them: no request waits for it."""
 
     gather_seconds = _GATHER_SECONDS
 
@@ -170,14 +169,14 @@ class RecordQueue:
         self._last_warning = float("-inf")
         self._unreported = 0  # requests dropped since the last warning
         self.stored = 0  # requests
-        self.dropped = 0  # requests that could not be stored
+        self.dropped = 0  # requests that couldn't be stored
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="adacompute-recorder", daemon=True
         )
         self._thread.start()
 
     async def close(self) -> None:
-        """Stores what is queued, within 20 seconds."""
+        """Stores queued requests, within 20 seconds."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -188,18 +187,18 @@ class RecordQueue:
                     self._queue.put_nowait(None)
                     sent = True
             await asyncio.sleep(0.005)
-        if thread.is_alive():  # it ends with the process; what it has committed is complete
+        if thread.is_alive():  # it ends with the process; its commits are complete
             self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
         await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
+        """Queues an ended request if it could be voted on; `samples` are its responses after reading."""
         for item in _make_items(outcome, request, samples):
             self.enqueue(item)
 
     def enqueue(self, item: QueuedRequest | RecordedRequest) -> None:
-        """Queues what is to be stored, unless it is closed."""
+        """Queues an item, unless closed."""
         if self._thread is None:
             return
         with self._lock:
@@ -217,7 +216,7 @@ class RecordQueue:
             self._queued_characters -= size
 
     def drop(self, count: int, reason: str) -> None:
-        """Counts requests that could not be stored."""
+        """Counts requests that couldn't be stored."""
         with self._lock:
             self.dropped += count
             self._unreported += count
@@ -238,7 +237,7 @@ class RecordQueue:
             self._release(sum(item.size for item in batch))
 
     def _take_batch(self) -> tuple[list[QueuedRequest | RecordedRequest], bool]:
-        """What is queued, up to a batch of it, and whether that was the last."""
+        """Takes a batch from the queue; returns it, and whether it was the last."""
         item = self._queue.get()
         batch = [] if item is None else [item]
         if batch and self._queue.empty():
@@ -257,15 +256,15 @@ class RecordQueue:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Closes what it stores in, when all is stored."""
+        """Closes the storage after everything is stored."""
 
 
 class Recorder(RecordQueue):
-    """Records into one pool. Made by `open`; never raises once it is open."""
+    """Records to one pool. Created by `open`; never raises afterwards."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
+        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used only by the thread
         super().__init__()
 
     @classmethod
@@ -280,7 +279,7 @@ class Recorder(RecordQueue):
         self._pool.close()
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """By source, each in one transaction; one that can't be stored doesn't affect the others."""
+        """Stores each source in one transaction; a failure doesn't affect the others."""
         sources: dict[tuple[str, str], list[RecordedRequest]] = {}
         for item in batch:
             try:
@@ -300,7 +299,7 @@ class Recorder(RecordQueue):
 
     def _add_single(self, row: RecordedRequest) -> None:
         try:
-            self._next.clear()  # it counts samples that were not stored
+            self._next.clear()  # it counts samples that weren't stored
             self._add([row])
         except AdacomputeError as exc:
             self._next.clear()
@@ -319,7 +318,7 @@ class Recorder(RecordQueue):
         return self._pool.problem(id_) is not None
 
     def _number_samples(self, row: RecordedRequest) -> DrawnSamples:
-        """Its samples, numbered after the stored ones of the same question."""
+        """Its samples, numbered after the stored ones for the same question."""
         id_, model, parameters = row.problem.id, row.model, row.parameters
         key = (id_, model, fingerprint(parameters))
         first = self._next.pop(key, None)
@@ -332,7 +331,7 @@ class Recorder(RecordQueue):
 
 
 class RowWriter(RecordQueue):
-    """Hands requests to `write` as a pool has them, for another process that has the pool."""
+    """Passes requests, as a pool stores them, to `write`, for another process that has the pool."""
 
     gather_seconds = 0.0
 
@@ -351,7 +350,7 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """What is queued of a request: one item, one for each of several modes that gave samples, or none."""
+    """A request's queue items: one, or one for each of several modes with samples, or none."""
     if not is_worth_recording(outcome):
         return
     if not outcome.modes:
@@ -366,7 +365,7 @@ def _make_items(
 
 
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> QueuedRequest:
-    """What is queued of a request: not the tokens' log-probabilities, a hundred times the text."""
+    """A request's queue item, without log-probabilities, a hundred times larger than the text."""
     is_read = len(samples) == len(outcome.responses)
     responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
     size = count_characters(request.body.get("messages"))
@@ -378,12 +377,12 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
 
 
 def _keep_calls(response: Response) -> Response:
-    """A response without what isn't stored; of its message, only calls of tools are."""
+    """A response without parts that aren't stored; only tool calls of its message are."""
     calls = {name: response.message[name] for name in _CALL_FIELDS if response.message.get(name)}
     return replace(response, message=calls, logprobs=None)
 
 
 def _describe_error(error: Exception) -> str:
-    """An error for the log: for a record only its type, since its message may quote what a client asked."""
+    """An error for the log; for a record only its type, because its message may quote a client."""
     is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
     return str(error) if is_safe else type(error).__name__

@@ -1,11 +1,11 @@
-"""OpenTelemetry: a span for each request and for each of its upstream calls, and metrics of both.
+"""OpenTelemetry: a span for each request and each upstream call, and metrics for both.
 
-Names follow the GenAI semantic conventions; what they have no name for is under `adacompute.`. Spans and
-metrics hold numbers, names and kinds: no prompt, no answer, no key, and no address of the upstream.
+Names follow the GenAI semantic conventions; others are under `adacompute.`. Spans and metrics contain
+numbers, names and kinds: no prompts, answers, keys or upstream addresses.
 
-Needs the extra adacompute[otel]: `lifespan` alone imports this file, where the operator asks for it. Spans
-begin live, because their ids go upstream; they are completed by the `Reporter`, after the reply, and exported
-by threads of the SDK, out of bounded queues.
+Needs the extra adacompute[otel]: only `lifespan` imports this file, if the operator enables it. Spans begin
+live, because their ids go upstream; the `Reporter` completes them after the reply, and the SDK's threads
+export them from limited queues.
 """
 
 import asyncio
@@ -47,46 +47,46 @@ from adacompute.serve.messages.trace_context import TRACE_PARENT, TRACE_STATE
 from adacompute.serve.watching.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
 
 _log = logging.getLogger("adacompute.serve")
-_NAME = "adacompute"  # the service's name, unless OTEL_SERVICE_NAME says otherwise, and the instrumentation's
-_PROVIDER = "openai"  # the API that is spoken, whoever serves it
+_NAME = "adacompute"  # name of the instrumentation, and of the service unless OTEL_SERVICE_NAME is set
+_PROVIDER = "openai"  # the API's provider, whoever serves it
 _MAX_TEXT = 200  # characters of an attribute
-_LAST_WORDS_SECONDS = 0.5  # that exporters which gave up have to say so in the log
+_LAST_WORDS_SECONDS = 0.5  # time for exporters that gave up to log it
 _INT64 = 2**63
-_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # a finish reason or an error's code
-_UNKNOWN_ERROR = "_OTHER"  # as the conventions have it
+_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # a finish reason or error code
+_UNKNOWN_ERROR = "_OTHER"  # from the conventions
 
-# fields of a request's body that are numbers -> their attributes
+# numeric fields of a request's body -> attributes
 _FLOAT_FIELDS: Final = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-# the conventions' bucket boundaries
+# bucket boundaries from the conventions
 _TOKEN_BUCKETS: Final = [4.0**power for power in range(14)]
 _SECOND_BUCKETS: Final = [0.01 * 2.0**power for power in range(14)]
 _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
-_OPERATIONS: Final = {"completions": "text_completion"}  # routes that the conventions name otherwise
+_OPERATIONS: Final = {"completions": "text_completion"}  # routes with other names in the conventions
 _REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")  # in a usage
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 
 
 class ModelLabels:
-    """Names of models as labels: those that the upstream lists or has answered for, up to a limit.
+    """Model names as labels: those that the upstream lists or has answered for, up to a limit.
 
-    A name is what a client says, so one that nobody serves is `other`, however often it comes.
+    Clients choose names, so one that nobody serves is `other`, however frequent.
     """
 
     def __init__(self, limit: int = MAX_LABELS) -> None:
-        self.list_known: Callable[[], Collection[str]] = frozenset  # the upstream's own list
+        self.list_known: Callable[[], Collection[str]] = frozenset  # the upstream's list
         self._limit = limit
         self._names: set[str] = set()
 
     def label(self, name: str, *, answered: bool) -> str:
-        """The name, or `other`; `answered`: the upstream has just answered for that model."""
+        """The name, or `other`; `answered`: the upstream just answered for that model."""
         if name in self._names:
             return name
         if len(self._names) >= self._limit or not (answered or name in self.list_known()):
@@ -96,7 +96,7 @@ class ModelLabels:
 
 
 class AttemptSpan:
-    """The span of one call upstream; what came of it is kept until the request is reported."""
+    """The span of an upstream call; its result is kept until the request is reported."""
 
     def __init__(self, span: Span, headers: Mapping[str, str] | None, resends: int) -> None:
         self.span = span
@@ -108,18 +108,18 @@ class AttemptSpan:
         self.reply: _Attributes = {}
 
     def mark_answering(self) -> None:
-        """The first event of a stream is here."""
+        """Records the first event of a stream."""
         self.answering_at = time.time_ns()
 
     def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
-        """The call has ended; `body` is the completion that came, if one did."""
+        """Records the end of the call; `body` is the completion, if there is one."""
         self.ended_at, self.call = time.time_ns(), call
         if body is not None:
             self.reply = _describe_reply(body)
 
 
 class RequestSpan:
-    """The span of one request. As the client's tracer it begins a span for each attempt."""
+    """The span of a request. As the client's tracer it begins a span for each attempt."""
 
     def __init__(self, telemetry: "Telemetry", request: ChatRequest, route: Route) -> None:
         self._telemetry = telemetry
@@ -133,14 +133,14 @@ class RequestSpan:
         self._context = set_span_in_context(self._span, Context())
 
     def begin_attempt(self, resends: int) -> AttemptSpan:
-        """Begins the span of a call upstream, as the attempt after so many others of the same call."""
+        """Begins the span of an upstream call after `resends` earlier attempts of the same call."""
         span = self._telemetry.start_span(SpanKind.CLIENT, self._context, self._operation)
         attempt = AttemptSpan(span, _build_headers(span, self._incoming), resends)
         self._attempts.append(attempt)
         return attempt
 
     def end(self, outcome: RequestOutcome) -> None:
-        """Completes all spans of the request, and counts it in the metrics."""
+        """Completes all spans of the request, and updates the metrics."""
         ended_at = self._started_at + int(outcome.seconds * 1e9)
         for attempt in self._attempts:
             self._telemetry.end_attempt(attempt, self._request, latest=ended_at)
@@ -154,7 +154,7 @@ class RequestSpan:
 
 
 class ForwardSpan:
-    """The spans of a request that is passed on: its own, and that of its one call upstream."""
+    """The spans of a forwarded request and of its single upstream call."""
 
     def __init__(self, telemetry: "Telemetry", request: ForwardRequest, route: str) -> None:
         self.route = route
@@ -169,7 +169,7 @@ class ForwardSpan:
             SpanKind.CLIENT, set_span_in_context(self.span, Context()), attributes
         )
         headers = _build_headers(self.call_span, request.headers) or {}
-        self.request = replace(request, headers={**request.headers, **headers})  # what is sent
+        self.request = replace(request, headers={**request.headers, **headers})  # the request as sent
 
     def end(self, outcome: ForwardOutcome) -> None:
         """Completes both spans, and counts the request."""
@@ -181,17 +181,17 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Telemetry:
-    """Spans and metrics of one gateway, and their way to the collector."""
+    """The spans and metrics of one gateway, and their exporters."""
 
     def __init__(self, settings: ServeConfig) -> None:
         _quiet_sdk()
         self.models = ModelLabels()
         self._unit = settings.unit
-        self._answering_models = ModelLabels()  # as the upstream names them
+        self._answering_models = ModelLabels()  # the upstream's names
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
-        except Exception as exc:  # whatever the SDK makes of the environment
+        except Exception as exc:  # whatever the SDK raises for the environment
             raise ConfigError(
                 f"otel {settings.otel!r} can't be set up ({shorten(' '.join(str(exc).split()), _MAX_TEXT)}); "
                 "check the environment variables OTEL_…"
@@ -220,21 +220,21 @@ class Telemetry:
         )
 
     def begin(self, request: ChatRequest, route: Route) -> RequestSpan:
-        """Begins the span of a request, as a child of the trace that it came with."""
+        """Begins the span of a request, as a child of its incoming trace."""
         return RequestSpan(self, request, route)
 
     def begin_forward(self, request: ForwardRequest, route: str) -> ForwardSpan:
-        """Begins the spans of a request that is passed on; `route` is the first word of its path."""
+        """Begins the spans of a forwarded request; `route` is the first word of its path."""
         return ForwardSpan(self, request, route)
 
     def start_span(self, kind: SpanKind, parent: Context, attributes: "_Attributes") -> Span:
-        """A span with what samplers may look at; its name follows when the model is known to be served."""
+        """A span with attributes for samplers; its name follows once the model is known to be served."""
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
-        """Completes the span of a call upstream, and counts the call."""
+        """Completes the span of an upstream call, and counts the call."""
         call, span, model = attempt.call, attempt.span, _read_model(request)
-        if call is None:  # it was given up without a report
+        if call is None:  # abandoned without a report
             span.end(latest)
             return
         label = self.models.label(model, answered=call.kind == "ok")
@@ -259,7 +259,7 @@ class Telemetry:
         span.end(attempt.ended_at)
 
     def _count_call(self, call: Call, operation: _Attributes) -> str:
-        """Counts a call upstream; the kind of its error, "" if there is none."""
+        """Counts an upstream call; returns the kind of its error, or ""."""
         if call.kind == "ok" and not call.estimated:
             for kind, tokens in (("input", call.prompt_tokens), ("output", call.completion_tokens)):
                 if tokens is not None:
@@ -278,7 +278,7 @@ class Telemetry:
         first_token: float | None,
         ended_at: int,
     ) -> None:
-        """Completes the span of a request, and counts the request; `model` is as the upstream names it."""
+        """Completes the span of a request, and counts it; `model` is the upstream's name."""
         label = self.models.label(_read_model(request), answered=outcome.status == 200)
         error = self._label_error(outcome.error)
         attributes = _describe_operation(label)
@@ -301,7 +301,7 @@ class Telemetry:
         span.end(ended_at)
 
     def end_forward(self, forward: ForwardSpan, status: int, call: Call | None, seconds: float) -> None:
-        """Completes the spans of a request that was passed on, and counts it unless it was free."""
+        """Completes the spans of a forwarded request, and counts it unless it was free."""
         label = self.models.label(forward.model, answered=status < 300) if forward.model else ""
         error = "" if status < 400 else "client_gone" if status == CLIENT_GONE_STATUS else str(status)
         call_error = error
@@ -323,9 +323,9 @@ class Telemetry:
             span.end(ended_at)
 
     def record_refusal(self, refusal: Refusal, trace: Mapping[str, str] | None) -> None:
-        """The span of a request that was refused before it had one; counted if it asked for a completion.
+        """The span of a request refused before it had one; counted if it asked for a completion.
 
-        It names no model: what was asked for has not been read, or can't be relied on.
+        It has no model: what was requested is unread or unreliable.
         """
         error = self._label_error(refusal.code)
         operation: _Attributes = {}
@@ -373,7 +373,7 @@ class Telemetry:
         return attributes | {f"adacompute.{name}": v for name, v in optional.items() if v is not None}
 
     def _label_error(self, code: str) -> str:
-        """The code of a request's error, of which there may be so many; "": there is none."""
+        """A label for a request's error code, whose number is unlimited; "": no error."""
         if not code or code in self._errors:
             return code
         if len(self._errors) >= MAX_LABELS or not _REASON.fullmatch(code):
@@ -382,18 +382,18 @@ class Telemetry:
         return code
 
     async def close(self, seconds: float) -> None:
-        """Sends what is left, for so many seconds at most; what isn't sent by then is lost."""
+        """Sends pending data for at most this many seconds; the rest is lost."""
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
         if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
             for exporter in self._exporters:
-                threads.append(_run_in_thread(exporter.shutdown))  # which ends their retries
+                threads.append(_run_in_thread(exporter.shutdown))  # ends their retries
             await _have_ended(threads, _LAST_WORDS_SECONDS)
         self._watch.close()
 
 
 async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bool:
-    """Whether all threads have ended, after so many seconds at most."""
+    """Whether all threads have ended within this many seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while any(thread.is_alive() for thread in threads):
@@ -404,7 +404,7 @@ async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bo
 
 
 def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
-    """Runs it in a thread that doesn't keep the process from ending."""
+    """Runs a function in a daemon thread."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -416,8 +416,8 @@ def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
 
 
 def _list_endpoints(otel: str) -> tuple[str | None, str | None]:
-    """Where spans and metrics go; None: where the environment says."""
-    if otel == "env":  # the standard environment variables say where the collector is
+    """Where spans and metrics are sent; None: from the environment."""
+    if otel == "env":  # the standard environment variables name the collector
         return None, None
     base = otel.rstrip("/")
     return f"{base}/v1/traces", f"{base}/v1/metrics"
@@ -433,9 +433,9 @@ def _build_resource() -> Resource:
 
 
 def _build_headers(span: Span, incoming: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """The trace context of a call upstream: that of its span, with the state that the request came with."""
+    """The trace context for an upstream call: its span's, with the incoming state."""
     context = span.get_span_context()
-    if not context.is_valid:  # the SDK is switched off
+    if not context.is_valid:  # the SDK is disabled
         return incoming
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     state = None if incoming is None else incoming.get(TRACE_STATE)
@@ -451,7 +451,7 @@ def _clip(text: str) -> str:
 
 
 def _mark_error(span: Span, error: str, *, is_fault: bool) -> None:
-    """Gives a span the type of its error, if there is one; `is_fault`: of the one whom the span is about."""
+    """Sets the error type of a span, if any; `is_fault`: the error is the span's own."""
     span.set_attributes(_describe_error(error))
     if error and is_fault:
         span.set_status(Status(StatusCode.ERROR))
@@ -462,13 +462,13 @@ def _describe_error(error: str) -> _Attributes:
 
 
 def _describe_operation(model: str, operation: str = "chat") -> _Attributes:
-    """What every span and metric says; `model` is "" if the request names none."""
+    """Attributes of every span and metric; `model` is "" if the request names none."""
     attributes: _Attributes = {"gen_ai.operation.name": operation, "gen_ai.provider.name": _PROVIDER}
     return attributes | {"gen_ai.request.model": model} if model else attributes
 
 
 def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attributes:
-    """What was asked for, in numbers; `n` is the number of choices."""
+    """The request's settings as numbers; `n` is the number of choices."""
     body = request.body
     attributes: _Attributes = {"gen_ai.system": _PROVIDER}  # the name of `provider.name` before 2025
     for field, name in _FLOAT_FIELDS.items():
@@ -490,7 +490,7 @@ def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attribu
 
 
 def _describe_reply(body: Mapping[str, Any]) -> _Attributes:
-    """What a completion says about itself."""
+    """A completion's information about itself."""
     attributes: _Attributes = {}
     for field in ("id", "model"):
         if isinstance(text := body.get(field), str) and text:
@@ -525,13 +525,13 @@ def _describe_tokens(call: Call) -> _Attributes:
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
         "gen_ai.usage.reasoning.output_tokens": _read_reasoning(call.usage_details),
-        "adacompute.call.estimated": call.estimated or None,  # the tokens are not as the upstream said
+        "adacompute.call.estimated": call.estimated or None,  # the tokens aren't the upstream's numbers
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
-    """The tokens of the completions that were spent on reasoning; None: the upstream says nothing of it."""
+    """Completion tokens spent on reasoning; None if the upstream doesn't say."""
     tokens = details.get(_REASONING_PATH)
     return None if tokens is None else int(tokens)
 
@@ -550,7 +550,7 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
         attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
     if (reasoning := _read_reasoning(usage.details)) is not None:
         attributes["gen_ai.usage.reasoning.output_tokens"] = reasoning
-    if outcome.status != CLIENT_GONE_STATUS:  # which nobody got
+    if outcome.status != CLIENT_GONE_STATUS:  # nobody received it
         attributes["http.response.status_code"] = outcome.status
     if returned:
         reasons = [response.finish_reason for response in returned]
@@ -559,18 +559,18 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
 
 
 class _ExportWatch:
-    """Logs that the collector takes nothing: once, until it has taken something again."""
+    """Logs once that the collector rejects data, until it accepts some again."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
-        """Nothing is logged any more: an exporter's thread may outlive the log."""
+        """Stops logging: an exporter's thread may outlive the log."""
         self._closed = True
 
     def note_export(self, what: str, *, ok: bool) -> None:
-        """Spans or metrics were exported, or failed to be."""
+        """Records that an export of spans or metrics succeeded or failed."""
         if ok:
             self._failing.discard(what)
         elif what not in self._failing and not self._closed:
@@ -607,14 +607,14 @@ class _MetricExporter(OTLPMetricExporter):
 
 
 class _SdkLog(logging.Handler):
-    """The SDK's own lines, for debugging: without their arguments, which may hold its credentials."""
+    """The SDK's own lines, for debugging, without their arguments, which may contain its credentials."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _log.debug("%s: %s", record.name, shorten(str(record.msg), _MAX_TEXT))
 
 
 def _quiet_sdk() -> None:
-    """Keeps the SDK from logging every failure: `_ExportWatch` does so once."""
+    """Keeps the SDK from logging every failure: `_ExportWatch` logs it once."""
     logger = logging.getLogger("opentelemetry")
     if not any(isinstance(handler, _SdkLog) for handler in logger.handlers):
         logger.addHandler(_SdkLog())

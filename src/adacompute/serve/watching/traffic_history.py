@@ -1,9 +1,9 @@
-"""What requests cost at each dial, a policy at a budget, what came in the last hour and day, and its drift.
+"""Average costs per dial (a policy at a budget), traffic in the last hour and day, and drift.
 
-`DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws;
-`DriftMonitor` says if the agreement of votes has left what calibration measured. Averages are in the unit of
-the budget: samples, tokens or money. That of *voted* requests is of those whose number of samples a policy
-decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
+`DialTable` has averages and savings; `TrafficHistory` has the data of the dashboard's charts; `DriftMonitor`
+says whether the votes' agreement has left the calibrated range. Averages are in the unit of the budget:
+samples, tokens or money. *voted* averages count requests whose number of samples a policy decided; *all* also
+counts those that can't be voted on, which cost one sample at any price.
 """
 
 import math
@@ -20,47 +20,47 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import PromptCost, Spend
 
-MAX_DIALS = 64  # pairs of a policy and a budget
-_MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
-# what is kept of a dial over restarts
+MAX_DIALS = 64  # pairs of policy and budget
+_MAX_CHOICES = 64  # samples per call: more than uniform sampling needs
+# stored per dial across restarts
 _KEPT = ("requests", "samples", "decided", "cost", "decided_cost")
 
 
 def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
-    """A budget, rounded, so that clients can't create ever more labels; samples are a bare number."""
+    """A rounded budget, so that clients can't create unlimited labels; samples are a bare number."""
     return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
 @dataclass(slots=True)
 class DialStats:
-    """One policy at one budget: its price, its average cost, and what that saves."""
+    """A policy at a budget: its price, average cost and savings."""
 
     policy: str
     budget: float
-    unit: BudgetUnit = "samples"  # the budget's
+    unit: BudgetUnit = "samples"  # of the budget
     price: float | None = None
-    average: float | None = None  # its pacer's
-    requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
+    average: float | None = None  # from its pacer
+    requests: int = 0  # decided by a policy if they can be voted on; kept across restarts
     samples: int = 0
-    decided: int = 0  # those of them that can be voted on, so that the policy decided
-    cost: float = 0.0  # all requests', in the unit of the budget
-    decided_cost: float = 0.0  # the decided requests'
-    voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
-    voted_samples: int = 0  # samples of these
-    voted_tokens: float = 0.0  # that these cost
+    decided: int = 0  # those that can be voted on, so that the policy decided
+    cost: float = 0.0  # of all requests, in the unit of the budget
+    decided_cost: float = 0.0  # of the decided requests
+    voted: int = 0  # requests with a vote that the policy fully decided, as in calibration
+    voted_samples: int = 0  # of these requests
+    voted_tokens: float = 0.0  # of these requests
     voted_money: float = 0.0
-    single_tokens: float = 0.0  # their responses' with one sample each, by the mean of their samples
+    single_tokens: float = 0.0  # response tokens of one sample each, from the mean of their samples
     single_money: float = 0.0
-    # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
+    # prompt costs with one call each, tokens and money, by samples per call
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
-    uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
-    choices: int | None = None  # samples a call, as the pool recorded it, until the upstream is asked
+    uniform: float | None = None  # uniform samples per request for the same accuracy; None: unknown
+    choices: int | None = None  # samples per call, as the pool recorded it, until the upstream shows it
     protocol: str = ""  # how that was measured
     reason: str = ""  # why it is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Cost per request: of those that can be voted on, and of all; None before the first."""
+        """Mean cost per request, for voted and for all requests; None before the first."""
         return {
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
@@ -68,7 +68,7 @@ class DialStats:
 
     @property
     def uniform_cost(self) -> tuple[float, float]:
-        """Tokens and money of uniform sampling with the same accuracy: responses, and a prompt a call."""
+        """Tokens and money of uniform sampling with the same accuracy: responses, and a prompt per call."""
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
@@ -77,37 +77,37 @@ class DialStats:
         return tokens, money
 
     def set_worth(self, uniform: float | None, protocol: str = "", reason: str = "") -> None:
-        """How many samples per request are as accurate without a policy; None: unknown, for this `reason`."""
+        """Sets the uniform samples per request for the same accuracy; None: unknown, because of `reason`."""
         is_known = uniform is not None and math.isfinite(uniform) and uniform > 0 and bool(protocol)
         self.uniform = uniform if is_known else None
         self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
 
     @property
     def voted_mean(self) -> float | None:
-        """Samples per request that was voted on; None before the first."""
+        """Mean samples per voted request; None before the first."""
         return self.voted_samples / self.voted if self.voted else None
 
 
 class DialTable:
-    """At most 64 dials; requests at others count in the total only."""
+    """At most 64 dials; requests at others only count in the total."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
-        self._currency = currency  # dials stored in another currency are not continued
+        self._currency = currency  # dials stored in another currency aren't continued
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
         self._counted = 0  # requests since the start, in any unit
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
-        """Starts the overall average, of requests whose budget is in the unit of the gateway's own."""
+        """Starts the overall average, for requests with budgets in the gateway's unit."""
         self._unit = unit
-        # requests, their cost and their budgets: of all, and of those that can be voted on
+        # requests, their cost and their budgets, for all and for voted requests
         self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
 
     def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
-        """The dial of a policy at a budget, which is rounded; a temporary one if there are too many."""
+        """The dial of a policy at a (rounded) budget; a temporary one if there are too many."""
         key = (policy, round_budget(budget, unit), unit)
         dial = self._dials.get(key)
         if dial is None:
@@ -136,7 +136,7 @@ class DialTable:
                     sums[place] += amount
 
     def forget(self, policy: str) -> None:
-        """Another version of a policy serves: the numbers of the old one don't apply to it."""
+        """Resets a policy's dials when another version serves."""
         for dial in self:
             if dial.policy == policy:
                 dial.voted = dial.voted_samples = 0
@@ -145,7 +145,7 @@ class DialTable:
                 dial.set_worth(None)
 
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
-        """Looks up in the charts, by policy, what the present averages are worth."""
+        """Looks up in the charts, by policy, what the current averages are worth."""
         for dial in self:
             chart, mean = charts.get(dial.policy), dial.voted_mean
             if chart is None or mean is None:
@@ -161,9 +161,9 @@ class DialTable:
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
-        """Average and mean target since the start, of all requests that count and of voted ones.
+        """Average cost and mean target since the start, for all counted requests and for voted ones.
 
-        In the unit of the gateway's budget, of requests whose budget is in that unit.
+        Only for budgets in the gateway's unit.
         """
         return {
             **_compute_means(*self._sums["all"]),
@@ -171,7 +171,7 @@ class DialTable:
         }
 
     def state(self) -> dict[str, list[float]]:
-        """Plain data for `restore`: by dial, what its averages are made of."""
+        """State for `restore`: by dial, the sums of its averages."""
         return {
             name_lane(lane, self._currency): [getattr(dial, name) for name in _KEPT]
             for lane, dial in self._dials.items()
@@ -179,7 +179,7 @@ class DialTable:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The averages go on from a `state`; those in another currency or unreadable are skipped."""
+        """Continues from a `state`; skips dials in another currency or invalid ones."""
         for name, counts in list(state.items())[:MAX_DIALS]:
             lane = parse_lane(name, self._currency)
             if lane is None or not isinstance(counts, list) or len(counts) != len(_KEPT):
@@ -190,7 +190,7 @@ class DialTable:
                     setattr(dial, field_name, number)
 
     def compute_savings(self) -> dict[str, Any]:
-        """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
+        """The savings against uniform sampling at the same accuracy, with their protocol."""
         voted = [dial for dial in self if dial.voted]
         known = [dial for dial in voted if dial.uniform is not None]
         n = sum(dial.voted for dial in known)
@@ -217,7 +217,7 @@ class DialTable:
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
-        """Each as JSON data, the busiest first; `paced` is the setting `average`."""
+        """All dials as JSON data, busiest first; `paced` is the setting `average`."""
         return [
             {
                 "policy": dial.policy,
@@ -233,12 +233,12 @@ class DialTable:
                 "version": versions.get(dial.policy, ""),
             }
             for dial in sorted(self, key=lambda dial: -dial.requests)
-            if dial.requests or dial.price is not None  # others are only reserved places
+            if dial.requests or dial.price is not None  # others are only reserved
         ]
 
 
 def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
-    """Adds what a request with a vote cost, what one sample of it did, and what one prompt did."""
+    """Adds the costs of a voted request, of one of its samples, and of one prompt."""
     samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
     dial.voted_tokens += spent.tokens
     dial.voted_money += spent.money
@@ -250,12 +250,12 @@ def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
 
 
 def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
-    """What requests cost, what uniform sampling with the same accuracy would have, and the difference.
+    """The cost of requests, that of uniform sampling with the same accuracy, and the difference.
 
-    Uniform sampling draws as many samples for every request. So it costs that many times what the requests'
-    responses cost with one sample each, which is less for each sample than the policy pays if it draws more
-    where responses are longer; and the prompt once for each call that they take (`count_calls`), by the
-    upstream's own limit of samples a call, or as the policy's pool recorded it.
+    Uniform sampling draws equally many samples for every request. It costs that many times the mean response
+    of each request, which is less per sample than the policy pays if it draws more for longer responses, plus
+    one prompt per call (`count_calls`), by the upstream's limit of samples per call, or as the policy's pool
+    recorded it.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
@@ -269,59 +269,61 @@ def _compute_means(requests: float, cost: float, target: float) -> dict[str, Any
     }
 
 
-SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
+# seconds per slot, number of slots
+SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}
 COLUMNS = (
     *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
     *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
 )
 _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
-MAX_SAMPLES = 32  # requests with more are counted there
-_MAX_DIALS = 6  # whose prices are kept in each slot
+MAX_SAMPLES = 32  # requests with more are counted here
+_MAX_DIALS = 6  # whose prices are kept per slot
 _MAX_RECENT = 50
-_MAX_CLASSES = 8  # answers that are shown separately
-_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
+_MAX_CLASSES = 8  # answers shown separately
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters kept
 
 _DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
 _COST_PLACES = 9  # decimals of costs, which may be small amounts of money
 
 
 class RequestCost(NamedTuple):
-    """How a request counts in sums: worked out once, because several sums need it."""
+    """A request's contribution to sums, computed once for several of them."""
 
-    samples: int  # that it cost or may have cost
+    samples: int  # charged or possibly charged
     amount: float  # what it counts for in the average, in the unit of its budget
     counted: bool  # in the average
-    decided: bool  # in the average of those that can be voted on
-    same_unit: bool  # whether its budget is in the unit of the gateway's own
-    agreement: float | None  # as calibration measures it
+    decided: bool  # in the average of voted requests
+    same_unit: bool  # whether its budget is in the gateway's unit
+    agreement: float | None  # as in calibration
 
 
 @dataclass(slots=True)
 class TimeSlot:
-    """Sums over the requests that ended in some seconds."""
+    """Sums over the requests that ended in a time slot."""
 
-    at: float = 0.0  # when it began
+    at: float = 0.0  # its beginning
     requests: int = 0
     errors: int = 0  # 4xx and 5xx, except clients that disconnected
-    counted: int = 0  # requests that count in the average, with a budget in the gateway's unit
-    samples: int = 0  # they drew
+    counted: int = 0  # requests counted in the average, with budgets in the gateway's unit
+    samples: int = 0  # of these requests
     target: float = 0.0  # sum of their budgets
-    decided: int = 0  # those of them that can be voted on
-    decided_samples: int = 0  # they drew
+    decided: int = 0  # those that can be voted on
+    decided_samples: int = 0  # of these requests
     decided_target: float = 0.0  # sum of their budgets
     voted: int = 0
     agreement: float = 0.0  # sum over the votes
     seconds: float = 0.0  # sum over all
-    cost: float = 0.0  # what those counted cost, in the unit of their budgets
-    decided_cost: float = 0.0  # what those that can be voted on cost
-    money: float = 0.0  # spent on all
-    drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
-    rounds: dict[int, tuple[int, float]] = field(default_factory=dict)  # requests and seconds by rounds
+    cost: float = 0.0  # of counted requests, in the unit of their budgets
+    decided_cost: float = 0.0  # of those that can be voted on
+    money: float = 0.0  # spent on all requests
+    drawn: dict[int, int] = field(default_factory=dict)  # requests by number of samples
+    # requests and seconds by number of rounds
+    rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
-    prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # the latest of each
 
     def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
-        """Adds a request that ended."""
+        """Adds an ended request."""
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
@@ -346,7 +348,7 @@ class TimeSlot:
             self.agreement += cost.agreement
 
     def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
-        """Adds requests that took so many rounds, and so many seconds together."""
+        """Adds requests with this number of rounds and total duration."""
         known, lasted = self.rounds.get(rounds, (0, 0.0))
         self.rounds[rounds] = known + requests, lasted + seconds
 
@@ -356,9 +358,9 @@ class TimeSlot:
 
 
 class Slot(Protocol):
-    """Sums over some seconds."""
+    """Sums over a time slot."""
 
-    at: float  # when they began
+    at: float  # its beginning
 
 
 S = TypeVar("S", bound=Slot)
@@ -373,20 +375,20 @@ class SlotRing(Generic[S]):
         self._size, self._make = size, make
 
     def slot_at(self, at: float) -> S:
-        """The slot of a moment; if the clock was set back, the newest."""
+        """The slot for a time; the newest if the clock was set back."""
         begin = at - at % self.step
         if not self._slots or begin > self._slots[-1].at:
             self._slots.append(self._make(begin))
         return self._slots[-1]
 
     def slots_since(self, at: float) -> Iterator[S]:
-        """The slots within the length of the ring, oldest first. Empty ones are left out."""
+        """The slots within the ring's length, oldest first, without empty ones."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
 
 
 class TrafficHistory:
-    """Slots of an hour and a day, and the last 50 requests."""
+    """Slots for an hour and a day, and the last 50 requests."""
 
     def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
         self._texts = texts
@@ -396,36 +398,36 @@ class TrafficHistory:
         self.reserved_dials: list[_DialKey] = []  # the operator's own
 
     def start(self) -> None:
-        """Starts with no slot, at first and where sums are in another unit from now on."""
+        """Starts empty, initially and whenever the unit of sums changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
         self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
-        self._slots_end = -math.inf  # when the first of them ends
+        self._slots_end = -math.inf  # end of the first of them
 
     def reserve_dial(self, dial: _DialKey) -> None:
-        """Reserves a place for a dial of the operator's, however many others come first."""
+        """Reserves a place for an operator's dial, however many others come first."""
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
     def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
-        """Adds a request that ended."""
+        """Adds an ended request."""
         for slot in self._get_slots():
             slot.add(outcome, cost)
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
-        """Adds a call upstream that ended; `kind` is of a fixed set."""
+        """Adds an ended upstream call; `kind` is from a fixed set."""
         for slot in self._get_slots():
             slot.calls[kind] = slot.calls.get(kind, 0) + 1
 
     def add_price(self, dial: _DialKey, price: float) -> None:
-        """Adds the present price of a dial."""
+        """Adds the current price of a dial."""
         for slot in self._get_slots():
             prices = slot.prices
             if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
 
     def _get_slots(self) -> Sequence[TimeSlot]:
-        """The slots of this moment, one of each ring."""
+        """The current slots, one per ring."""
         at = self._now()
         if at >= self._slots_end:
             rings = self._rings.values()
@@ -434,11 +436,11 @@ class TrafficHistory:
         return self._slots
 
     def recent(self) -> list[dict[str, Any]]:
-        """The last requests, newest first."""
+        """The latest requests, newest first."""
         return list(reversed(self._recent))
 
     def board(self, span: str) -> dict[str, Any]:
-        """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
+        """A span as JSON data: its slots and their sums. See `Observability.dashboard_data`."""
         slots = list(self._rings[span].slots_since(self._now()))
         total = TimeSlot()
         prices: dict[_DialKey, list[list[float]]] = {}
@@ -503,7 +505,7 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Label and count, the winner first: an answer's own spelling, or its number if texts are not shown."""
+    """Labels and counts, winner first: an answer's spelling, or its number if texts aren't shown."""
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
@@ -519,10 +521,10 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
 
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
-DRIFT_WINDOW = 500  # requests that are compared
-MIN_DRIFT_VOTES = 200  # before an alarm
-ALARM_ON = (5.0, 0.05)  # standard errors, and difference of agreement: both must be exceeded
-ALARM_OFF = (3.0, 0.03)  # below either it goes off
+DRIFT_WINDOW = 500  # requests compared
+MIN_DRIFT_VOTES = 200  # needed for an alarm
+ALARM_ON = (5.0, 0.05)  # standard errors, and difference in agreement: both must be exceeded
+ALARM_OFF = (3.0, 0.03)  # below either the alarm ends
 _MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
 
 
@@ -530,50 +532,49 @@ _MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
 class DriftState:
     """The state of a policy's agreement."""
 
-    live: float | None  # mean over the window; None: no vote yet
+    live: float | None  # mean over the window; None: no votes yet
     expected: float | None
-    source: ExpectationSource  # what the expectation is from
+    source: ExpectationSource  # origin of the expectation
     requests: int  # in the window
     z: float | None  # standard errors between the two; None: too few votes
     alarm: bool
 
 
 class DriftMonitor:
-    """An alarm for when the agreement of one policy's votes has left what is expected of it.
+    """An alarm for when the agreement of a policy's votes leaves the expected range.
 
-    It goes on and off at different levels, so that it doesn't flicker. Without numbers from calibration the
-    first 500 requests are the reference. Requests that come in bunches of a kind count for fewer than they
-    are: by the correlation of neighbours.
+    It starts and ends at different levels, to avoid flickering. Without calibration data the first 500
+    requests are the reference. Similar requests in sequence count as fewer, by the correlation of neighbours.
     """
 
     def __init__(self) -> None:
         self._window = _VoteWindow()
         self._expected: float | None = None
         self._deviation = 0.0
-        self._reference_size = math.inf  # requests behind the expectation
+        self._reference_size = math.inf  # number of requests behind the expectation
         self._source: ExpectationSource = "none yet"
         self._alarm = False
 
     def expect(self, agreement: float, deviation: float) -> None:
-        """What calibration measured: mean and standard deviation over requests."""
+        """Sets the calibrated mean and standard deviation over requests."""
         if math.isfinite(agreement) and math.isfinite(deviation):
             self._set_reference(agreement, deviation, math.inf, "calibration")
 
     def add(self, agreement: float) -> bool:
-        """Adds one vote; True if the alarm went on or off."""
+        """Adds a vote; True if the alarm started or ended."""
         if not 0.0 <= agreement <= 1.0:
             return False
         self._window.add(agreement)
         if self._source == "none yet":
             if self._window.size == DRIFT_WINDOW:
                 self._set_reference(*self._window.measure(), "first requests")
-                self._window = _VoteWindow()  # these are the reference now
+                self._window = _VoteWindow()  # these votes are the reference now
             return False
         previous, self._alarm = self._alarm, self._is_alarming()
         return self._alarm != previous
 
     def state(self) -> DriftState:
-        """The present state."""
+        """The current state."""
         return DriftState(
             live=self._window.measure()[0] if self._window.size else None,
             expected=self._expected,
@@ -604,19 +605,19 @@ class DriftMonitor:
 
 
 class _VoteWindow:
-    """The last 500 votes, with the sums that their mean, deviation and correlation are made of."""
+    """The last 500 votes, with sums for mean, deviation and correlation."""
 
     def __init__(self) -> None:
         self._votes: deque[float] = deque()
-        self._sum = self._squares = self._products = 0.0  # products: of neighbours
+        self._sum = self._squares = self._products = 0.0  # products of neighbours
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Their number."""
         return len(self._votes)
 
     def add(self, vote: float) -> None:
-        """Adds one; the oldest goes if they are too many."""
+        """Adds a vote; drops the oldest if there are too many."""
         votes = self._votes
         if len(votes) == DRIFT_WINDOW:
             oldest = votes.popleft()
@@ -629,7 +630,7 @@ class _VoteWindow:
         votes.append(vote)
 
     def measure(self) -> tuple[float, float, float]:
-        """Their mean and deviation, and how many independent requests they are worth."""
+        """Their mean and deviation, and the equivalent number of independent requests."""
         count = len(self._votes)
         mean = self._sum / count
         deviation = math.sqrt(max(0.0, self._squares / count - mean * mean))

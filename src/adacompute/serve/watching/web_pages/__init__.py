@@ -1,7 +1,6 @@
-"""The gateway's pages: the dashboard, which shows what it saw, and the playground, where one asks it.
+"""The gateway's pages: the dashboard with statistics, and the playground for asking questions.
 
-Markup, styles and scripts lie beside this file and are assembled here: one request, no build step, nothing
-from outside.
+Markup, styles and scripts are in this folder and combined here: one request, no build step, nothing external.
 """
 
 import base64
@@ -32,7 +31,7 @@ def _build_page(name: str, *scripts: str) -> WebPage:
     style = _read_asset("base.css") + _read_asset(f"{name}.css")
     sources = [_read_asset(f"{script}.js") for script in ("elements", *scripts, name)]
     script = "\n".join(['"use strict";', *sources])
-    policy = (  # nothing but what is in the page itself runs, and it talks to nobody but the gateway
+    policy = (  # nothing outside the page runs, and it contacts only the gateway
         f"default-src 'none'; style-src {_hash_source(style)}; script-src {_hash_source(script)}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
