@@ -11,9 +11,9 @@ import argparse
 import numpy as np
 from menu_evaluation import MENUS, read_menu_ballots
 
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
 from adacompute.score import score
 

@@ -10,7 +10,8 @@ import pytest
 from adacompute.cli.modes import parse_mode_budget
 from adacompute.errors import BudgetOutOfRange
 from adacompute.policies import MenuPolicy, load_policy
-from adacompute.pool import Menu, Mode
+from adacompute.pool import Mode
+from adacompute.pool.modes import Menu
 
 PAIR = ("--join", "a=small.jsonl", "--join", "b=large.jsonl")
 COSTS = ("--cost", "a=0.1", "--cost", "b=1")

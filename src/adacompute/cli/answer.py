@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from adacompute.cli.collect import (
     show_models,
     show_verifier,
 )
-from adacompute.cli.modes import MenuFileOption, read_upstreams
+from adacompute.cli.modes import SEVERAL, ModesFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     BudgetUnitOption,
@@ -58,7 +58,6 @@ from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import find_quality_cost
-from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
 from adacompute.records import Budget, format_money, names_quality
@@ -68,7 +67,7 @@ from adacompute.sampling.answer import (
     choose_modes,
     compute_limit,
     count_prices,
-    estimate_plan_menu,
+    estimate_plan_modes,
     parse_batch_budget,
 )
 from adacompute.sampling.plan import (
@@ -235,7 +234,7 @@ def answer(
     policy_name: PolicyOption = "stopping",
     budget_text: BudgetOption = "2 samples",
     unit: BudgetUnitOption = "samples",
-    menu: MenuFileOption = None,
+    modes_file: ModesFileOption = None,
     pool_option: SamplePoolOption = None,
     max_samples: Annotated[
         int | None,
@@ -254,15 +253,15 @@ def answer(
 
     Each request gets as many samples as the policy says they pay, B on average. Stop it in any way, and the
     same command goes on: samples that are stored are not asked for again, and the budget stays what it is.
-    The file is written whole, at the end. With --menu, the policy also says which mode is asked next.
+    The file is written whole, at the end. With several modes, the policy also says which mode is asked next.
     """
     config = load_settings(context)
     engine.check_workers()
-    menu_config = read_upstreams(menu, endpoint, config.endpoint)
-    modes, currency = menu_config.modes, menu_config.currency
+    upstreams = read_upstreams(modes_file, endpoint, config.endpoint)
+    modes, currency = upstreams.modes, upstreams.currency
     given = context.get_parameter_source("budget_text")
-    if menu_config.budget and (given is None or given.name == "DEFAULT"):
-        budget_text = menu_config.budget
+    if upstreams.budget and (given is None or given.name == "DEFAULT"):
+        budget_text = upstreams.budget
     if names_quality(budget_text):
         found = find_quality_cost(budget_text, "" if policy_name in _UNFITTED_POLICIES else policy_name)
         budget_text = found.budget
@@ -295,7 +294,8 @@ def answer(
     )
     parse_batch_budget(budget, plans)
     if policy is None:
-        policy = MenuPolicy(estimate_plan_menu(plans, problem_set.problems))
+        unfitted: Any = POLICIES[SEVERAL]
+        policy = cast("Policy", unfitted(estimate_plan_modes(plans, problem_set.problems)))
         policy_name, plans = policy.kind, choose_modes(policy, plans)
     if run.dry_run:
         _show_dry_run(pool_path, problem_set, plans, budget, tasks[1], another=run.another, json=json)
@@ -323,7 +323,7 @@ def answer(
     pool = format_path(pool_path)
     if json:
         models = {plan.name: plan.asking.model for plan in plans}
-        asked = {"model": models[""]} if menu is None else {"models": models}
+        asked = {"model": models[""]} if modes_file is None else {"models": models}
         print_json({"file": file, "pool": pool, **asked, **result.to_dict()})
     elif file is not None:
         show_answers(result, file, policy=policy_name, pool=pool, plans=plans)

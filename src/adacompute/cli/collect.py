@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.modes import MenuFileOption, read_upstreams
+from adacompute.cli.modes import ModesFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
@@ -162,7 +162,7 @@ def show_estimate(
     most = "no limit"
     if total.cost_most is not None:
         most = f"at most {format_money(total.cost_most)} {prices.currency}"
-    where = "in the menu's tables" if plans[0].name else "(--input-price, --output-price)"
+    where = "in the tables of the modes" if plans[0].name else "(--input-price, --output-price)"
     unknown = f"not known; give input_price and output_price {where}"
     print_fact("cost", likely + most if prices else unknown)
     print_fact("template", f"{template.name}; answers are read by {task.extract!r}")
@@ -226,7 +226,7 @@ def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_collect_result(
-    result: Collected, pool_path: Path, plans: Sequence[SourcePlan], menu: Path | None
+    result: Collected, pool_path: Path, plans: Sequence[SourcePlan], modes_file: Path | None
 ) -> None:
     """Shows what a collection stored, spent and found, in total and by mode."""
     stored, prices = (
@@ -250,8 +250,10 @@ def show_collect_result(
         _show_mode_results(result, prices)
     if result.complete:
         step = f"pool {format_path(pool_path)}"
-        if menu is not None:
-            step = f"evaluate {format_path(pool_path)}{f' --prices {format_path(menu)}' if prices else ''}"
+        if modes_file is not None:
+            step = (
+                f"evaluate {format_path(pool_path)}{f' --prices {format_path(modes_file)}' if prices else ''}"
+            )
         print_line(f"Go on with: adacompute {step}")
 
 
@@ -354,15 +356,15 @@ class WantedSamples:
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
     def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """The number for each mode; an endpoint without a menu has no name."""
+        """Return the number of each mode; a single endpoint has no name."""
         if self.count is not None:
             return [self.count] * len(modes)
         if "" in modes:
-            raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
+            raise typer.BadParameter("there is one endpoint; give one number", param_hint="--samples")
         reason = ""
         for name in self.by_mode:
             if name not in modes:
-                reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(modes)}"
+                reason = f"names {name!r}, which is no mode; there are {', '.join(modes)}"
         for name in modes:
             if name not in self.by_mode:
                 reason = reason or f"has no number for mode {name!r}; give all of them, or one number for all"
@@ -372,11 +374,13 @@ class WantedSamples:
 
 
 def _parse_samples(text: str) -> WantedSamples:
-    """`16`, or with a menu `small=32,large=8`."""
+    """`16`, or with several modes `small=32,large=8`."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
     if min(numbers) < 1 or (len(pairs) > 1 and not all(name.strip() for name, _, _ in pairs)):
-        reason = f"{text!r} can't be used; give a whole number from 1 up, or with --menu small=32,large=8"
+        reason = (
+            f"{text!r} can't be used; give a whole number from 1 up, or of several modes small=32,large=8"
+        )
         raise typer.BadParameter(reason)
     if not pairs[0][0].strip():
         return WantedSamples(numbers[0])
@@ -390,7 +394,7 @@ SamplesOption = Annotated[
         CollectConfig,
         "samples",
         "--samples",
-        meaning="samples of each problem, in total; with --menu also by mode, e.g. small=32,large=8",
+        meaning="samples of each problem, in total; also by mode, e.g. small=32,large=8",
         parser=_parse_samples,
         metavar="N",
     ),
@@ -402,7 +406,7 @@ def collect(
     *,
     problems: ProblemOptions,
     pool_path: PoolOption,
-    menu: MenuFileOption = None,
+    modes_file: ModesFileOption = None,
     wanted: SamplesOption = None,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
@@ -416,13 +420,13 @@ def collect(
 
     However it was stopped, the same command continues: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line. With --menu, every mode of a menu is asked, into one pool.
+    never from the command line. Of several modes every one is asked, into one pool.
     """
     config = load_settings(context)
     engine.check_workers()
-    modes = read_upstreams(menu, endpoint, config.endpoint)
-    if menu is not None and engine.is_ray:
-        reason = "the modes of --menu are asked from this process; leave this option out"
+    modes = read_upstreams(modes_file, endpoint, config.endpoint)
+    if modes_file is not None and engine.is_ray:
+        reason = "several modes are asked from this process; leave this option out"
         raise typer.BadParameter(reason, param_hint="--engine")
     samples = (wanted or WantedSamples(config.collect.samples)).list_counts(modes.names)
     max_cost = run.read_max_cost(modes.currency)
@@ -462,10 +466,10 @@ def collect(
             signals=STOP_SIGNALS,
         )
     if json:
-        currency = {} if menu is None else {"currency": modes.currency}
+        currency = {} if modes_file is None else {"currency": modes.currency}
         print_json({"pool": format_path(pool_path), **currency, **result.to_dict()})
     else:
-        show_collect_result(result, pool_path, plans, menu)
+        show_collect_result(result, pool_path, plans, modes_file)
     for name, part in (result.modes or {"": result}).items():
         print_remaining(part, mode=name)
     if not result.complete:

@@ -27,7 +27,8 @@ from adacompute.cli.terminal import (
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
-from adacompute.pool import Menu, bundled, join_pools
+from adacompute.pool import bundled, join_pools
+from adacompute.pool.modes import ModeSet
 from adacompute.problems import Template
 from adacompute.records import Problem, TokenPrices
 
@@ -345,7 +346,7 @@ def judge_menu() -> "Evaluation":
     with join_pools(MENU_RECORDINGS) as pool:
         return evaluate(
             pool,
-            menu=Menu.of(pool, prices=MENU_PRICES),
+            modes=ModeSet.of(pool, prices=MENU_PRICES),
             budgets=_MENU_BUDGETS,
             policies=(),
             folds=_MENU_FOLDS,
@@ -413,7 +414,7 @@ def _build_row(row: "VerdictRow") -> list[str]:
 
 def _show_menu(evaluation: "Evaluation") -> None:
     """Shows what an average sum buys with one model, with a cascade, and with a menu of both."""
-    menu = evaluation.get_menu()
+    menu = evaluation.get_modes()
     print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
     print_paragraph(f"{evaluation.verdict.sentence} {evaluation.verdict.support}")
     print_paragraph(f"held-out, {evaluation.folds} folds, {evaluation.problems} problems, paired.", indent=2)
@@ -423,13 +424,13 @@ def _show_menu(evaluation: "Evaluation") -> None:
 
 
 def _build_menu_row(evaluation: "Evaluation", budget: float) -> list[str]:
-    from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
+    from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
     from adacompute.report.document import Column, format_cell
 
     share, single = Column(name="", kind="share"), evaluation.find_best(SINGLES, budget)
-    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(MENU, budget))
+    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(ALL_MODES, budget))
     return [
-        evaluation.get_menu().format_cost(budget, unit=False),
+        evaluation.get_modes().format_cost(budget, unit=False),
         *(format_cell(None if match is None else match.accuracy, share) for match in matches),
         format_cell(None if single is None else single.lead, Column(name="gain", kind="points")),
     ]

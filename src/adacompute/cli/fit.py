@@ -41,7 +41,7 @@ from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.terminal import format_count, format_path, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate import Evaluation, Verdict, evaluate
-from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_menu_chart
+from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_mode_chart
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
@@ -59,12 +59,13 @@ from adacompute.policies.artefact import DOCUMENT, resolve_folder
 from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
-from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuPolicy
+from adacompute.policies.modes.policy import MIN_PROBLEMS, MenuPolicy
 from adacompute.policies.quality import MARGIN, Quality, check_mode
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.groups import resemble
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
@@ -289,7 +290,7 @@ def fit(
         elif menu is not None and (quality is not None or verdict):
             with show_progress(f"measuring {modes.name}") as report_progress:
                 report_progress(0, 1, "qualities, on problems held out")
-                chart = build_menu_chart(cast("MenuPolicy", fitted_policy), ballots, refit=refit)
+                chart = build_mode_chart(cast("MenuPolicy", fitted_policy), ballots, refit=refit)
                 report_progress(1, 1, "measured")
         if chart is not None:
             chart = replace(chart, measured=date.today().isoformat())  # noqa: DTZ011 - the user's own day
@@ -423,7 +424,7 @@ def _judge_policy(
 
 def _judge_modes(
     ballots: Ballots,
-    menu: Menu,
+    menu: ModeSet,
     name: str,
     *,
     labels: bool | None,
@@ -432,7 +433,7 @@ def _judge_modes(
 ) -> Evaluation:
     """Compares a policy over several modes with each of them and their mixes."""
     with show_progress(f"evaluating {name}") as report_progress:
-        return evaluate(ballots, menu=menu, labels=labels, workers=workers, progress=report_progress)
+        return evaluate(ballots, modes=menu, labels=labels, workers=workers, progress=report_progress)
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
@@ -465,7 +466,7 @@ def _calibrate(
     }
 
 
-def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: Menu, budget: float) -> dict[str, Any]:
+def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: ModeSet, budget: float) -> dict[str, Any]:
     """The price for a budget in the menu's unit, and what it buys on these samples."""
     price = calibrate(fitted_policy, ballots, budget, orders=_ORDERS)
     result = replay(fitted_policy, ballots, price=price, orders=_ORDERS)
@@ -565,7 +566,7 @@ def _summarise(
     }
 
 
-def _summarise_modes(policy: Any, ballots: Ballots, menu: Menu) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
+def _summarise_modes(policy: Any, ballots: Ballots, menu: ModeSet) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
     """Like `_summarise`, for several modes."""
     graded = mask_graded(ballots, grade_samples(ballots))
     points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)

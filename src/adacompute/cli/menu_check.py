@@ -22,7 +22,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_modes_file
 from adacompute.client.settings import ModeEndpoint
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template
@@ -126,7 +126,7 @@ def menu(
     question, with them and without them. What it cost is real.
     """
     config = load_settings(context)
-    modes = read_menu_file(path)
+    modes = read_modes_file(path)
     sampling = SamplingOptions().build_parameters(config.collect)
     asked, checks = _plan_checks(modes, sampling)
     for check in check_modes(asked, _PROBLEM, seconds=seconds):

@@ -30,12 +30,13 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
 from adacompute.cli.terminal import format_path, print_message
-from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
+from adacompute.client.modes import ModeConfig, ModeConfigs, read_modes_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
-from adacompute.pool import Ballots, Menu, join_pools, read_modes
+from adacompute.pool import Ballots, join_pools, read_modes
+from adacompute.pool.modes import ModeSet
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.calibrate import check_menu_budget
+from adacompute.replay.calibrate import check_mode_budget
 from adacompute.score.grades import BlockMap
 
 _UNSPENT = 0.1  # if a larger share of the budget is left, it was too large
@@ -179,8 +180,8 @@ class ModeOptions(JoinOptions):
         words += [] if self.prices is None else ["--prices", format_path(self.prices)]
         return f" {shlex.join(words)}" if words else ""
 
-    def detect_menu(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: from an option, or from an unnamed choice of a pool's sources.
+    def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
+        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
 
         Without such an option, prints this to stderr. If the pool had to be read and has one source, also
         returns its votes, so that it isn't read twice.
@@ -209,12 +210,12 @@ class ModeOptions(JoinOptions):
             "prices": None if self.prices is None else read_prices(self.prices),
         }
 
-    def read(self, answers: AnswersConfig) -> tuple[Ballots, Menu]:
+    def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
         """Reads the votes of each mode, and costs per sample from options, else from tokens."""
         given = self.read_costs()  # refused before reading samples
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
-        menu = Menu.of(ballots, **given)
+        menu = ModeSet.of(ballots, **given)
         unpriced = [name for name in ballots.names if name not in menu.names]
         if self.join and unpriced:
             option = "--prices" if self.prices is not None else "--cost"
@@ -236,10 +237,10 @@ def read_recorded(
     which: SourceOptions,
     *groups: object,
     **refused: object,
-) -> tuple[Ballots, Menu | None]:
+) -> tuple[Ballots, ModeSet | None]:
     """Reads the samples of one mode, or of several with their menu, which refuses some options."""
-    is_menu, recorded = options.detect_menu(answers, which)
-    if is_menu:
+    is_several, recorded = options.detect_several(answers, which)
+    if is_several:
         refuse_beside_modes(which, *groups, **refused)
         return options.read(answers)
     return read_ballots(options.get_source(), answers, options, which, ballots=recorded), None
@@ -298,8 +299,9 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     return parsed or None
 
 
-GatewayMenuOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
-MenuFileOption = Annotated[
+SEVERAL = "menu"  # the kind of the policy over several modes, and the setting with their file
+GatewayModesOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
+ModesFileOption = Annotated[
     Path | None,
     typer.Option(
         "--menu",
@@ -309,8 +311,8 @@ MenuFileOption = Annotated[
 ]
 
 
-def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """The menu file: from the option, or from the settings unless an endpoint is named; "": none.
+def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
+    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
 
     `flags` are options of a single endpoint, address first, which exclude a menu.
     """
@@ -333,7 +335,7 @@ def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: Endpo
     """Reads the modes to ask: those of --menu, or one without a name, from the endpoint options."""
     if menu is not None:
         _refuse_endpoint_options(get_flags(endpoint))
-        return read_menu_file(menu)
+        return read_modes_file(menu)
     upstream = endpoint.override(settings)
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
 
@@ -354,7 +356,7 @@ def refuse_beside_modes(*groups: object, **options: object) -> None:
 
 
 def parse_mode_budget(
-    text: float | str, menu: Menu, *, unit: BudgetUnit = "samples", option: str = "--budget"
+    text: float | str, menu: ModeSet, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
     """An average cost per request in the menu's unit; also the unit of a bare number.
 
@@ -363,7 +365,7 @@ def parse_mode_budget(
     amount = parse_number(str(text))
     if not math.isfinite(amount):
         try:
-            amount = check_menu_budget(menu, text)
+            amount = check_mode_budget(menu, text)
         except BudgetInvalid as exc:
             raise typer.BadParameter(str(exc), param_hint=option) from None
     elif unit not in ("samples", menu.unit):
@@ -377,18 +379,18 @@ def parse_mode_budget(
     return amount
 
 
-def parse_mode_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
+def parse_mode_budgets(text: str | None, menu: ModeSet, *, unit: BudgetUnit) -> tuple[float, ...] | None:
     """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; text after the last number applies to all."""
     if text is None:
         return None
     return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
 
 
-def _name_unit(menu: Menu) -> str:
+def _name_unit(menu: ModeSet) -> str:
     return menu.currency or ("the numbers of --cost" if menu.unit == "cost" else menu.unit)
 
 
-def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
+def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
     """Warns on stderr if a policy can't spend a budget, e.g. one for 1,000 requests given for one."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from adacompute.cli.modes import GatewayMenuOption, choose_menu
+from adacompute.cli.modes import SEVERAL, GatewayModesOption, choose_modes_file
 from adacompute.cli.options import (
     AnswerOptions,
     ConnectionOptions,
@@ -32,7 +32,7 @@ from adacompute.cli.options import (
     parse_total,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_modes_file
 from adacompute.config import (
     EVERY_MODE,
     Config,
@@ -97,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
-    """The modes of the menu by name; None with a single upstream."""
+    """Describe the modes, by name; none where there is one upstream."""
     modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
@@ -173,7 +173,9 @@ def show_facts(facts: dict[str, Any]) -> None:
         print_fact("record", f"{facts['record']}{share}")
     if facts["modes"] and facts["version"] == "in memory":
         pool = facts["record"]
-        remedy = f"`adacompute fit {pool} --policy menu` learns one" if pool else "record traffic (--record)"
+        remedy = (
+            f"`adacompute fit {pool} --policy {SEVERAL}` learns one" if pool else "record traffic (--record)"
+        )
         print_fact("note", f"no policy was fitted, so plain cascades decide; {remedy}")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
@@ -343,11 +345,13 @@ async def _list_models(config: Config) -> tuple[list[str], str | None]:
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
-    if config.serve.menu:
-        menu = read_menu_file(Path(config.serve.menu))
-        for mode in build_mode_endpoints(menu):
+    if getattr(config.serve, SEVERAL):
+        modes_file = read_modes_file(Path(getattr(config.serve, SEVERAL)))
+        for mode in build_mode_endpoints(modes_file):
             await _ask_for_models(mode.endpoint)
-        return [EVERY_MODE, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+        return [EVERY_MODE, *modes_file.names] if len(modes_file.modes) > 1 else [
+            modes_file.modes[0].endpoint.model
+        ], None
     return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
 
 
@@ -488,7 +492,7 @@ def serve(
     context: typer.Context,
     *,
     upstream: UpstreamOptions,
-    menu: GatewayMenuOption = None,
+    modes_file: GatewayModesOption = None,
     gateway: ServeOptions,
     verifier: VerifierOptions,
     reading: AnswerOptions,
@@ -508,10 +512,10 @@ def serve(
     def read_settings() -> Config:
         base = load_settings(context) if file is None else load_config(file)
         flags = {**get_flags(upstream), "--cached-price": gateway.cached_price}
-        chosen = choose_menu(menu, base.serve, flags)
+        chosen = choose_modes_file(modes_file, base.serve, flags)
         return replace(
             base,
-            serve=override_section(base.serve, menu=chosen, **get_given(gateway)),
+            serve=override_section(base.serve, **{SEVERAL: chosen}, **get_given(gateway)),
             endpoint=upstream.override(base.endpoint),
             answers=override_section(base.answers, **get_given(reading)),
             verifier=verifier.override(base.verifier),
