@@ -140,7 +140,7 @@ class Upstream(ThreadingHTTPServer):
             "index": index,
             "finish_reason": "length" if sample.finished is False else "stop",
             "message": {"role": "assistant", "content": read_text(sample)},
-            "logprobs": {"content": [token] * (sample.tokens or TOKENS)} if self.logprobs else None,
+            "logprobs": {"content": [token] * TOKENS} if self.logprobs else None,
         }
 
 

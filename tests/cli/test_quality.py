@@ -54,6 +54,8 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
         (("fit", "facts", "--budget", "as good as large"), "there is one alone; give 'as good as 8'"),
         ((*MENU, "--budget", "within 2 points of 8"), "of small, large; give 'within 2 points of large x 8'"),
         ((*MENU, "--budget", "as good as huge"), "none of small, large; give 'as good as large'"),
+        ((*MENU, "--budget", "as good as large"), "on 353 problems in 7 groups. Record other kinds"),
+        (("fit", "facts", "--budget", "as good as 8"), "hold out single questions: --no-groups"),
         (("solve", "facts", "--budget", "as good as 8"), "give an amount"),
         (
             (

@@ -64,7 +64,7 @@ from adacompute.policies.quality import MARGIN, Quality, check_mode
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
-from adacompute.pool.groups import resemble
+from adacompute.pool.groups import ADVICE, are_enough, count_groups, count_in_groups, resemble
 from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
@@ -232,6 +232,9 @@ def fit(
         arguments = _choose_arguments(policy, ballots, longest_recorded, votes, own)
     if quality is not None:
         check_mode(quality, [] if menu is None else menu.names)
+        if not are_enough(ballots.groups):
+            counted = count_in_groups(len(ballots), count_groups(ballots.groups))
+            raise BudgetInvalid(f"budget '{quality}' can't be told on {counted}. {ADVICE}")
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
@@ -319,12 +322,9 @@ def fit(
         summary["savings"] = build_savings(judged, prices) if isinstance(judged, Verdict) else []
     if quality is not None:
         if chart is None:
-            raise BudgetInvalid(
-                f"budget '{quality}' can't be told: the policy reaches no budget here"
-                if menu is None
-                else f"budget '{quality}' can't be told on {format_count(len(ballots), 'problem')}; "
-                f"record {FEWEST_PROBLEMS} or more, of two modes"
-            )
+            counted = format_count(len(ballots), "problem")
+            needed = f"record {FEWEST_PROBLEMS} or more, and of a menu two modes"
+            raise BudgetInvalid(f"budget '{quality}' can't be told on {counted}; {needed}")
         found = chart.find_quality(quality, margin / 100)
         summary["quality"], summary["quality_text"] = found.to_dict(), str(found)
     if json:

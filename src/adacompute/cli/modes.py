@@ -181,7 +181,7 @@ class ModeOptions(JoinOptions):
         return f" {shlex.join(words)}" if words else ""
 
     def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+        """Whether there are several modes: from an option, or from an unnamed choice of a pool's sources.
 
         Without such an option, prints this to stderr. If the pool had to be read and has one source, also
         returns its votes, so that it isn't read twice.
@@ -212,7 +212,7 @@ class ModeOptions(JoinOptions):
 
     def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
         """Reads the votes of each mode, and costs per sample from options, else from tokens."""
-        given = self.read_costs()  # refused before reading samples
+        given = self.read_costs()  # refused before any sample is read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
         menu = ModeSet.of(ballots, **given)
@@ -312,7 +312,7 @@ ModesFileOption = Annotated[
 
 
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
+    """The menu file: from the option, or from the settings unless an endpoint is named; "": none.
 
     `flags` are options of a single endpoint, address first, which exclude a menu.
     """

@@ -321,7 +321,7 @@ def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) ->
 
 
 def _find_modes(ballots: Ballots, given: Mapping[str, Any]) -> ModeSet | None:
-    """The modes with their costs; None where no option says these and tokens are not recorded."""
+    """The modes with their costs; None without cost options or recorded tokens."""
     try:
         return ModeSet.of(ballots, **given)
     except NotRecorded:

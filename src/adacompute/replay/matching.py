@@ -281,6 +281,7 @@ def compare_qualities(
         alone, _, _ = estimate_intervals(gaps, boot)
         # drawing all that the rival draws, it is the rival: nothing is left to doubt
         is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
+        lows = np.where(is_rival, 0.0, [gain.low or 0.0 for gain in alone]).round(QUALITY_DIGITS)
         curve = QualityCurve(
             samples=rival.samples,
             mode=rival.mode,
@@ -288,10 +289,7 @@ def compare_qualities(
             accuracy=round(float(rival.rights.mean()), QUALITY_DIGITS),
             costs=tuple(cost for cost, _ in matched),
             gains=tuple(round(gain.mean, QUALITY_DIGITS) for gain in alone),
-            lows=tuple(
-                0.0 if same else round(gain.low or 0.0, QUALITY_DIGITS)
-                for gain, same in zip(alone, is_rival.tolist(), strict=True)
-            ),
+            lows=tuple(lows.tolist()),
         )
         curves.append(curve)
     return tuple(curves)
