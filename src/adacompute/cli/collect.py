@@ -356,7 +356,7 @@ class WantedSamples:
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
     def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """The number for each mode; an endpoint without a menu has no name."""
+        """The number for each mode; a single endpoint has no name."""
         if self.count is not None:
             return [self.count] * len(modes)
         if "" in modes:

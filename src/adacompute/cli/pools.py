@@ -321,7 +321,7 @@ def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) ->
 
 
 def _find_modes(ballots: Ballots, given: Mapping[str, Any]) -> ModeSet | None:
-    """The menu; None without cost options or recorded tokens."""
+    """The modes with their costs; None without cost options or recorded tokens."""
     try:
         return ModeSet.of(ballots, **given)
     except NotRecorded:

@@ -97,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
-    """The modes of the menu by name; None with a single upstream."""
+    """The modes by name; None with a single upstream."""
     modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
