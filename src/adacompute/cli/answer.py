@@ -79,11 +79,11 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-_UNDERSPENT = 0.95  # share of the budget: spending less is noted
+_UNDERSPENT = 0.95  # share of the budget; smaller spending is noted
 
 
 def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
-    """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
+    """Shows the result of a batch; `policy` is the given name, `pool` says where its samples are."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
@@ -136,7 +136,7 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: S
 
 
 def _show_modes(result: Answers) -> None:
-    """Show what each mode gave and cost, and what asking everybody once would have cost."""
+    """Shows each mode's answers and cost, and the cost of asking everybody once."""
     asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
     means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
     rows = [
@@ -181,7 +181,7 @@ def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
 
 
 def print_next_step(result: Answers) -> None:
-    """Print on stderr which requests failed, why the run stopped, and how to go on."""
+    """Prints failed requests to stderr, with the reason for stopping and how to continue."""
     print_failures(result.failures, "request")
     if result.stopped is None:
         return
@@ -198,7 +198,7 @@ def print_next_step(result: Answers) -> None:
         )
 
 
-_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # policies that need no fitting
+_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # usable without fitting
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
 ]
@@ -342,7 +342,9 @@ def _show_dry_run(
     another: bool,
     json: bool,
 ) -> None:
-    """Show what a batch takes: an estimate for samples; for tokens and money the most, and what is spent."""
+    """Shows what a batch would use: an estimate for samples; for tokens and money the maximum, and spending
+    so far.
+    """
 
     def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
         return find_remaining_within(problem_set.problems, pool, plan.asking, budget=budget.amount)
@@ -373,7 +375,7 @@ def _show_dry_run(
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:
-    """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
+    """Loads the policy in a folder; without such a folder, creates a policy that needs no fitting."""
     if Path(name).exists():
         return load_policy(name)
     if name == FixedPolicy.kind and budget.unit != "samples":

@@ -25,7 +25,7 @@ from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
 _STDIN = "-"
-# settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
+# gateway settings about deciding and voting; server settings don't apply to a single prompt
 _SETTINGS = (
     *("price", "cached_price", "max_rounds", "max_samples", "margin", "min_agreement", "weak"),
     *("vote", "vote_tools", "vote_json", "vote_pattern"),

@@ -61,9 +61,9 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yield a function that shows the progress of sampling, and says once that it finishes its calls.
+    """Yields a function that shows sampling progress, and says once that it is finishing its calls.
 
-    `prices`: None, or all 0, where the cost isn't shown.
+    `prices` None, or all 0, hides the cost.
     """
     start, announced = time.monotonic(), False
     with open_progress(label, noun="samples", last_line=True, transient=False) as update:
@@ -99,7 +99,7 @@ def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPri
 
 
 def format_errors(errors: Mapping[str, int]) -> str:
-    """`3 × rate-limit, 1 × timeout`: the commonest first."""
+    """`3 × rate-limit, 1 × timeout`, most frequent first."""
     return ", ".join(f"{n:,} × {kind}" for kind, n in sorted(errors.items(), key=lambda item: -item[1]))
 
 
@@ -115,8 +115,8 @@ STOP_REASONS = {
     "max-cost": "--max-cost was reached",
     "endpoint": "the endpoint can't be used",
 }
-_LISTED_FAILURES = 5  # failed problems that are listed
-_FEW_ANSWERS = 0.5  # share of samples with an answer, or that were not cut off
+_LISTED_FAILURES = 5  # failed problems listed at most
+_FEW_ANSWERS = 0.5  # share of samples with an answer, or not cut off, below which advice is shown
 
 
 def show_estimate(
@@ -127,7 +127,7 @@ def show_estimate(
     *,
     json: bool,
 ) -> None:
-    """Show what a run would take, in total and by mode, and the first prompt as the model would get it."""
+    """Shows an estimate for a run, in total and by mode, with the first prompt as the model would see it."""
     total, prices = _sum_estimates(estimates, plans), find_prices(plans)
     template, prompt = plans[0].asking.template, plans[0].asking.messages(problem_set.problems[0])
     golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
@@ -179,7 +179,7 @@ def show_estimate(
 def _show_mode_estimates(
     estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan], prices: TokenPrices
 ) -> None:
-    """Show what each mode would take."""
+    """Shows each mode's estimate."""
     headings = ["mode", "model", "to draw", "stored", "calls", "prompt tokens", "response tokens"]
     headings += [f"cost, {prices.currency}", f"at most, {prices.currency}"] if prices else []
     rows = []
@@ -200,7 +200,7 @@ def _format_range(least: int, most: int) -> str:
 
 
 def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan]) -> CostEstimate:
-    """All modes together; what isn't known of one isn't known of all, but a mode without prices is free."""
+    """The sum over modes; unknown if unknown for one mode, except that a mode without prices is free."""
     free = [plan.name for plan in plans if not plan.prices]
 
     def add(name: str) -> Any:  # noqa: ANN401 - a number or None
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Return prices in the currency of all modes: not 0 where any mode has prices."""
+    """Prices in the common currency: not 0 if any mode has prices."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
@@ -228,7 +228,7 @@ def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
 def show_collect_result(
     result: Collected, pool_path: Path, plans: Sequence[SourcePlan], modes_file: Path | None
 ) -> None:
-    """Show what a collection has stored, spent and found, in total and by mode."""
+    """Shows what a collection stored, spent and found, in total and by mode."""
     stored, prices = (
         f"{result.stored:,} of {format_count(result.planned, 'planned sample')}",
         find_prices(plans),
@@ -258,7 +258,7 @@ def show_collect_result(
 
 
 def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
-    """Show what each mode gave and cost."""
+    """Shows each mode's samples and cost."""
     headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
     headings += ["answers", "cut off", *([f"cost, {prices.currency}"] if prices else [])]
     rows = []
@@ -272,13 +272,13 @@ def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
 
 
 def show_models(plans: Sequence[SourcePlan]) -> None:
-    """Show the model, or those of all modes."""
+    """Shows the model, or those of all modes."""
     models = [plan.asking.model for plan in plans]
     print_fact("model" if len(models) == 1 else "models", ", ".join(models))
 
 
 def show_answer_rate(answered: float | None, finished: float | None) -> None:
-    """Show the share of samples with an answer; where it is low, what to do about it."""
+    """Shows the share of samples with an answer, with advice if it is low."""
     if answered is None:
         return
     cut_off = "" if finished is None or finished == 1 else f", {format_percent(1 - finished)} were cut off"
@@ -292,7 +292,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
 
 
 def show_verifier(use: Mapping[str, Any] | None) -> None:
-    """Show what a verifier was asked, if one was, and why it gave fewer scores than that."""
+    """Shows calls to a verifier, if any, and why scores are missing."""
     if use is None:
         return
     tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
@@ -303,7 +303,7 @@ def show_verifier(use: Mapping[str, Any] | None) -> None:
 
 
 def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
-    """Show the number of calls, their tokens and their cost."""
+    """Shows the number of calls, their tokens and their cost."""
     calls = f"{account.calls:,}"
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"
@@ -319,7 +319,7 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
 
 
 def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -> None:
-    """Print on stderr some of the problems that lack samples, and why."""
+    """Prints some of the problems that lack samples to stderr, with reasons."""
     if failures:
         verb = "lacks" if len(failures) == 1 else "lack"
         print_message(f"{place}{format_count(len(failures), noun)} {verb} samples:")
@@ -330,7 +330,7 @@ def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -
 
 
 def print_remaining(result: Collected, *, mode: str = "") -> None:
-    """Print on stderr why a collection isn't complete, which problems failed, and how to go on."""
+    """Prints to stderr why a collection is incomplete, which problems failed, and how to continue."""
     place = f"mode {mode}: " if mode else ""
     if result.why is None or any(result.why not in reason for reason in result.failures.values()):
         print_failures(result.failures, "problem", place=place)
@@ -350,13 +350,13 @@ PoolOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WantedSamples:
-    """How many samples are wanted of each problem: the same of every mode, or by mode."""
+    """The number of samples per problem, common or by mode."""
 
     count: int | None = None
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
     def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """Return the number of each mode; a single endpoint has no name."""
+        """The number for each mode; a single endpoint has no name."""
         if self.count is not None:
             return [self.count] * len(modes)
         if "" in modes:
@@ -484,7 +484,7 @@ def estimate_plans(
     *,
     another: bool,
 ) -> dict[str, CostEstimate]:
-    """Estimate what the remaining samples of each mode take; refuse what the run itself would refuse."""
+    """Estimates the remaining samples of each mode; refuses what the run itself would refuse."""
     estimates = {}
     with open_known_pool(pool_path) as pool:
         check_problems(pool, problem_set.problems, plans[0].asking.template)
@@ -500,7 +500,7 @@ def estimate_plans(
 
 @contextmanager
 def open_known_pool(path: Path) -> Iterator[Pool | None]:
-    """Open a pool to read it; None where there is none yet."""
+    """Opens a pool for reading; None if it doesn't exist yet."""
     try:
         pool = open_pool(path)
     except PoolNotFound:

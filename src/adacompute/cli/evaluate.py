@@ -41,7 +41,7 @@ _COMPARED = (
     *(name for name in COMPARED if name != SEVERAL),
     *ROUND_LIMITS,
     *PUBLISHED,
-)  # that one pool allows
+)  # as many as one pool allows
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
@@ -174,7 +174,7 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
 
 
 def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
-    """Parse average budgets, such as `200,400 tokens`: what stands behind the last number holds for all.
+    """Parses average budgets such as `200,400 tokens`: text after the last number applies to all.
 
     >>> [str(budget) for budget in parse_budget_list("1,2 USD per 1000", "samples", "USD")]
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -191,7 +191,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """Return the default budgets that the samples allow; say so where some are left out."""
+    """The default budgets that the samples allow; prints which are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

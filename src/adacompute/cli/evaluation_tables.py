@@ -1,4 +1,4 @@
-"""Tables for people: an evaluation, its verdict first, and what a fit has learned, with what to do next."""
+"""Prints the tables of an evaluation, verdict first, and the summary of a fit."""
 
 import math
 from collections.abc import Callable
@@ -63,7 +63,7 @@ _IN_SAMPLE_NOTE = (
 def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
-    """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
+    """Shows which policy pays at which budget, by how much and how certainly; `tables` shows all policies."""
     problems = count_in_groups(evaluation.problems, evaluation.groups)
     print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
     if evaluation.mode_set is not None:
@@ -93,7 +93,7 @@ def show_evaluation(
 
 
 def _show_scores(evaluation: Evaluation) -> None:
-    """Show what a verifier's scores add to votes of so many samples, and whether that is known."""
+    """Shows what a verifier's scores add to votes with uniform samples, and whether that is certain."""
     rows = evaluation.by_score
     print_line("what the verifier's scores are worth, with as many samples for every request")
     headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
@@ -114,7 +114,7 @@ def _show_scores(evaluation: Evaluation) -> None:
 
 
 def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: ModeSet | None = None) -> None:
-    """Show the verdict, what it rests on, and its numbers at each budget; with prices, what is saved."""
+    """Shows the verdict, its basis, and its numbers at each budget; with prices, also savings."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -177,7 +177,7 @@ def _format_saving(saving: Saving) -> list[str]:
 
 
 def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
-    """What each budget costs and saves, for JSON; none without prices, or without recorded tokens."""
+    """Each budget's cost and saving for JSON; empty without prices or recorded tokens."""
     savings = verdict.compute_savings(prices) if prices else ()
     return [{**asdict(saving), "saved": saving.share} for saving in savings]
 
@@ -195,9 +195,9 @@ def describe_modes(menu: ModeSet) -> str:
 
 
 def _show_tables(evaluation: Evaluation) -> None:
-    """Show accuracy at the same cost, intervals of the gains, and what a calibrated run would have spent."""
+    """Shows accuracy at equal cost, intervals of gains, and the actual cost of calibrated runs."""
     menu = evaluation.mode_set
-    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers are last
+    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers come last
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]
     print_line(f"{_describe_basis(evaluation)} at exactly {_describe_unit(evaluation)}")
@@ -283,7 +283,7 @@ def _format_row(evaluation: Evaluation, name: str, cell: Callable[[Match], str])
 
 
 def _format_accuracy(match: Match) -> str:
-    """`81.2%`, with a star where one of several modes can't spend the budget."""
+    """`81.2%`, with a star if several modes can't spend the budget."""
     is_unspent = match.draws and match.cost < (1 - SPENT_TOLERANCE) * match.budget
     return format_percent(match.accuracy) + ("*" if is_unspent else "")
 
@@ -324,7 +324,7 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _compose_notes(evaluation: Evaluation) -> str:
-    """Compose the notes: what the words in the tables mean, and what they leave open."""
+    """Explains the words in the tables, and their limitations."""
     if evaluation.mode_set is not None:
         return f"{_MODES_NOTE} ({evaluation.verdict.protocol})"
     if evaluation.least is not None:
@@ -356,8 +356,8 @@ def _compose_notes(evaluation: Evaluation) -> str:
     return " ".join(parts)
 
 
-_PRICE_DIGITS = 5  # significant digits of a price
-_LISTED_POINTS = 7  # settings over several modes that are shown
+_PRICE_DIGITS = 5  # significant digits
+_LISTED_POINTS = 7  # settings over several modes shown at most
 
 
 def show_fit(
@@ -368,7 +368,7 @@ def show_fit(
     menu: ModeSet | None,
     prices: TokenPrices,
 ) -> None:
-    """Show what was learned, where it is, its dial for some budgets, the verdict, and what to do next."""
+    """Shows what was learned, where it is stored, its dial for some budgets, the verdict, and next steps."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
@@ -400,7 +400,7 @@ def show_fit(
 
 
 def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | None) -> list[str]:
-    """What one may do with the policy, as commands."""
+    """Commands for using the policy."""
     saved = f"--policy {summary['folder']}"
     if "certificate" in summary:
         return [f"adacompute serve {saved} --upstream URL"]
@@ -428,11 +428,11 @@ def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | 
 
 def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     graded_text = f"correctness of {format_count(summary['labels'], 'problem')}"
-    waves = summary["max_waves"]
+    waves, longest = summary["max_waves"], format_count(summary["longest"], "sample")
     facts = [("saved in", summary["folder"])]
     if summary["left_out"]:
         others = format_count(summary["left_out"], "problem")
-        facts.append(("left out", f"{others} with fewer than {summary['longest']} samples (see --longest)"))
+        facts.append(("left out", f"{others} with fewer than {longest} (see --longest)"))
     if "certificate" in summary:
         known = summary["certificate"]
         cost = f"{known['samples']:.3g} samples on average, {known['longest']} at most"
@@ -444,7 +444,7 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
             graded_text if summary["labels"] else "agreement with the vote of all samples: no labels",
         ),
         ("votes", summary["votes"]),
-        ("asks for", f"at most {summary['longest']} samples" + (f" in {waves} rounds" if waves else "")),
+        ("asks for", f"at most {longest}" + (f" in {waves} rounds" if waves else "")),
     ]
     if "calibrated" in summary:
         known = summary["calibrated"]
@@ -502,7 +502,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 
 def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
-    """Some of the settings of a policy over several modes, from the cheapest to the dearest."""
+    """Some settings of a policy over several modes, cheapest first."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

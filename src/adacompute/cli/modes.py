@@ -1,7 +1,7 @@
-"""Which modes a command works on, and what they cost: --join, --cost, --prices and --menu of all commands.
+"""The modes of a command and their costs: --join, --cost, --prices and --menu.
 
-Recorded modes are joined pools, or the sources of one pool; a menu's file names endpoints to ask. A budget is
-an average cost in the menu's unit; money is shown for 1,000 requests.
+Recorded modes are joined pools or the sources of one pool; a menu file names endpoints. A budget is an
+average cost in the menu's unit; money is shown per 1,000 requests.
 """
 
 import math
@@ -39,7 +39,7 @@ from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.calibrate import check_mode_budget
 from adacompute.score.grades import BlockMap
 
-_UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
+_UNSPENT = 0.1  # if a larger share of the budget is left, it was too large
 
 MissingProblems = Literal["error", "drop"]
 
@@ -68,7 +68,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(AnswerOptions):
-    """Which recorded samples are read: a pool, or several as the modes of a menu."""
+    """Which recorded samples to read: a pool, or several as the modes of a menu."""
 
     source: OptionalPoolPath = None
     join: Annotated[
@@ -84,7 +84,7 @@ class JoinOptions(AnswerOptions):
 
     @property
     def name(self) -> str:
-        """What is worked on, for people."""
+        """The name of the input for display."""
         if not self.join:
             return "" if self.source is None else format_path(self.source)
         return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
@@ -96,16 +96,16 @@ class JoinOptions(AnswerOptions):
 
     @property
     def words(self) -> str:
-        """The options of the modes, as one would type them again."""
+        """The modes' options as command-line text."""
         words = [] if self.source is None else [format_path(self.source)]
         for text in self.join or ():
             words += ["--join", text]
         return shlex.join(words)
 
     def read_modes(self, answers: AnswersConfig) -> Ballots:
-        """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
+        """Reads the votes of each mode, from joined pools or from one pool whose sources are the modes.
 
-        With --join the pool itself is a mode as well, called by its name.
+        With --join the pool itself is a mode too, with its own name.
         """
         paths = parse_joins(self.source, self.join)
         task, default_task = self.build_tasks(answers)
@@ -123,7 +123,9 @@ class JoinOptions(AnswerOptions):
     def open(
         self, answers: AnswersConfig, which: SourceOptions, *, engine: EngineOptions, several: bool
     ) -> Iterator[tuple[Ballots, BlockMap]]:
-        """Read the votes of several modes, or of one by an engine; also yield what maps blocks of work."""
+        """Reads the votes of several modes, or of one with an engine; also yields a function that maps
+        blocks.
+        """
         if several:
             yield self.read_modes(answers), map
             return
@@ -131,13 +133,13 @@ class JoinOptions(AnswerOptions):
             yield opened
 
     def get_source(self) -> Path:
-        """The one pool; refused where there is none."""
+        """The only pool; raises if there is none."""
         if self.source is None:
             raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
         return self.source
 
     def describe(self) -> dict[str, Any]:
-        """Where the modes are from, for JSON."""
+        """Where the modes come from, for JSON."""
         if not self.join:
             return {"pool": self.name}
         paths = parse_joins(self.source, self.join)
@@ -146,7 +148,7 @@ class JoinOptions(AnswerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(JoinOptions):
-    """As `JoinOptions`, and what a sample of each mode costs."""
+    """Like `JoinOptions`, with the cost per sample of each mode."""
 
     costs: Annotated[
         list[str] | None,
@@ -166,12 +168,12 @@ class ModeOptions(JoinOptions):
 
     @property
     def is_given(self) -> bool:
-        """Whether an option speaks of modes."""
+        """Whether an option names modes."""
         return bool(self.join or self.costs or self.prices is not None)
 
     @property
     def cost_words(self) -> str:
-        """The options of the costs, as one would type them again, with a blank before them."""
+        """The cost options as command-line text, with a leading space."""
         words: list[str] = []
         for text in self.costs or ():
             words += ["--cost", text]
@@ -179,10 +181,10 @@ class ModeOptions(JoinOptions):
         return f" {shlex.join(words)}" if words else ""
 
     def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+        """Whether there are several modes: from an option, or from an unnamed choice of a pool's sources.
 
-        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
-        its votes come too, so that it isn't read twice.
+        Without such an option, prints this to stderr. If the pool had to be read and has one source, also
+        returns its votes, so that it isn't read twice.
         """
         if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
             return self.is_given, None
@@ -198,7 +200,7 @@ class ModeOptions(JoinOptions):
         return sources > 1, ballots
 
     def read_costs(self) -> dict[str, Any]:
-        """The costs or prices that options give, as `Menu.of` takes them."""
+        """The costs or prices from options, for `Menu.of`."""
         if self.costs and self.prices is not None:
             raise typer.BadParameter(
                 "costs are given by --prices already; leave one out", param_hint="--cost"
@@ -209,7 +211,7 @@ class ModeOptions(JoinOptions):
         }
 
     def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
-        """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
+        """Reads the votes of each mode, and costs per sample from options, else from tokens."""
         given = self.read_costs()  # refused before any sample is read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
@@ -236,7 +238,7 @@ def read_recorded(
     *groups: object,
     **refused: object,
 ) -> tuple[Ballots, ModeSet | None]:
-    """Read the samples of one mode, or of several with their menu, which has no use for some options."""
+    """Reads the samples of one mode, or of several with their menu, which refuses some options."""
     is_several, recorded = options.detect_several(answers, which)
     if is_several:
         refuse_beside_modes(which, *groups, **refused)
@@ -245,7 +247,7 @@ def read_recorded(
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
-    """Say on stderr which prompts count as the pools' calls recorded them."""
+    """Says on stderr which prompts count as recorded by the pools' calls."""
     charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
@@ -258,7 +260,7 @@ def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) ->
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
-    """The pools of the modes by name, that of the argument first."""
+    """The modes' pools by name, the argument's first."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
         name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
@@ -282,7 +284,7 @@ def _name_pool(source: Path) -> str:
 
 
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
-    """What a sample of each mode costs, by its name; None where no option says so."""
+    """The cost per sample by mode; None without such an option."""
     parsed: dict[str, float] = {}
     for text in costs or ():
         name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
@@ -310,9 +312,9 @@ ModesFileOption = Annotated[
 
 
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
+    """The menu file: from the option, or from the settings unless an endpoint is named; "": none.
 
-    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
+    `flags` are options of a single endpoint, address first, which exclude a menu.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu
@@ -322,7 +324,7 @@ def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[s
 
 
 def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
+    """Refuses options of a single endpoint, by name: a menu's tables replace them."""
     for option, value in flags.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
@@ -330,7 +332,7 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
 
 
 def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
-    """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
+    """Reads the modes to ask: those of --menu, or one without a name, from the endpoint options."""
     if menu is not None:
         _refuse_endpoint_options(get_flags(endpoint))
         return read_modes_file(menu)
@@ -339,7 +341,7 @@ def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: Endpo
 
 
 def refuse_beside_modes(*groups: object, **options: object) -> None:
-    """Refuse options that a menu has no use for, since they would seem to have had an effect."""
+    """Refuses options that a menu ignores, because they would seem to have an effect."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
         "parameters": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -356,9 +358,9 @@ def refuse_beside_modes(*groups: object, **options: object) -> None:
 def parse_mode_budget(
     text: float | str, menu: ModeSet, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
-    """An average cost of a request in the menu's unit; a bare number counts in it.
+    """An average cost per request in the menu's unit; also the unit of a bare number.
 
-    The unit "samples" is that of other policies, and says nothing here.
+    The unit "samples" belongs to other policies, and is ignored here.
     """
     amount = parse_number(str(text))
     if not math.isfinite(amount):
@@ -378,7 +380,7 @@ def parse_mode_budget(
 
 
 def parse_mode_budgets(text: str | None, menu: ModeSet, *, unit: BudgetUnit) -> tuple[float, ...] | None:
-    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
+    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; text after the last number applies to all."""
     if text is None:
         return None
     return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
@@ -389,7 +391,7 @@ def _name_unit(menu: ModeSet) -> str:
 
 
 def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
-    """Say on stderr where a policy can't spend a budget, e.g. one of 1,000 requests given for one."""
+    """Warns on stderr if a policy can't spend a budget, e.g. one for 1,000 requests given for one."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "

@@ -1,4 +1,4 @@
-"""`adacompute import`, `export` and `pool`: samples into a pool, out of it, and what a pool holds."""
+"""`adacompute import`, `export` and `pool`: moves samples into and out of a pool, and shows its content."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,11 +45,11 @@ from adacompute.score import SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
 _LABEL_WIDTH = 14  # columns
-_LISTED_ROWS = 3  # damaged rows that a one-line error names
+_LISTED_ROWS = 3  # damaged rows in a one-line error
 
 
 def show_summary(summary: Summary, *, name: str) -> None:
-    """Show what is in a pool: a few lines, then a table of votes for each model."""
+    """Shows a pool's content: a few lines, then a table of votes for each model."""
     samples = format_count(summary.samples, "sample")
     print_line(f"{name}: {format_count(summary.problems, 'problem')}, {samples}")
     if summary.gold_known:
@@ -140,7 +140,7 @@ def _format_calls(account: Account) -> str:
 
 
 def _format_parameter(name: str, value: object) -> str:
-    """Write a parameter's value; of a template, how it begins."""
+    """Formats a parameter's value; a template is truncated."""
     if name == "template" and isinstance(value, Mapping) and value.get("messages"):
         turns = value["messages"]
         return f"of {format_count(len(turns), 'turn')} ({shorten(str(turns[0].get('content', '')), 40)})"
@@ -148,14 +148,14 @@ def _format_parameter(name: str, value: object) -> str:
 
 
 def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:
-    """`capital (123), past (45), and 4 more`: the largest first."""
+    """`capital (123), past (45), and 4 more`, largest first."""
     by_size = sorted(kinds.items(), key=lambda item: -item[1])
     names = ", ".join(f"{kind} ({number})" for kind, number in by_size[:limit])
     return names + (f", and {len(kinds) - limit} more" if len(kinds) > limit else "")
 
 
 def describe_damage(verification: Verification, *, name: str) -> str:
-    """Describe in one line what is damaged and what to do."""
+    """Describes the damage in one line, and what to do."""
     damaged = [*verification.mismatches, *verification.integrity, *verification.foreign_keys]
     more = f" and {len(damaged) - _LISTED_ROWS:,} more" if len(damaged) > _LISTED_ROWS else ""
     return (
@@ -260,7 +260,7 @@ def export(
 
 
 def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> dict[str, Any]:
-    """What one mode gave on the problems that all have, for JSON; null for what isn't known."""
+    """A mode's results on the common problems, for JSON; null if unknown."""
     present = ballots.classes >= -1
     graded = ~np.isnan(ballots.correct).all(axis=1)  # (problems,)
     tokens = ballots.tokens[present]
@@ -273,14 +273,14 @@ def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> di
         "problems": len(ballots),
         "samples": int(present.sum()),
         "answered": float((ballots.classes[present] >= 0).mean()),
-        "accuracy": accuracy,  # one sample's
+        "accuracy": accuracy,  # of one sample
         "tokens": None if np.isnan(tokens).any() else float(tokens.mean()),
         "cost": mode_set[name].cost if mode_set is not None and name in mode_set.names else None,
     }
 
 
 def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) -> None:
-    """Show a line of what is joined, then a table of its modes."""
+    """Shows a line about the joined pools, then a table of modes."""
     print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0]['problems'], 'problem')}")
     unit = "" if mode_set is None or mode_set.unit == "cost" else f", {mode_set.currency or mode_set.unit}"
     scale = choose_scale(unit, 0.0 if mode_set is None else mode_set.modes[-1].cost)
@@ -301,7 +301,7 @@ def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) ->
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
-    """Show the modes of joined pools, or of one pool."""
+    """Shows the modes of joined pools, or of one pool."""
     given = options.read_costs()
     ballots = options.read_modes(answers)
     mode_set = _find_modes(ballots, given)
@@ -321,7 +321,7 @@ def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) ->
 
 
 def _find_modes(ballots: Ballots, given: Mapping[str, Any]) -> ModeSet | None:
-    """The modes with their costs; None where no option says these and tokens are not recorded."""
+    """The modes with their costs; None without cost options or recorded tokens."""
     try:
         return ModeSet.of(ballots, **given)
     except NotRecorded:

@@ -72,7 +72,7 @@ class MoneyOptions:
     ] = None
 
     def build_money(self) -> "Money":
-        """Build the prices; without options an example's, which the page says."""
+        """Builds the prices; by default an example's, which the page says."""
         from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money
 
         if (self.input_price is None) != (self.output_price is None):
@@ -109,7 +109,7 @@ def report(
     report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg. With --join, --cost
     or --prices it is of several modes: which of them to ask, how often, and what that saves.
     """
-    # imported here, so that other commands start without matplotlib
+    # lazy: other commands start without matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 

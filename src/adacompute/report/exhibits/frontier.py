@@ -52,7 +52,7 @@ _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at wh
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
 _CASCADE = PolicyStyle(name="better cascade", colour="orange")
 _SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
-_COST_LABEL = "samples a request, on average"
+_COST_LABEL = "average samples per request"
 _CLEARLY_ABOVE = 1e-9
 _ABOUT_MODES = (
     "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
