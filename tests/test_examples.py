@@ -59,7 +59,7 @@ def test_every_example_is_listed_tried_and_short():
     scripts = {path.name for path in FOLDER.glob("*.py")}
     assert scripts == EXPECTED.keys() | ELSEWHERE
     readme = (FOLDER / "README.md").read_text("utf-8")
-    for path in FOLDER.iterdir():
+    for path in FOLDER.glob("*.*"):
         assert path.name == "README.md" or f"({path.name})" in readme
         if path.suffix == ".py":
             assert len(path.read_text("utf-8").splitlines()) <= 40
