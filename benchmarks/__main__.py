@@ -289,18 +289,21 @@ BENCHES = {
     ),
     "budgets": Bench(
         "Budgets asked and met",
-        "The average cost that a policy meets in replay, calibrated for a budget on the same samples, and "
-        "what is right then; before, with one price for all requests, and after, with a price for each by "
-        "its place. The aim: within 0.5%, for every budget from the least to the most that the policy can "
-        "take.",
+        "The average cost that a policy meets in replay, calibrated for a budget on the same samples: with "
+        "one price for all requests → since each has a price of its own near it, and how many are right "
+        "then. 100 orders of the samples, at most 16 of a request. The aim: within 0.5% of every budget, on "
+        "300 problems or more; a cost in bold isn't.",
         budgets.run,
     ),
     "live": Bench(
         "Live beside replayed",
         "A policy fitted on one half of a recording; the other half replayed, and sent through `adacompute "
-        "serve`, each problem "
-        f"{live.ROUNDS} times, with an upstream that plays recorded samples back. Costs in samples, of two "
-        "models in USD. The difference is in points, with its 95% interval over problems.",
+        "serve` over sockets, each problem "
+        f"{live.ROUNDS} times, with an upstream that plays recorded samples back. Costs in samples; of two "
+        "models in USD, a sample of the small one 5e-06, of the large one 1e-04. The difference is in "
+        "points, with its 95% interval over problems. A reply that was cut off before it stated an answer "
+        "isn't voted on (a menu's large model answers), which replay doesn't know; with `vote = \"always\"` "
+        "it is. The aim: every difference within its interval, every average on its budget.",
         live.run,
     ),
     "decide": Bench(

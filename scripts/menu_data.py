@@ -24,7 +24,7 @@ BUDGETS = (0.3, 0.5, 0.7)
 
 def measure_router(ballots: Ballots, menu: Menu, budget: float) -> float:
     """The accuracy of one sample of either mode, by lot, at an average cost."""
-    table = score(ballots, (1,), menu=menu, mixed=False, errors=False)
+    table = score(ballots, (1,), modes=menu, mixed=False, errors=False)
     return float(np.interp(budget, menu.costs, table.accuracy.mean(axis=0)))
 
 

@@ -251,7 +251,7 @@ def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None
     for ratio in RATIOS.get(name, OTHER_RATIOS):
         evaluation = evaluate(
             ballots,
-            menu=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
+            modes=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
             budgets=[budget for budget in RATIO_BUDGETS[name] if budget * ratio >= 1],
             folds=RATIO_FOLDS,
             orders=RATIO_ORDERS,

@@ -428,11 +428,11 @@ def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | 
 
 def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     graded_text = f"correctness of {format_count(summary['labels'], 'problem')}"
-    waves = summary["max_waves"]
+    waves, longest = summary["max_waves"], format_count(summary["longest"], "sample")
     facts = [("saved in", summary["folder"])]
     if summary["left_out"]:
         others = format_count(summary["left_out"], "problem")
-        facts.append(("left out", f"{others} with fewer than {summary['longest']} samples (see --longest)"))
+        facts.append(("left out", f"{others} with fewer than {longest} (see --longest)"))
     if "certificate" in summary:
         known = summary["certificate"]
         cost = f"{known['samples']:.3g} samples on average, {known['longest']} at most"
@@ -444,7 +444,7 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
             graded_text if summary["labels"] else "agreement with the vote of all samples: no labels",
         ),
         ("votes", summary["votes"]),
-        ("asks for", f"at most {summary['longest']} samples" + (f" in {waves} rounds" if waves else "")),
+        ("asks for", f"at most {longest}" + (f" in {waves} rounds" if waves else "")),
     ]
     if "calibrated" in summary:
         known = summary["calibrated"]
