@@ -24,7 +24,7 @@ from adacompute.errors import EngineUnavailable, PoolError, SourceChanged
 from adacompute.pool import open_pool
 from adacompute.records import Secret, TokenPrices
 from adacompute.sampling import Collected, SourcePlan, collect
-from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.plan import SampleRange
 from adacompute.sampling.shards import make_shard_path, merge_leftover_shards, merge_shard
 from adacompute.scale.collect import (
     RayEngine,
@@ -298,7 +298,7 @@ def test_what_somebody_else_keeps_in_a_folder_of_that_name_stays(tmp_path: Path)
 )
 def test_shards_hold_every_run_once_and_in_order(counts: list[int], workers: int):
     runs = [
-        SampleRun(problem, 0, number) for problem, number in zip(problems(len(counts)), counts, strict=True)
+        SampleRange(problem, 0, number) for problem, number in zip(problems(len(counts)), counts, strict=True)
     ]
     shards = split_runs(runs, workers)
     assert list(itertools.chain(*shards)) == runs
@@ -320,7 +320,7 @@ def test_shares_never_sum_up_to_more_than_the_limit(concurrency: int, workers: i
 @given(st.sets(st.integers(0, 30)), st.integers(0, 10), st.integers(1, 20))
 def test_the_rest_of_a_run_is_what_is_not_there(there: set[int], first: int, number: int):
     (problem,) = problems(1)
-    rest = find_missing_runs([SampleRun(problem, first, number)], {problem.id: there})
+    rest = find_missing_runs([SampleRange(problem, first, number)], {problem.id: there})
     left = [index for run in rest for index in range(run.first, run.first + run.count)]
     assert left == [index for index in range(first, first + number) if index not in there]
-    assert find_missing_runs([SampleRun(problem, first, number)], {}, failed={problem.id}) == ()
+    assert find_missing_runs([SampleRange(problem, first, number)], {}, failed={problem.id}) == ()

@@ -234,7 +234,7 @@ class _Spelling(NamedTuple):
     correct: float | None
 
 
-class _ModeVotes(NamedTuple):
+class _RecordedMode(NamedTuple):
     """The recording of one mode: its votes, the spellings of its classes, and the gold answers."""
 
     name: str
@@ -375,7 +375,7 @@ def _format_parameter(parameters: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else to_canonical_json(value)
 
 
-def _read_mode(name: str, pool: Pool, source: int | None = None) -> _ModeVotes:
+def _read_mode(name: str, pool: Pool, source: int | None = None) -> _RecordedMode:
     with pool.snapshot():
         if source is None:
             sources = pool.models
@@ -396,10 +396,10 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _ModeVotes:
         if number is None:
             number = numbers[id_, stored] = len({one.class_number for one in known})
         known.append(_Spelling(number, answer, correct))
-    return _ModeVotes(name, ballots, by_problem, golds, pool.task)
+    return _RecordedMode(name, ballots, by_problem, golds, pool.task)
 
 
-def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> Ballots:
+def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
     """The votes of all modes on their common problems, in the order of the first mode."""
     check_distinct([mode.name for mode in modes])
     _check_tasks(modes)
@@ -429,7 +429,7 @@ def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
 
 
-def _check_tasks(modes: Sequence[_ModeVotes]) -> None:
+def _check_tasks(modes: Sequence[_RecordedMode]) -> None:
     first = modes[0]
     for mode in modes[1:]:
         if mode.task.percent != first.task.percent:
@@ -440,7 +440,7 @@ def _check_tasks(modes: Sequence[_ModeVotes]) -> None:
             )
 
 
-def _select_common(modes: Sequence[_ModeVotes], missing: Missing) -> list[_ModeVotes]:
+def _select_common(modes: Sequence[_RecordedMode], missing: Missing) -> list[_RecordedMode]:
     """The modes, restricted to their common problems in the first mode's order."""
     everywhere = set(modes[0].ballots.ids).intersection(*(mode.ballots.ids for mode in modes))
     if missing == "error":
@@ -456,7 +456,7 @@ def _select_common(modes: Sequence[_ModeVotes], missing: Missing) -> list[_ModeV
     return chosen
 
 
-def _check_none_missing(modes: Sequence[_ModeVotes], everywhere: set[str]) -> None:
+def _check_none_missing(modes: Sequence[_RecordedMode], everywhere: set[str]) -> None:
     for mode in modes:
         id_ = next((id_ for id_ in mode.ballots.ids if id_ not in everywhere), None)
         if id_ is None:
@@ -469,7 +469,7 @@ def _check_none_missing(modes: Sequence[_ModeVotes], everywhere: set[str]) -> No
         )
 
 
-def _check_questions(modes: Sequence[_ModeVotes]) -> None:
+def _check_questions(modes: Sequence[_RecordedMode]) -> None:
     first = modes[0]
     for mode in modes[1:]:
         for id_, prompt, other in zip(
@@ -483,7 +483,7 @@ def _check_questions(modes: Sequence[_ModeVotes]) -> None:
                 )
 
 
-def _merge_golds(modes: Sequence[_ModeVotes]) -> dict[str, str]:
+def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
     """The gold answer of each problem, from the first mode that has it."""
     golds: dict[str, tuple[str, str]] = {}
     for mode in modes:
@@ -505,7 +505,7 @@ class _SharedClasses(NamedTuple):
     correct: npt.NDArray[np.float32]  # (problems, samples)
 
 
-def _share_classes(modes: Sequence[_ModeVotes], golds: Mapping[str, str]) -> list[_SharedClasses]:
+def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> list[_SharedClasses]:
     """Numbers the answers of all modes together, and grades by gold answers known only to another mode.
 
     Modes are taken by name, so that equal answers don't depend on the order of the pools.

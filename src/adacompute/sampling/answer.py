@@ -48,7 +48,7 @@ from adacompute.sampling.collect import (
 from adacompute.sampling.plan import (
     CostBudget,
     CostCap,
-    SampleRun,
+    SampleRange,
     choose_unit_prices,
     compute_batch_spent,
     compute_sample_limit,
@@ -448,9 +448,9 @@ class _Batch:
 
     async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:
         firsts = self.votes.take_indexes(wave)
-        runs: list[list[SampleRun]] = [[] for _ in self.plans]
+        runs: list[list[SampleRange]] = [[] for _ in self.plans]
         for row, count, mode, first in zip(*(part.tolist() for part in (*wave, firsts)), strict=True):
-            runs[mode].append(SampleRun(self.problems[row], first, count))
+            runs[mode].append(SampleRange(self.problems[row], first, count))
         await group.draw(runs)
 
     def _begin(self) -> None:

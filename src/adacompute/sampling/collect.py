@@ -26,7 +26,7 @@ from adacompute.sampling.plan import (
     CostBudget,
     CostCap,
     RemainingSamples,
-    SampleRun,
+    SampleRange,
     add_problems,
     check_source,
     compute_max_cost,
@@ -507,7 +507,7 @@ class SamplerGroup:
         for sampler in self.samplers:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
-    async def draw(self, runs: Sequence[Sequence[SampleRun]]) -> None:
+    async def draw(self, runs: Sequence[Sequence[SampleRange]]) -> None:
         """Draws the runs of each source, in source order; fewer if stopped."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:

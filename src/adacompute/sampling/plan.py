@@ -127,20 +127,20 @@ def _is_number(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRun:
+class SampleRange:
     """Consecutive samples of one problem."""
 
     problem: Problem
     first: int  # index
     count: int
 
-    def without(self, indexes: Collection[int]) -> "Iterator[SampleRun]":
+    def without(self, indexes: Collection[int]) -> "Iterator[SampleRange]":
         """The parts that remain without these indexes."""
         start, end = self.first, self.first + self.count
         for index in range(start, end + 1):
             if index == end or index in indexes:
                 if index > start:
-                    yield SampleRun(self.problem, start, index - start)
+                    yield SampleRange(self.problem, start, index - start)
                 start = index + 1
 
 
@@ -148,7 +148,7 @@ class SampleRun:
 class RemainingSamples:
     """The samples that are still missing from a plan."""
 
-    runs: tuple[SampleRun, ...]  # in problem order
+    runs: tuple[SampleRange, ...]  # in problem order
     planned: int  # samples in the whole plan
     stored: int  # how many are stored
 
@@ -188,11 +188,11 @@ def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
     return stored
 
 
-def _iterate_missing(problem: Problem, stored: int | set[int] | None, samples: int) -> Iterator[SampleRun]:
+def _iterate_missing(problem: Problem, stored: int | set[int] | None, samples: int) -> Iterator[SampleRange]:
     if isinstance(stored, set):
-        yield from SampleRun(problem, 0, samples).without(stored)
+        yield from SampleRange(problem, 0, samples).without(stored)
     elif (count := stored or 0) < samples:
-        yield SampleRun(problem, count, samples - count)
+        yield SampleRange(problem, count, samples - count)
 
 
 def compute_sample_limit(budget: object, requests: int) -> int:
@@ -235,7 +235,7 @@ def find_remaining_within(
     stored_indexes = () if pool is None else pool.indexes(*asking.source)
     stored = sum(len(indexes) for id_, indexes in stored_indexes if id_ in ids)
     missing = range(max(0, limit - stored))
-    runs = tuple(SampleRun(problems[i % len(problems)], i // len(problems), 1) for i in missing)
+    runs = tuple(SampleRange(problems[i % len(problems)], i // len(problems), 1) for i in missing)
     return RemainingSamples(runs=runs, planned=max(limit, stored), stored=stored)
 
 

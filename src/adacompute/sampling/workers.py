@@ -40,7 +40,7 @@ from adacompute.errors import (
 )
 from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
-from adacompute.sampling.plan import Asking, CostBudget, SampleRun, estimate_prompt_size
+from adacompute.sampling.plan import Asking, CostBudget, SampleRange, estimate_prompt_size
 
 Scores = Mapping[int, float]  # scores by index in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
@@ -113,7 +113,7 @@ class Sampler(ABC):
         self.logprobs: bool | None = None  # whether log-probabilities are given; None: unknown
 
     @abstractmethod
-    async def draw(self, runs: Iterator[SampleRun]) -> None:
+    async def draw(self, runs: Iterator[SampleRange]) -> None:
         """Draws all runs; fewer if stopped."""
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
@@ -366,7 +366,7 @@ class SamplingWorkers(Sampler):
             in_flight=self._client.in_flight,
         )
 
-    async def draw(self, runs: Iterator[SampleRun]) -> None:
+    async def draw(self, runs: Iterator[SampleRange]) -> None:
         """Draws all runs in order, as many in parallel as the endpoint allows."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2 * self._width):  # while half of them wait for the disk, the others send
@@ -374,7 +374,7 @@ class SamplingWorkers(Sampler):
         if self.fatal_error is not None:
             raise self.fatal_error
 
-    async def _work(self, runs: Iterator[SampleRun]) -> None:
+    async def _work(self, runs: Iterator[SampleRange]) -> None:
         for run in runs:  # all workers share the iterator, so each run is taken once
             if self.stopped is not None or self.fatal_error is not None:
                 return
@@ -383,7 +383,7 @@ class SamplingWorkers(Sampler):
             except Exception as exc:  # noqa: BLE001 - the other workers finish and store what they have
                 self._abort(exc)
 
-    async def _draw_run(self, run: SampleRun) -> None:
+    async def _draw_run(self, run: SampleRange) -> None:
         body = self._asking.body(run.problem)
         size = estimate_prompt_size(body["messages"])
         first, remaining = run.first, run.count
@@ -413,7 +413,7 @@ class SamplingWorkers(Sampler):
         self.stop("max-cost", self._cost_budget.describe_end())
 
     async def _score_outcome(
-        self, messages: Sequence[Mapping[str, Any]], run: SampleRun, outcome: DrawSuccess | DrawFailure
+        self, messages: Sequence[Mapping[str, Any]], run: SampleRange, outcome: DrawSuccess | DrawFailure
     ) -> Scores:
         """The verifier's scores of responses with an answer, by index; empty without a verifier."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
@@ -439,7 +439,7 @@ class SamplingWorkers(Sampler):
         }
 
     def _store_outcome(
-        self, run: SampleRun, outcome: DrawSuccess | DrawFailure, size: float, scores: Scores
+        self, run: SampleRange, outcome: DrawSuccess | DrawFailure, size: float, scores: Scores
     ) -> "list[asyncio.Future[DrawnSamples]]":
         """Passes an outcome to the writer; returns futures of its storage, if any."""
         for call in outcome.calls:
@@ -483,7 +483,7 @@ class SamplingWorkers(Sampler):
         self._client.gate.end()
 
     def _build_success(
-        self, run: SampleRun, outcome: DrawSuccess, calls: tuple[Call, ...], scores: Scores
+        self, run: SampleRange, outcome: DrawSuccess, calls: tuple[Call, ...], scores: Scores
     ) -> DrawnSamples:
         self._failing_problems.clear()
         responses = outcome.responses
@@ -497,7 +497,7 @@ class SamplingWorkers(Sampler):
         return DrawnSamples(run.problem.id, samples, (), calls)
 
     def _build_failure(
-        self, run: SampleRun, outcome: DrawFailure, calls: tuple[Call, ...]
+        self, run: SampleRange, outcome: DrawFailure, calls: tuple[Call, ...]
     ) -> DrawnSamples | None:
         error = outcome.error
         if isinstance(error, SendingStopped):  # we stopped it, so the endpoint didn't fail

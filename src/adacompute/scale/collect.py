@@ -20,12 +20,12 @@ from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
 from adacompute.records import Call, Secret, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
-from adacompute.sampling.plan import CostBudget, SampleRun, compute_max_cost
+from adacompute.sampling.plan import CostBudget, SampleRange, compute_max_cost
 from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
 from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-ShardQueue = deque[tuple[SampleRun, ...]]  # shards waiting for a collector
+ShardQueue = deque[tuple[SampleRange, ...]]  # shards waiting for a collector
 _SHARDS_A_WORKER = 4  # so that a worker that ends early can take another
 _MIN_SHARD = 32  # smaller shards aren't worth a file, unless workers would be idle
 _MAX_SHARD = 4096  # larger ones would make long transactions
@@ -94,7 +94,7 @@ class CollectShard:
     """Some runs, and the pool for their samples."""
 
     path: Path
-    runs: tuple[SampleRun, ...]
+    runs: tuple[SampleRange, ...]
     money: float | None = None  # cost limit; None: no limit
 
 
@@ -272,7 +272,7 @@ class CollectorCrew(Sampler):
             self._failing_problems.update(result.failures)
         return len(self._failing_problems)
 
-    async def draw(self, runs: Iterator[SampleRun]) -> None:
+    async def draw(self, runs: Iterator[SampleRange]) -> None:
         """Draws all runs in shards, as many in parallel as there are collectors."""
         todo = tuple(runs)
         if not todo or self.stopped is not None:
@@ -437,7 +437,9 @@ class CollectorCrew(Sampler):
                 )
         self._on_progress()
 
-    def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
+    def _handle_spent_shard(
+        self, rest: tuple[SampleRange, ...], queue: ShardQueue, *, hopeless: bool
+    ) -> None:
         """Handles a spent shard: makes fewer shards with more money each.
 
         Stops if one shard has all the money and it isn't enough.
@@ -547,11 +549,11 @@ class RayEngine:
             crew.abandon()
 
 
-def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
+def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRange, ...]]:
     """Splits runs into shards with similar numbers of samples, in order; deterministic."""
     samples = sum(run.count for run in runs)
     count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
-    shards: list[list[SampleRun]] = [[] for _ in range(count)]
+    shards: list[list[SampleRange]] = [[] for _ in range(count)]
     before = 0
     for run in runs:
         shards[before * count // samples].append(run)
@@ -579,8 +581,8 @@ def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
 
 
 def find_missing_runs(
-    runs: Sequence[SampleRun], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
-) -> tuple[SampleRun, ...]:
+    runs: Sequence[SampleRange], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
+) -> tuple[SampleRange, ...]:
     """The runs without stored samples and without failed problems."""
     return tuple(
         part
