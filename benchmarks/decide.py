@@ -67,10 +67,10 @@ def speed() -> list[dict[str, Any]]:
         ours = microseconds(lambda p=policy, t=tally, d=dial, q=prompt: p.more(q, t, d))
         slow = microseconds(lambda p=policy, t=tally, d=dial, q=long: p.more(q, t, d), 10)
         found.append({"policy": name, "more": ours, "long": slow, "library": other, "ratio": other / ours})
-    return [*found, _measure_signals(samples, other), _measure_menu(samples, other)]
+    return [*found, _measure_signals(samples, other), _measure_all_modes(samples, other)]
 
 
-def _measure_menu(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
+def _measure_all_modes(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
     """As `speed`, of a policy over two modes; `next` decides, at the price where it is slowest."""
     with ac.bundled("facts") as small, ac.bundled("facts-qwen") as large:
         ballots = ac.join_pools({"small": small, "large": large}).ballots().only(range(LEARNED))

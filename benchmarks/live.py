@@ -34,7 +34,7 @@ import numpy as np
 
 import adacompute as ac
 from adacompute.policies import Policy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.quality import Quality
 from adacompute.policies.stopping import StoppingPolicy
@@ -45,7 +45,7 @@ from benchmarks.processes import ROOT, free_port, running
 from benchmarks.serving import PATHS
 
 BUDGETS = (1.5, 2.0, 3.0, 4.0)  # samples
-MENU_BUDGETS = (0.1, 0.2, 0.4, 0.7)  # times what a sample of the larger model costs
+MODE_BUDGETS = (0.1, 0.2, 0.4, 0.7)  # times what a sample of the larger model costs
 ROUNDS = 4
 ALWAYS = {"ADACOMPUTE_SERVE_VOTE": "always"}
 LONGEST = 16
@@ -242,15 +242,17 @@ def compare(half: Half, budget: float, rounds: int) -> Row:
 
 def keep_promise(name: str, quality: str, margin: float, rounds: int, *, logprobs: bool) -> str:
     """What `fit` promises for a quality on one half of a recording, and what a gateway gives on the other."""
-    is_menu = name == "menu"
-    half = read_menu_half(logprobs=logprobs) if is_menu else read_half(name, logprobs=logprobs)
+    is_several = name == "menu"
+    half = read_menu_half(logprobs=logprobs) if is_several else read_half(name, logprobs=logprobs)
     with tempfile.TemporaryDirectory() as folder:
         policy, prices = Path(folder, "policy"), Path(folder, "prices.toml")
-        sources = MODES if is_menu else {"m": RECORDINGS[name]}
+        sources = MODES if is_several else {"m": RECORDINGS[name]}
         files = [f"{mode}={write_half(Path(folder, mode), source)}" for mode, source in sources.items()]
         prices.write_text("".join(f"[{m}]\ninput_price = 0\noutput_price = {p}\n" for m, p in PRICES.items()))
         words = [word for file in files for word in ("--join", file)]
-        words = [*words, "--policy", "menu", "--prices", str(prices)] if is_menu else [files[0].split("=")[1]]
+        words = (
+            [*words, "--policy", "menu", "--prices", str(prices)] if is_several else [files[0].split("=")[1]]
+        )
         words += ["--budget", quality, "--margin", f"{margin:g}", "-o", str(policy), "--json"]
         words += [] if logprobs else ["--votes", "plain"]
         command = [str(Path(sys.executable).parent / "adacompute"), "fit", *words]
@@ -359,7 +361,7 @@ def ask(url: str, question: str, user: str) -> str:
 
 def list_halves(names: Sequence[str]) -> Iterator[tuple[Half, Sequence[float]]]:
     """What is compared; facts also with a vote on every request, whatever its first sample looks like."""
-    menu_budgets = [COSTS["large"] * share for share in MENU_BUDGETS]
+    menu_budgets = [COSTS["large"] * share for share in MODE_BUDGETS]
     known = [name for name, source in RECORDINGS.items() if isinstance(source, str) or source.exists()]
     for name in (name for name in [*known, "menu"] if name in names or not names):
         for logprobs in (True, False):

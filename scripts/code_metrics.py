@@ -64,7 +64,7 @@ def count_code_lines(text: str) -> int:
         tokenize.DEDENT,
         tokenize.ENCODING,
     }
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in _join_fstrings(tokenize.generate_tokens(io.StringIO(text).readline)):
         is_docstring = token.type == tokenize.STRING and previous in {
             tokenize.INDENT,
             tokenize.NEWLINE,
@@ -75,6 +75,22 @@ def count_code_lines(text: str) -> int:
         if token.type not in {tokenize.COMMENT}:
             previous = token.type
     return len(lines)
+
+
+def _join_fstrings(tokens: Iterator[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
+    """Makes each f-string one token, as it is before Python 3.12, so that all versions count alike."""
+    first, depth = None, 0
+    for token in tokens:
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            first = token if depth == 0 else first
+            depth += 1
+        elif kind == "FSTRING_END":
+            depth -= 1
+            if depth == 0 and first is not None:
+                yield tokenize.TokenInfo(tokenize.STRING, token.string, first.start, token.end, first.line)
+        elif depth == 0:
+            yield token
 
 
 def module_name(path: Path, source: Path = SOURCE) -> str:

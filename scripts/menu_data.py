@@ -11,9 +11,9 @@ import argparse
 import numpy as np
 from menu_evaluation import MENUS, read_menu_ballots
 
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
 from adacompute.score import score
 
@@ -24,7 +24,7 @@ BUDGETS = (0.3, 0.5, 0.7)
 
 def measure_router(ballots: Ballots, menu: Menu, budget: float) -> float:
     """The accuracy of one sample of either mode, by lot, at an average cost."""
-    table = score(ballots, (1,), menu=menu, mixed=False, errors=False)
+    table = score(ballots, (1,), modes=menu, mixed=False, errors=False)
     return float(np.interp(budget, menu.costs, table.accuracy.mean(axis=0)))
 
 

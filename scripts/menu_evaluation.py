@@ -36,11 +36,11 @@ from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.evaluate.resampling import Split
 from adacompute.policies.base import Floats
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay.per_problem import run_policy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,7 +214,7 @@ def describe(evaluation: Evaluation) -> Found:
     verdict = evaluation.verdict
     word, worth = WORDS.get(verdict.decided, ("Can't tell", None))
     return {
-        "menu": evaluation.get_menu().dump(),
+        "menu": evaluation.get_modes().dump(),
         "problems": evaluation.problems,
         "groups": evaluation.groups,
         "worth": worth,
@@ -251,7 +251,7 @@ def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None
     for ratio in RATIOS.get(name, OTHER_RATIOS):
         evaluation = evaluate(
             ballots,
-            menu=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
+            modes=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
             budgets=[budget for budget in RATIO_BUDGETS[name] if budget * ratio >= 1],
             folds=RATIO_FOLDS,
             orders=RATIO_ORDERS,

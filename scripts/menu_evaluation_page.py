@@ -78,8 +78,8 @@ better of the best fixed mix and stopping, mixed, at each budget.
 
 _ABOUT_RATIOS = """## What price ratio makes a mode worth having
 
-![Points of accuracy that the menu gains over the better of stopping and fixed mixes, by how many times dearer
-the dear mode is, one line for each pair of modes](../figures/menu-ratios.svg)
+![Points of accuracy that the menu gains over the better of stopping and fixed mixes, by how many times as
+much the expensive mode costs, one line for each pair of modes](../figures/menu-ratios.svg)
 
 The same pairs with other costs of the cheap mode, at one or two average costs, in samples of the dear mode;
 {folds} folds, {orders} orders. Gains over what one has without a menu, in points. Half a dear sample can't be

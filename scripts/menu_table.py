@@ -24,11 +24,11 @@ from menu_evaluation import ROOT, RecordedMenu, print_progress, read_menu_ballot
 from recordings import FOLDER
 
 from adacompute.evaluate import Bootstrap, Interval
-from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
+from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
 from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.policies.base import Floats
 from adacompute.pool.groups import count_in_groups
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 
 PAGE = ROOT / "docs" / "reference" / "menus-held-out.md"
 ROUTER = "prompt router"
@@ -94,7 +94,9 @@ def measure(name: str, grouping: str, seed: int, orders: int) -> Found:
         oracle=False,
     )
     each = {}
-    for policy, (at, budget) in product((MENU, ROUTER, *SINGLES, *CASCADES), enumerate(recorded.budgets)):
+    for policy, (at, budget) in product(
+        (ALL_MODES, ROUTER, *SINGLES, *CASCADES), enumerate(recorded.budgets)
+    ):
         match = runs.get(policy).match(budget, at)
         if match is not None:
             each[f"{policy} {budget:g}"] = np.round(match.each, 6).tolist()
@@ -123,17 +125,19 @@ def list_rows(name: str, found: Mapping[str, Mapping[str, Found]], counts: Count
         gains = {}
         for by, own in each.items():
             rival = find_best(own, (*CASCADES, ROUTER), budget)
-            gain = boots[by].difference(own[f"{MENU} {budget:g}"], rival)
+            gain = boots[by].difference(own[f"{ALL_MODES} {budget:g}"], rival)
             gains[by] = format_gain(gain)
             if by == "alike":
                 counts["cells"] += 1
                 counts["ahead"] += (gain.low or 0) > 0
                 counts["behind"] += (gain.high or 0) < 0
         alike = each["alike"]
-        shown = [find_best(alike, policies, budget) for policies in (SINGLES, CASCADES, (ROUTER,), (MENU,))]
+        shown = [
+            find_best(alike, policies, budget) for policies in (SINGLES, CASCADES, (ROUTER,), (ALL_MODES,))
+        ]
         counts["alone"] += bool(shown[0].mean() > shown[-1].mean())
         cells = [f"{100 * values.mean():.1f}" for values in shown]
-        alone = 100 * each["none"][f"{MENU} {budget:g}"].mean()
+        alone = 100 * each["none"][f"{ALL_MODES} {budget:g}"].mean()
         label = f"{name}<br>{size}" if not rows else ""
         rows.append(
             f"| {label} | {budget:g} | {' | '.join(cells[:3])} | **{cells[3]}** | {gains['alike']} | "

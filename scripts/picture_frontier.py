@@ -123,7 +123,7 @@ def to_array(values: list[float | None]) -> np.ndarray[tuple[int], np.dtype[np.f
 def draw_kept_frontier(kept: dict[str, Any]) -> str:
     """The simple picture, with the arrow for the headline."""
     same = None if kept["same"] is None else read_match(kept["same"])
-    return draw_frontier(read_frontier(kept["frontier"]), few=True, match=same, key="frontier").svg
+    return draw_frontier(read_frontier(kept["frontier"]), few=True, match=same, width=5.7, key="frontier").svg
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Draw the pictures of the docs and of README.md from the numbers kept beside them, into docs/figures.
+"""Draws the pictures of the docs and README.md into docs/figures, from the numbers stored there.
 
 `python scripts/pictures.py`. The numbers come from scripts/picture_numbers.py, and the frontier's from
-scripts/picture_frontier.py; so does the table in README.md. Those of menus come from
-scripts/menu_evaluation.py. Twice the same numbers are twice the same files.
+scripts/picture_frontier.py, and so does the table in README.md. Those of menus come from
+scripts/menu_evaluation.py. Equal numbers give equal files.
 """
 
 import json
@@ -30,13 +30,14 @@ FRONTIER = FOLDER / "frontier.json"
 RATIOS = FOLDER / "menu-ratios.json"
 TABLE = re.compile(r"(<!-- drawn from: docs/figures/frontier\.json -->\n).*?(<!-- end -->)", re.DOTALL)
 SAMPLES = [1, 2, 4, 8, 16]
+WIDTH = 5.7  # inches: the text stays readable on a phone
 Numbers = dict[str, Any]
 
 
 def draw_votes(numbers: Numbers) -> str:
     """Accuracy by how many vote."""
     measured = numbers["votes"]
-    with LabelledCanvas("votes", height=2.9) as canvas:
+    with LabelledCanvas("votes", width=WIDTH, height=2.9) as canvas:
         ax = canvas.axes[0]
         ends = []
         for name, tint in (("words", colour("blue")), ("facts", colour("orange"))):
@@ -53,9 +54,9 @@ def draw_votes(numbers: Numbers) -> str:
 
 
 def draw_requests(numbers: Numbers) -> str:
-    """Requests as they would have run: what was drawn, and where it stopped."""
+    """Some requests: the samples drawn for each, and where it stopped."""
     rows = sorted(numbers["requests"], key=lambda row: len(row["drawn"]))
-    with LabelledCanvas("requests", height=0.42 * len(rows) + 0.75) as canvas:
+    with LabelledCanvas("requests", width=WIDTH, height=0.42 * len(rows) + 0.75) as canvas:
         ax = canvas.axes[0]
         ax.grid(visible=False)
         for side in ("left", "bottom"):
@@ -75,19 +76,20 @@ def draw_requests(numbers: Numbers) -> str:
             ax.text(
                 len(row["drawn"]) + 0.1, y, verdict, ha="left", va="center", fontsize=8, color=colour("dim")
             )
-        ax.set_xlim(-3.3, 9.0)
+        most = max(len(row["drawn"]) for row in rows)
+        ax.set_xlim(-4.6, most + 2.5)
         ax.set_ylim(-len(rows) + 0.4, 0.6)
-        ax.set_xticks([at + 0.45 for at in range(7)], [str(at + 1) for at in range(7)])
+        ax.set_xticks([at + 0.45 for at in range(most)], [str(at + 1) for at in range(most)])
         ax.set_yticks([])
         ax.tick_params(length=0)
-        ax.set_xlabel("sample", x=(3.3 + 3.45) / 12.3)
+        ax.set_xlabel("sample", x=(4.6 + most / 2) / (most + 7.1))
         return canvas.svg()
 
 
 def draw_dials(numbers: Numbers) -> str:
     """Average cost at each price."""
     measured = numbers["dials"]
-    with LabelledCanvas("dials", height=2.9) as canvas:
+    with LabelledCanvas("dials", width=WIDTH, height=2.9) as canvas:
         ax = canvas.axes[0]
         prices = [100 * price for price in measured["price"]]
         ax.plot(prices, measured["cost"], color=colour("blue"), marker="o", markersize=3)
@@ -108,7 +110,9 @@ def draw_pacer(numbers: Numbers) -> str:
     """The running average with and without a pacer, and the price that it moves."""
     simulated = numbers["paced"]
     number = simulated["request"]
-    with LabelledCanvas("pacer", rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
+    with LabelledCanvas(
+        "pacer", width=WIDTH, rows=2, height=4.0, sharex=True, height_ratios=[3, 2]
+    ) as canvas:
         top, low = canvas.axes
         top.plot([0, number[-1]], [3, 3], color=colour("ink"), linewidth=1.0, linestyle="--")
         for key, tint in (("unpaced", colour("orange")), ("average", colour("blue"))):
@@ -137,9 +141,9 @@ def draw_pacer(numbers: Numbers) -> str:
 
 
 def draw_ratios(numbers: Numbers) -> str:
-    """What a menu of two modes gains, by how many times as much the dear one costs."""
+    """What a menu of two modes gains, by the ratio of their costs."""
     tints = ("blue", "grey", "orange", "yellow", "green", "red", "purple")
-    with LabelledCanvas("menu-ratios", height=3.4) as canvas:
+    with LabelledCanvas("menu-ratios", width=WIDTH, height=3.4) as canvas:
         ax = canvas.axes[0]
         ends = []
         for (name, pair), tint in zip(numbers.items(), tints, strict=False):
@@ -158,7 +162,7 @@ def draw_ratios(numbers: Numbers) -> str:
         ax.set_xscale("log")
         ax.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
         ax.minorticks_off()
-        ax.set_xlabel("how many times as much a sample of the dear mode costs, log scale")
+        ax.set_xlabel("cost of the expensive model's samples, relative to the cheap one's")
         ax.set_ylabel("gain, points")
         canvas.label_ends(ax, ends)
         return canvas.svg()

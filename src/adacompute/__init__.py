@@ -1,8 +1,8 @@
 """Vote over LLM samples within an average budget, spent where it helps, and measure the gain.
 
-Importing the package imports nothing else of it. A public name is imported from its module when it is first
-used (PEP 562), so that a program, and `adacompute --version`, load only what they need. `__init__.pyi` says
-which module that is, to type checkers and here.
+Importing the package imports nothing else. A public name is imported from its module on first use (PEP 562),
+so that a program, and `adacompute --version`, load only what they need. `__init__.pyi` tells type checkers,
+and this file, which module that is.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_STUB = __spec__.loader.get_data(f"{__file__}i").decode()  # also if the package is in an archive
+_STUB = __spec__.loader.get_data(f"{__file__}i").decode()  # works in archives too
 _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+)", _STUB)}
 __all__ = [*sorted((*_HOMES, "__version__"))]  # noqa: PLE0604 - they are texts
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-    """Import a public name when it is first used."""
+    """Imports a public name on first use."""
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
@@ -32,10 +32,11 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package itself: `adacompute.solve` stays the function where the subpackage `solve` is imported.
+    """The package itself, in which `adacompute.solve` stays the function even if the subpackage `solve` is
+    imported.
 
-    Importing a subpackage binds its name in the package. Four of them (evaluate, replay, score, solve) have
-    the name of a public function, which has to win.
+    Importing a subpackage sets its name in the package. Four subpackages (evaluate, replay, score, solve)
+    share their name with a public function, which must win.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -27,7 +27,6 @@ from adacompute.policies import Policy as Policy
 from adacompute.policies import StoppingPolicy as StoppingPolicy
 from adacompute.policies import load_policy as load_policy
 from adacompute.pool import Ballots as Ballots
-from adacompute.pool import Menu as Menu
 from adacompute.pool import Mode as Mode
 from adacompute.pool import Pool as Pool
 from adacompute.pool import bundled as bundled
@@ -36,6 +35,7 @@ from adacompute.pool import export_file as export_file
 from adacompute.pool import import_file as import_file
 from adacompute.pool import join_pools as join_pools
 from adacompute.pool import open_pool as open_pool
+from adacompute.pool.modes import Menu as Menu
 from adacompute.problems import Template as Template
 from adacompute.problems import read_problems as read_problems
 from adacompute.problems import read_samples as read_samples

@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and one writer at a time.
+"""Writes files and folders all or nothing, and allows one writer at a time.
 
-Everything is written beside its place, synced to the disk and moved there by one rename, so a reader
-sees the old content or the new, and a killed process leaves at most a hidden file or folder:
+Everything is written next to its destination, synced to disk and moved by one rename, so readers see either
+the old or the new content, and a killed process leaves at most a hidden file or folder:
 
 - `publish_file` for one file of any size, written by the caller; `write_files` for several small ones;
 - `publish_folder` for a new folder; `replace_file` for one file in a folder that is locked;
@@ -23,16 +23,16 @@ from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 _LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
-_FOLDER_TRIES = 100  # to create a folder that others remove
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without any locks says
+_FOLDER_TRIES = 100  # attempts to create a folder that others keep removing
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without locks
 
 
 @contextlib.contextmanager
 def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
-    """A temporary path to write to; on success it is synced and moved to `path`, else it is removed.
+    """A temporary path to write to; synced and moved to `path` on success, else removed.
 
-    `exclusive`: the caller holds a lock, so nobody else writes beside the same path. Without it, each
-    process has a temporary file of its own, and the last one to finish wins.
+    `exclusive`: the caller holds a lock, so nobody else writes next to this path. Otherwise each process has
+    its own temporary file, and the last one to finish wins.
     """
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
@@ -49,10 +49,10 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
-    """Removes files that killed processes of this machine left half-written beside `path`."""
+    """Removes incomplete files next to `path` from killed processes of this machine."""
     if exclusive:
         _remove(temporary_path(path, "building"))
-    with contextlib.suppress(OSError):  # the folder can't be listed or changed: leave it as it is
+    with contextlib.suppress(OSError):  # ignore a folder that can't be listed or changed
         for sibling in list(path.parent.iterdir()):
             match = re.fullmatch(r".*\.(\d+)\.part", sibling.name, re.DOTALL)
             if match is None or sibling != temporary_path(path, f"{_host_label(match[1])}.part"):
@@ -62,39 +62,39 @@ def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
 
 
 def _process_path(path: Path) -> Path:
-    """Where this process alone writes a file before it is moved to `path`."""
+    """This process's own temporary path for `path`."""
     return temporary_path(path, f"{_host_label(os.getpid())}.part")
 
 
 def _host_label(pid: int | str) -> str:
-    """This machine and one of its processes, as part of a temporary file's name."""
+    """Identifies this machine and a process in a temporary file's name."""
     return f"{os.uname().nodename}.{pid}"
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this id runs on this machine."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # a process of another user
+    except PermissionError:  # another user's process
         return True
     return True
 
 
 def _remove(path: Path) -> None:
-    """Removes a file, and SQLite's journals beside it."""
+    """Removes a file with SQLite's journals."""
     for suffix in _SQLITE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Publishes files in this order; all are on the disk before the first one is moved.
+    """Publishes files in this order; all are on disk before the first is moved.
 
-    So a full disk leaves every old file. The caller locks the folder where the file system has locks.
-    Each process has temporary files of its own, so without locks each file is still whole, though the
-    files of two processes may mix.
+    So a full disk leaves all old files. The caller locks the folder if the file system has locks. Each
+    process has its own temporary files, so without locks each file is still complete, though files from two
+    processes may mix.
     """
     folders = dict.fromkeys(path.parent for path in files)
     try:
@@ -105,7 +105,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         for path in files:
             _process_path(path).replace(path)
         for folder in folders:
-            with contextlib.suppress(OSError):  # some file systems can't, for a folder
+            with contextlib.suppress(OSError):  # some file systems can't sync a folder
                 sync_path(folder)
     finally:
         for path in files:
@@ -114,7 +114,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Publishes one file, with its name synced to the disk. The caller locks the folder."""
+    """Publishes one file and syncs its name to disk. The caller locks the folder."""
     write_synced(temporary_path(path), content)
     temporary_path(path).replace(path)
     sync_path(path.parent)
@@ -122,14 +122,14 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """A new hidden folder to fill; on success it becomes `folder`, else it is removed.
+    """A new hidden folder to fill; it becomes `folder` on success, else it is removed.
 
-    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError where
-    `folder` holds files by then; an empty one is replaced.
+    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError if `folder` has
+    files by then; an empty one is replaced.
     """
-    # a name that no other thread or process has, on this machine or another one
+    # unique over threads, processes and machines
     temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
-    temporary.mkdir()  # not mkdtemp: others may read it, as far as the umask allows
+    temporary.mkdir()  # not mkdtemp: readable by others, as the umask allows
     try:
         yield temporary
         sync_path(temporary)
@@ -143,13 +143,13 @@ def _rename_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as exc:
-        if exc.errno != errno.ENOTEMPTY:  # the same as EEXIST: systems differ
+        if exc.errno != errno.ENOTEMPTY:  # like EEXIST: systems differ
             raise
         raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc
 
 
 def temporary_path(path: Path, label: str = "part") -> Path:
-    """Where a file is written before it is moved to `path`; a name that gets too long is hashed."""
+    """The temporary path for `path`; a name that is too long is hashed."""
     name = f".{path.name}.{label}"
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.{label}"
@@ -157,7 +157,7 @@ def temporary_path(path: Path, label: str = "part") -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Writes a new file down to the disk; what a killed process left there is removed first."""
+    """Writes and syncs a new file, replacing remains of a killed process."""
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         file.write(content)
@@ -166,7 +166,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Flushes a file, or the names in a folder, to the disk."""
+    """Syncs a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,10 +176,10 @@ def sync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, create: bool = False, required: bool = True) -> Iterator[None]:
-    """One writer to a folder at a time; the second waits. OSError where the folder can't be locked.
+    """Allows one writer per folder; others wait. OSError if the folder can't be locked.
 
-    `create`: a folder that is missing, or that another writer has just removed, is created.
-    `required=False`: on a file system without locks the caller goes on without one.
+    `create` creates a missing folder, or one that another writer has just removed. `required=False` continues
+    without a lock on file systems without locks.
     """
     descriptor = _open_locked(folder, create=create, required=required)
     try:
@@ -189,7 +189,7 @@ def lock_folder(folder: Path, *, create: bool = False, required: bool = True) ->
 
 
 def _open_locked(folder: Path, *, create: bool, required: bool) -> int:
-    """A descriptor of the folder, locked; not locked where that fails and isn't `required`."""
+    """An open, locked descriptor of the folder; unlocked if that fails and isn't `required`."""
     while True:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
@@ -213,7 +213,7 @@ def _open_locked(folder: Path, *, create: bool, required: bool) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its parents, even while others remove them."""
+    """Creates a folder and its parents, even if others remove them meanwhile."""
     for _ in range(_FOLDER_TRIES):
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether the path still leads to what is open."""
+    """Whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -232,10 +232,10 @@ def _is_current(descriptor: int, path: Path) -> bool:
 
 
 def lock_file(path: Path) -> int:
-    """A descriptor of a file, created where it is missing, and locked until the descriptor is closed.
+    """An open, locked descriptor of a file, created if missing.
 
-    BlockingIOError where another process holds the lock. The holder may remove the file while it
-    holds the lock; then the next one creates it again.
+    BlockingIOError if another process holds the lock. The holder may remove the file while it holds the lock;
+    then the next one creates it again.
     """
     while True:
         descriptor, is_new = _open_or_create(path)
@@ -259,7 +259,7 @@ def _open_or_create(path: Path) -> tuple[int, bool]:
 
 
 def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
-    """Locks the file, or raises. A new file is removed where the file system has no locks."""
+    """Locks the file, or raises. Removes a new file if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
@@ -270,14 +270,14 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
 
 
 class WriterLock:
-    """A lock file beside the pool, held from construction until `release`.
+    """A lock file next to the pool, held from construction until `release`.
 
-    The operating system releases it when the process dies. The file `<path>.lock` holds the writer's
-    process id, for the message to a second writer.
+    The operating system releases it when the process dies. The file `<path>.lock` has the writer's process
+    id, for messages to a second writer.
     """
 
     def __init__(self, path: Path) -> None:
-        resolved = path.resolve()  # one lock for a pool, whatever link or relative path leads to it
+        resolved = path.resolve()  # one lock per pool, whatever link or relative path is used
         if resolved.is_dir():
             raise NotAPool(f"{path}: is a folder; name a file in it, e.g. {path / 'pool.sqlite'}")
         self.path = resolved.with_name(resolved.name + ".lock")
@@ -288,7 +288,7 @@ class WriterLock:
         try:
             descriptor = lock_file(self.path)
         except FileNotFoundError as exc:
-            if self.path.parent.is_dir():  # such as /proc
+            if self.path.parent.is_dir():  # e.g. /proc
                 raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
             raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
         except BlockingIOError as exc:
@@ -296,21 +296,21 @@ class WriterLock:
                 f"{pool}: process {self._read_holder()} is writing to it; "
                 "wait for it to end, or open it for reading"
             ) from exc
-        with contextlib.suppress(OSError):  # only for the second writer's message: the lock works without it
+        with contextlib.suppress(OSError):  # only for messages: the lock works without it
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{self._process}\n".encode(), 0)
         return descriptor
 
     def _read_holder(self) -> str:
-        """The process id of the writer that holds the lock, as far as it has written it."""
+        """The process id of the lock's holder, if it has written it."""
         with contextlib.suppress(OSError):
             return self.path.read_bytes()[:32].decode("ascii", "replace").strip() or "unknown"
         return "unknown"
 
     def release(self) -> None:
-        """Removes the lock file while still holding it, so that nobody locks a file that is about to go.
+        """Removes the lock file while holding the lock, so that nobody locks a file about to be removed.
 
-        In a forked child it does nothing: the lock belongs to the parent.
+        Does nothing in a forked child: the lock belongs to the parent.
         """
         if self._descriptor >= 0 and os.getpid() == self._process:
             with contextlib.suppress(OSError):

@@ -1,8 +1,7 @@
-"""Settings, one frozen dataclass for each stage, read from a TOML file and the environment.
+"""Settings: one frozen dataclass per stage, read from a TOML file and the environment.
 
-This is the only module that reads environment variables and TOML. Later sources win: the defaults,
-the TOML file, the environment (`ADACOMPUTE_ANSWERS_EXTRACT=boxed`), and then what the caller passes,
-such as a command's options.
+Only this module reads environment variables and TOML. Later sources override earlier ones: defaults, the TOML
+file, the environment (`ADACOMPUTE_ANSWERS_EXTRACT=boxed`), then the caller's values, such as command options.
 """
 
 import contextlib
@@ -34,14 +33,14 @@ from adacompute.records import (
 
 T = TypeVar("T")
 
-EVERY_MODE = "adacompute"  # the name by which clients ask for all modes of a gateway
-MODES_KEY = "menu"  # what metrics, the dashboard's data and stored sums call several modes
-VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
-DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
+EVERY_MODE = "adacompute"  # model name with which clients request all modes of a gateway
+MODES_KEY = "menu"  # name for several modes in metrics, dashboard data and stored sums
+VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # not a setting of [verifier]
+DEFAULT_FLEET = "adacompute"  # default name of a fleet
 
 
 def _match(pattern: str, description: str) -> Meta:
-    """The constraint that a whole text has this pattern; `description` is what a message asks for."""
+    """The constraint that a text must match this pattern; `description` is for messages."""
     return Meta(pattern=rf"\A(?:{pattern})\Z", description=description)
 
 
@@ -79,14 +78,14 @@ CollectorAddress = Annotated[str, _COLLECTOR_ADDRESS]
 def setting(default: T, meaning: str, *, default_text: str = "") -> T:
     """A field of a section. `meaning` is shown in --help and by `serve --show-config`.
 
-    `default_text` says what a default such as 0 or "" stands for, e.g. "no limit".
+    `default_text` explains a default such as 0 or "", e.g. "no limit".
     """
     return field(default=default, metadata={"meaning": meaning, "default_text": default_text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersConfig:
-    """How answers are read out of responses, and compared."""
+    """How to extract and compare answers."""
 
     extract: str = setting(
         "auto",
@@ -101,7 +100,7 @@ class AnswersConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreConfig:
-    """Which budgets recorded samples are scored at."""
+    """Budgets at which recorded samples are scored."""
 
     budgets: tuple[int, ...] = setting((1, 2, 4, 8, 16), "samples a vote, ascending")
 
@@ -115,7 +114,7 @@ class ScoreConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """Which OpenAI-compatible endpoint is asked, how fast, and for how long."""
+    """The OpenAI-compatible endpoint, with rate limits and timeouts."""
 
     url: str = setting("", "address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1")
     model: str = setting("", "name of the model", default_text="the only one that the endpoint lists")
@@ -147,7 +146,7 @@ class EndpointConfig:
 
     @property
     def prices(self) -> TokenPrices:
-        """What its tokens cost."""
+        """The prices of its tokens."""
         return TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
 
     def __post_init__(self) -> None:
@@ -156,7 +155,7 @@ class EndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierConfig:
-    """Who scores responses, so that better ones weigh more: a reward model, or a model that judges."""
+    """The verifier, which scores responses to weigh votes: a reward model or a judge model."""
 
     url: str = setting(
         "",
@@ -190,7 +189,7 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectConfig:
-    """How problems are sampled."""
+    """How to sample problems."""
 
     samples: int = setting(48, "samples of each problem, in total")
     temperature: float = setting(0.7, "temperature of sampling")
@@ -199,7 +198,7 @@ class CollectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
+    """The gateway. Its upstream is [endpoint]; answers are read as in [answers]."""
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8080, "port to listen on; 0 takes any free one")
@@ -332,7 +331,7 @@ class ServeConfig:
             raise ConfigError(f"explore is {self.explore:g}; give a number from 0 to 1")
         _check_budgets(self)
         compile_vote_pattern(self.vote_pattern)
-        if self.fleet != DEFAULT_FLEET and not self.redis:  # without Redis it would have caps of its own
+        if self.fleet != DEFAULT_FLEET and not self.redis:  # without Redis it would have separate caps
             raise ConfigError(f"fleet {self.fleet!r} is shared through Redis, and redis isn't given; give it")
         if "*" in self.cors and not self.keys_file:
             raise ConfigError(
@@ -341,7 +340,7 @@ class ServeConfig:
             )
 
 
-_MAX_SAMPLES = 1024.0  # the largest budget in samples
+_MAX_SAMPLES = 1024.0  # largest budget in samples
 
 
 @lru_cache(maxsize=64)
@@ -350,12 +349,12 @@ def _parse_budget(value: float | str, unit: BudgetUnit) -> Budget:
 
 
 def parse_serve_budgets(settings: ServeConfig) -> tuple[Budget, Budget]:
-    """The settings budget and max_budget, in whatever currency they name."""
+    """The settings budget and max_budget, in any currency."""
     return _parse_budget(settings.budget, settings.unit), _parse_budget(settings.max_budget, settings.unit)
 
 
 def _check_budgets(settings: ServeConfig) -> None:
-    if names_quality(settings.budget):  # its cost is known once the policy is
+    if names_quality(settings.budget):  # its cost is known only with the policy
         return
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
@@ -369,7 +368,7 @@ def _check_budgets(settings: ServeConfig) -> None:
 
 
 def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile the setting vote_pattern; ConfigError where it is not a regular expression."""
+    """Compiles the setting vote_pattern; ConfigError if it isn't a regular expression."""
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as exc:
@@ -380,7 +379,7 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings, by stage."""
+    """All settings by stage."""
 
     answers: AnswersConfig = field(default_factory=AnswersConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
@@ -391,9 +390,9 @@ class Config:
 
 
 def average_budget(config: Config) -> Budget:
-    """What a request to the gateway may cost on average, in samples, tokens or money.
+    """The average cost per gateway request, in samples, tokens or money.
 
-    BudgetInvalid if it is money and there are no prices, or they are in another currency.
+    BudgetInvalid if it is money without prices, or in another currency.
     """
     settings, endpoint = config.serve, config.endpoint
     budget, most = (
@@ -417,10 +416,10 @@ ENV_PREFIX = "ADACOMPUTE_"
 
 
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
-    """Settings from a TOML file and the environment.
+    """Loads settings from a TOML file and the environment.
 
-    Without `path`: the file that `ADACOMPUTE_CONFIG` names, else `adacompute.toml` in this folder, else none.
-    `environ` replaces the process's own environment.
+    Without `path`: the file in `ADACOMPUTE_CONFIG`, or `adacompute.toml` in the current folder, or none.
+    `environ` replaces the process's environment.
     """
     environ = os.environ if environ is None else environ
     file = path or (Path(named) if (named := environ.get(ENV_PREFIX + "CONFIG")) else None)
@@ -445,13 +444,13 @@ def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str,
     values = convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
         return section(**values)
-    except ConfigError as exc:  # settings that don't go together
+    except ConfigError as exc:  # settings that contradict each other
         origins = dict.fromkeys(places[key] for key in table)
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file; a ConfigError names the file if it can't be read."""
+    """The tables of a TOML file; a ConfigError names the file if it is unreadable."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as exc:
@@ -461,10 +460,10 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
 
 
 def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-    """A TOML value or an environment text as the annotated type; the ConfigError names the place."""
+    """Converts a TOML value or environment text to the annotated type; ConfigErrors name the place."""
     if get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value
-        if isinstance(items, dict):  # headers and query, as a table
+        if isinstance(items, dict):  # headers and query may be tables
             items = [f"{name}={text}" for name, text in items.items()]
         if not isinstance(items, list | tuple):
             raise ConfigError(f"{place} is {format_value(value)}; give a list")
@@ -487,7 +486,7 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
                 show=lambda *_: _show_setting(value),
             ) from None
 
-    for each in kinds[:-1]:  # a number where it is one, else a text
+    for each in kinds[:-1]:  # a number if possible, else text
         with contextlib.suppress(ConfigError):
             return convert_to(each)
     return convert_to(kinds[-1])
@@ -497,12 +496,13 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-_SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")  # stands in an address beside a password or a key
+# marks an address that may contain a password or key
+_SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 
 
 def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
-    """What a setting may be, in words."""
+    """The possible values of a setting, in words."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is not Annotated:
@@ -518,13 +518,13 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
 
 @cache
 def _find_limits(section: type) -> dict[str, Any]:
-    """The types of a section's settings that say more than int, float or str."""
+    """The types of a section's settings with constraints."""
     plain, kinds = get_type_hints(section), get_type_hints(section, include_extras=True)
     return {name: kind for name, kind in kinds.items() if kind != plain[name]}
 
 
 def _check_limits(section: object) -> None:
-    """Raise a ConfigError if a setting is outside of what its type allows."""
+    """Raises ConfigError if a setting violates its type's constraints."""
     section_type: type = type(section)
     for name, kind in _find_limits(section_type).items():
         object.__setattr__(section, name, convert_value(getattr(section, name), kind, name))
@@ -533,7 +533,7 @@ def _check_limits(section: object) -> None:
 def convert_table(
     table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The values of a table as their types; a ConfigError names the key's place, also of an unknown key."""
+    """Converts a table's values to their types; ConfigErrors, also for unknown keys, name the place."""
     for key in table:
         if key not in kinds:
             raise ConfigError(f"{places[key]}: unknown setting {key!r}; {_suggest(key, list(kinds))}")
@@ -541,12 +541,12 @@ def convert_table(
 
 
 def _suggest(name: str, known: list[str]) -> str:
-    """The known name that is closest, else all known names."""
+    """The most similar known name, or all known names."""
     return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
 
 
-_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
-_KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without blanks
+_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a valid name of a key
+_KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without spaces
 _CLIENT_KEY = re.compile(r"[!-~]{16,}")
 _Cap = Annotated[float, Meta(gt=0, le=sys.float_info.max)] | str
 _KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
@@ -554,7 +554,7 @@ _KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyConfig:
-    """A client's key for the gateway: one section of the keys file."""
+    """A client's key for the gateway: one section in the keys file."""
 
     name: str
     key: Secret
@@ -565,9 +565,9 @@ class KeyConfig:
 def read_key(
     *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Secret | None:
-    """The key in a file, else in the environment variable `env`; None if there is none.
+    """The key from a file, or from the environment variable `env`; None if there is none.
 
-    No message shows a key.
+    Messages never show a key.
     """
     environ = os.environ if environ is None else environ
     if file is None:
@@ -590,20 +590,20 @@ def read_key(
 
 
 def forget_metrics_folder() -> None:
-    """Removes the folder of another program's metrics from the environment: ours would be written there."""
+    """Removes another program's metrics folder from the environment: ours would be written there."""
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         os.environ.pop(name, None)
 
 
 def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
-    """The keys of the gateway's clients: one section each, named after its owner.
+    """The gateway's client keys: one section each, named after its owner.
 
-    Each has `key`, or in `key_env` the environment variable that holds it, and may have `cap` and `operator`.
+    Each has `key`, or `key_env` with the name of an environment variable; `cap` and `operator` are optional.
     """
     environ = os.environ if environ is None else environ
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
-        if not isinstance(table, dict):  # the line isn't quoted: it may be the key itself
+        if not isinstance(table, dict):  # don't quote the line: it may be the key itself
             raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
         key = _read_client_key(f"{file}, [{name}]", name, table, environ)
         if key.key in keys:
@@ -627,7 +627,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         if not text:
             raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key")
     if not isinstance(text, str) or not _CLIENT_KEY.fullmatch(text):
-        raise ConfigError(  # which doesn't show it
+        raise ConfigError(  # doesn't show it
             f"{place}: {source} has fewer than 16 characters, or blanks or special characters; "
             "make one with `openssl rand -hex 24`"
         )
@@ -635,7 +635,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
 
 
 def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
-    """The cluster that RAY_ADDRESS names, or None. Also tells Ray not to send usage statistics."""
+    """The cluster in RAY_ADDRESS, or None. Also turns off Ray's usage statistics."""
     environ = os.environ if environ is None else environ
     environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return environ.get("RAY_ADDRESS", "").strip() or None

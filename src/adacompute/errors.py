@@ -1,56 +1,56 @@
-"""Everything this package raises on purpose, as one tree.
+"""All exceptions that this package raises on purpose, as a tree.
 
     AdacomputeError
-    ├── ConfigError          a setting, in a file, the environment or an option, can't be used
-    │   └── BudgetInvalid    a budget that can't be read, or is in the wrong unit
+    ├── ConfigError          a setting in a file, the environment or an option is invalid
+    │   └── BudgetInvalid    a budget can't be parsed, or has the wrong unit
     ├── ExtraMissing         a library that only some commands need isn't installed
-    ├── TaskError            a task's way of reading or comparing answers can't be used
-    ├── ScoreError           samples can't be scored in the way that was asked for
-    │   ├── TooFewSamples    problems with fewer samples than a budget needs
-    │   ├── NotRecorded      the score needs grades, answers, tokens or log-probabilities that aren't there
-    │   └── PriceInvalid     prices of tokens that can't be paid; also a CollectError
-    ├── TableInvalid         an accuracy table with a cell, a cost or a shape that can't be
-    ├── BudgetOutOfRange     an average cost that no allocation has
-    ├── Infeasible           several limits that no allocation meets together
-    ├── PolicyError          a policy can't be made, fitted or asked in this way
-    │   ├── NotFitted        it was asked before it had learned
-    │   └── PolicyInvalid    what is stored is not a policy, or not the one that was written
+    ├── TaskError            a task's settings for reading or comparing answers are invalid
+    ├── ScoreError           samples can't be scored as requested
+    │   ├── TooFewSamples    problems have fewer samples than a budget needs
+    │   ├── NotRecorded      grades, answers, tokens or log-probabilities are missing
+    │   └── PriceInvalid     token prices are invalid; also a CollectError
+    ├── TableInvalid         an accuracy table has an invalid cell, cost or shape
+    ├── BudgetOutOfRange     no allocation has this average cost
+    ├── Infeasible           no allocation meets all limits together
+    ├── PolicyError          a policy can't be made, fitted or called like this
+    │   ├── NotFitted        a policy was called before it was fitted
+    │   └── PolicyInvalid    a stored policy is damaged, or isn't a policy
     ├── ReportError          a report can't be written to this folder
-    ├── ProblemsInvalid      a file, a name or a preset of problems, or a prompt template, can't be used
-    ├── EndpointError        one call to an endpoint gave nothing; `kind` names it, `paid` says if it may cost
-    │   ├── EndpointRefused      it said no: a wrong request, key or model (a 4xx)
-    │   ├── RateLimited          too many requests (429), to the end of the deadline
-    │   ├── EndpointTimeout      connecting, the first byte or the whole took too long
-    │   ├── EndpointUnreachable  no connection came about
-    │   ├── ConnectionLost       it broke off after the request was sent
-    │   ├── EndpointFailed       it failed by its own account (a 5xx)
-    │   ├── ReplyInvalid         it said 200, but that is not a chat completion
-    │   ├── EndpointResting      it failed so often that it is left alone for a while
-    │   └── SendingStopped       nothing more is to be sent
-    ├── CollectError         samples can't be collected in this way
-    │   ├── SourceChanged    the pool was begun with another model, template or parameter
-    │   └── PriceInvalid     prices of tokens that can't be paid; also a ScoreError
+    ├── ProblemsInvalid      a problem file, dataset name, preset or prompt template is invalid
+    ├── EndpointError        a call to an endpoint failed; `kind` says how, `paid` if it may be charged
+    │   ├── EndpointRefused      the endpoint refused: a wrong request, key or model (a 4xx)
+    │   ├── RateLimited          too many requests (429), until the deadline
+    │   ├── EndpointTimeout      connecting, the first byte or the whole reply took too long
+    │   ├── EndpointUnreachable  connecting failed
+    │   ├── ConnectionLost       the connection broke after the request was sent
+    │   ├── EndpointFailed       the endpoint reported a failure (a 5xx)
+    │   ├── ReplyInvalid         status 200, but the body isn't a chat completion
+    │   ├── EndpointResting      the endpoint kept failing and is left alone for a while
+    │   └── SendingStopped       sending was stopped
+    ├── CollectError         samples can't be collected like this
+    │   ├── SourceChanged    the pool has samples from another model, template or parameter
+    │   └── PriceInvalid     token prices are invalid; also a ScoreError
     ├── LocalModelError      the model on this machine can't be found, started or reached
     ├── ScaleError           a stage can't be run over these files, or on this engine
     │   └── EngineUnavailable  the engine isn't installed, can't be reached, or lost its workers
-    ├── ServeError           one request to the gateway isn't served; `status` and `code` are the reply's
-    │   ├── RequestInvalid       it asks for what can't be, or isn't supported
-    │   ├── Unauthorized         no key, or an unknown one
-    │   ├── CapReached           a key's or everybody's hard cap on spending
-    │   ├── WeakVote             the vote's winner is too weak to be given out
-    │   ├── Overloaded           too many requests at the same time, or it is closing down
+    ├── ServeError           the gateway refuses a request; `status` and `code` are the reply's
+    │   ├── RequestInvalid       the request is invalid, or not supported
+    │   ├── Unauthorized         the key is missing or unknown
+    │   ├── CapReached           a hard cap on spending, for a key or in total, is reached
+    │   ├── WeakVote             the vote's winner is too weak to be returned
+    │   ├── Overloaded           too many concurrent requests, or the gateway is closing
     │   ├── NotOpen              its application doesn't run its lifespan, or an Asker is closed
-    │   └── LedgerUnavailable    what was spent can't be written down, so nothing is
+    │   └── LedgerUnavailable    spending can't be recorded, so nothing is spent
     └── PoolError
-        ├── PoolNotFound     there is no pool, file or recording of that name
-        ├── NotAPool         the file is something else, or a pool of a newer version
+        ├── PoolNotFound     there is no pool, file or recording with that name
+        ├── NotAPool         the file isn't a pool, or is from a newer version
         ├── PoolLocked       another process is writing to this pool
-        ├── PoolDamaged      what is stored is not what was written
+        ├── PoolDamaged      stored data differs from what was written
         ├── PoolFull         the disk is full or refuses writes
         ├── RecordInvalid    a record has a missing field, a wrong type or a value out of range
-        ├── RecordNotFound   no such problem, model or parameters in the pool
-        ├── SourceAmbiguous  several models or parameters in the pool, and none was named
-        └── DuplicateRecord  a problem or sample that is already there
+        ├── RecordNotFound   the pool has no such problem, model or parameters
+        ├── SourceAmbiguous  the pool has several models or parameters, and none was chosen
+        └── DuplicateRecord  the problem or sample exists already
 
 Each message names the value, the place and the remedy, in one line. The functions at the end of this file
 write the parts that many messages share: a value, the known name that may have been meant, and the new name
@@ -67,19 +67,19 @@ _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 class AdacomputeError(Exception):
-    """The root: catch this to catch all that the package raises on purpose."""
+    """Base class: catch this to catch everything that the package raises on purpose."""
 
     def __str__(self) -> str:
-        # a path or a value may hold a line break; the message stays one line whoever writes it
+        # a path or value may contain a line break; keep the message on one line
         return _BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
 
 
 class ConfigError(AdacomputeError):
-    """A setting, in a file, the environment or an option, can't be used."""
+    """A setting in a file, the environment or an option is invalid."""
 
 
 class BudgetInvalid(ConfigError):
-    """A budget that can't be read, or is in the wrong unit."""
+    """A budget can't be parsed, or has the wrong unit."""
 
 
 class ExtraMissing(AdacomputeError):
@@ -87,43 +87,43 @@ class ExtraMissing(AdacomputeError):
 
 
 class TaskError(AdacomputeError):
-    """A task's way of reading or comparing answers can't be used."""
+    """A task's settings for reading or comparing answers are invalid."""
 
 
 class ScoreError(AdacomputeError):
-    """Samples can't be scored in the way that was asked for."""
+    """Samples can't be scored as requested."""
 
 
 class TooFewSamples(ScoreError):
-    """Problems with fewer samples than a budget needs."""
+    """Problems have fewer samples than a budget needs."""
 
 
 class NotRecorded(ScoreError):
-    """The score needs grades, answers, tokens or log-probabilities that aren't there."""
+    """The score needs grades, answers, tokens or log-probabilities that are missing."""
 
 
 class TableInvalid(AdacomputeError):
-    """An accuracy table with a cell, a cost or a shape that can't be."""
+    """An accuracy table has an invalid cell, cost or shape."""
 
 
 class BudgetOutOfRange(AdacomputeError):
-    """An average cost that no allocation has."""
+    """No allocation has this average cost."""
 
 
 class Infeasible(AdacomputeError):
-    """Several limits that no allocation meets together."""
+    """No allocation meets all limits together."""
 
 
 class PolicyError(AdacomputeError):
-    """A policy can't be made, fitted or asked in this way."""
+    """A policy can't be made, fitted or called like this."""
 
 
 class NotFitted(PolicyError):
-    """It was asked before it had learned."""
+    """A policy was called before it was fitted."""
 
 
 class PolicyInvalid(PolicyError):
-    """What is stored is not a policy, or not the one that was written."""
+    """A stored policy is damaged, or isn't a policy."""
 
 
 class ReportError(AdacomputeError):
@@ -131,92 +131,92 @@ class ReportError(AdacomputeError):
 
 
 class ProblemsInvalid(AdacomputeError):
-    """A file, a name or a preset of problems, or a prompt template, can't be used."""
+    """A problem file, dataset name, preset or prompt template is invalid."""
 
 
 class EndpointError(AdacomputeError):
-    """One call to an endpoint gave nothing. `kind` is its short name, as failures are counted by."""
+    """A call to an endpoint failed. `kind` is a short name, by which failures are counted."""
 
     kind = "endpoint"
 
     def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
         super().__init__(message)
-        self.status = status  # HTTP's, if one came
-        self.paid = paid  # True: the endpoint may have worked, and charge for it
-        self.calls: tuple[Any, ...] = ()  # the attempts that were made, `records.Call`s
-        self.retry_after: float | None = None  # seconds, where the endpoint says when to come again
-        self.reply: Any = None  # what the endpoint said, a `client.error_object.ErrorObject`; None: nothing
+        self.status = status  # HTTP status, if there was a reply
+        self.paid = paid  # True: the endpoint may charge for it
+        self.calls: tuple[Any, ...] = ()  # the attempts (`records.Call`)
+        self.retry_after: float | None = None  # seconds, if the endpoint says
+        self.reply: Any = None  # the endpoint's `client.error_object.ErrorObject`, or None
 
     def copy_reply(self, error: "EndpointError") -> Self:
-        """This error, with what the endpoint said in another one."""
+        """This error, with another error's reply."""
         self.reply, self.retry_after = error.reply, error.retry_after
         return self
 
 
 class EndpointRefused(EndpointError):
-    """It said no: a wrong request, key or model (a 4xx). Asking again would get the same."""
+    """The endpoint refused: a wrong request, key or model (a 4xx). Retrying doesn't help."""
 
     kind = "refused"
 
 
 class RateLimited(EndpointError):
-    """Too many requests (429), to the end of the deadline."""
+    """Too many requests (429), until the deadline."""
 
     kind = "rate-limit"
 
 
 class EndpointTimeout(EndpointError):
-    """Connecting, the first byte or the whole took too long."""
+    """Connecting, the first byte or the whole reply took too long."""
 
     kind = "timeout"
 
 
 class EndpointUnreachable(EndpointError):
-    """No connection came about."""
+    """Connecting failed."""
 
     kind = "unreachable"
 
 
 class ConnectionLost(EndpointError):
-    """It broke off after the request was sent."""
+    """The connection broke after the request was sent."""
 
     kind = "reset"
 
 
 class EndpointFailed(EndpointError):
-    """It failed by its own account (a 5xx)."""
+    """The endpoint reported a failure (a 5xx)."""
 
     kind = "server-error"
 
 
 class ReplyInvalid(EndpointError):
-    """It said 200, but that is not a chat completion."""
+    """Status 200, but the body isn't a chat completion."""
 
     kind = "garbage"
 
 
 class EndpointResting(EndpointError):
-    """It failed so often that it is left alone for a while."""
+    """The endpoint kept failing and is left alone for a while."""
 
     kind = "resting"
 
 
 class SendingStopped(EndpointError):
-    """Nothing more is to be sent."""
+    """Sending was stopped."""
 
     kind = "stopped"
 
 
 class CollectError(AdacomputeError):
-    """Samples can't be collected in this way."""
+    """Samples can't be collected like this."""
 
 
 class SourceChanged(CollectError):
-    """The pool was begun with another model, template or parameter."""
+    """The pool has samples from another model, template or parameter."""
 
 
 class PriceInvalid(ScoreError, CollectError):
-    """Prices of tokens that can't be paid, wherever they were to be used."""
+    """Token prices are invalid."""
 
 
 class LocalModelError(AdacomputeError):
@@ -232,7 +232,7 @@ class EngineUnavailable(ScaleError):
 
 
 class ServeError(AdacomputeError):
-    """One request to the gateway isn't served. Status and code are those of the reply, in OpenAI's shape."""
+    """The gateway refuses a request. Status and code are the reply's, in OpenAI's format."""
 
     status = 500
     code = "internal_error"
@@ -250,12 +250,12 @@ class ServeError(AdacomputeError):
         super().__init__(message)
         self.status = self.status if status is None else status
         self.code = self.code if code is None else code
-        self.param = param  # the field that it is about
-        self.retry_after = retry_after  # seconds; None: trying again is of no use, or nobody knows when
+        self.param = param  # the field at fault
+        self.retry_after = retry_after  # seconds; None: retrying doesn't help, or unknown
 
 
 class RequestInvalid(ServeError):
-    """It asks for what can't be, or isn't supported."""
+    """The request is invalid, or not supported."""
 
     status = 400
     code = "invalid_request"
@@ -263,7 +263,7 @@ class RequestInvalid(ServeError):
 
 
 class Unauthorized(ServeError):
-    """No key, or an unknown one."""
+    """The key is missing or unknown."""
 
     status = 401
     code = "invalid_api_key"
@@ -271,16 +271,16 @@ class Unauthorized(ServeError):
 
 
 class CapReached(ServeError):
-    """A key's or everybody's hard cap on spending."""
+    """A hard cap on spending, for a key or in total, is reached."""
 
     status = 429
     code = "insufficient_quota"
     kind = "insufficient_quota"
-    left = 0  # whole samples that it still has room for, at what each may take
+    left = 0  # samples that still fit below the cap
 
 
 class WeakVote(ServeError):
-    """The vote's winner is too weak to be given out."""
+    """The vote's winner is too weak to be returned."""
 
     status = 422
     code = "weak_vote"
@@ -288,7 +288,7 @@ class WeakVote(ServeError):
 
 
 class Overloaded(ServeError):
-    """Too many requests at the same time, or it is closing down."""
+    """Too many concurrent requests, or the gateway is closing."""
 
     status = 503
     code = "overloaded"
@@ -297,7 +297,7 @@ class Overloaded(ServeError):
 class NotOpen(ServeError):
     """The gateway is mounted in an application that doesn't run its lifespan, or has ended it.
 
-    Also of an Asker that is closed, or was opened in another process.
+    Also raised by an Asker that is closed, or was opened in another process.
     """
 
     status = 503
@@ -305,22 +305,22 @@ class NotOpen(ServeError):
 
 
 class LedgerUnavailable(ServeError):
-    """What was spent can't be written down, so nothing is."""
+    """Spending can't be recorded, so nothing is spent."""
 
     status = 503
     code = "ledger_unavailable"
 
 
 class PoolError(AdacomputeError):
-    """Something about a pool of recorded samples."""
+    """Base class of errors about pools."""
 
 
 class PoolNotFound(PoolError):
-    """There is no pool, file or recording of that name."""
+    """There is no pool, file or recording with that name."""
 
 
 class NotAPool(PoolError):
-    """The file is something else, or a pool of a newer version."""
+    """The file isn't a pool, or is from a newer version."""
 
 
 class PoolLocked(PoolError):
@@ -328,7 +328,7 @@ class PoolLocked(PoolError):
 
 
 class PoolDamaged(PoolError):
-    """What is stored is not what was written."""
+    """Stored data differs from what was written."""
 
 
 class PoolFull(PoolError):
@@ -340,15 +340,15 @@ class RecordInvalid(PoolError):
 
 
 class RecordNotFound(PoolError):
-    """No such problem, model or parameters in the pool."""
+    """The pool has no such problem, model or parameters."""
 
 
 class SourceAmbiguous(PoolError):
-    """Several models or parameters in the pool, and none was named."""
+    """The pool has several models or parameters, and none was chosen."""
 
 
 class DuplicateRecord(PoolError):
-    """A problem or sample that is already there."""
+    """The problem or sample exists already."""
 
 
 _MAX_VALUE = 60  # characters of a value in a message
@@ -357,19 +357,19 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_VALUE
 
 
 def to_one_line(exc: Exception) -> str:
-    """The message of a foreign error, in one line."""
+    """The message of a foreign error on one line."""
     return " ".join(str(exc).split()) or type(exc).__name__
 
 
 def format_value(value: object) -> str:
-    """A value as messages show it: its repr on one line, cut to a readable length.
+    """A value for messages: its repr on one line, shortened.
 
     >>> format_value([1, "two"]), len(format_value("x" * 500))
     ("[1, 'two']", 60)
     """
     try:
         text = _REPR.repr(value)
-    except (ValueError, RecursionError):  # such as an integer of more digits than Python writes
+    except (ValueError, RecursionError):  # e.g. an integer with more digits than Python writes
         return f"a value of type {type(value).__name__} that is too long to write"
     return shorten(" ".join(text.split()), _MAX_VALUE)
 
@@ -386,7 +386,7 @@ def explain_misfit(
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
 ) -> Exception:
-    """The error of a value that msgspec refused: with the place, the value and the remedy.
+    """The error for a value that msgspec refused, with place, value and remedy.
 
     msgspec's own messages name neither value nor remedy. `find_remedy` gives the one for a part, such as
     `samples[].text`; `build_error` gets where that part is, and what is wrong with it.
@@ -406,7 +406,7 @@ def explain_misfit(
 
 
 def shorten(text: str, length: int) -> str:
-    """The text, cut to `length` characters where it is longer.
+    """The text, shortened to `length` characters.
 
     >>> shorten("a long sentence", 7)
     'a long…'
@@ -415,12 +415,12 @@ def shorten(text: str, length: int) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: float = 0.6) -> str:
-    """A question, with a blank after it, after the known names closest to `name`; "" where none is close.
+    """A suggestion of the known names most similar to `name`, with a trailing space; "" if none is.
 
     >>> suggest_name("clasifier", ["classifier", "curve"])
     'did you mean classifier? '
     """
-    import difflib  # imported here, because few messages need it
+    import difflib  # lazy: few messages need it
 
     close = difflib.get_close_matches(name, list(known), n=limit, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}? " if close else ""
@@ -428,7 +428,7 @@ def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: flo
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Turn an import that fails inside the `with` into one line that names the extra to install."""
+    """Turns a failed import inside the `with` into one line that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""The frozen records that pass between rooms: problems, samples, calls, accuracy tables, allocations.
+"""The frozen records that rooms exchange: problems, samples, calls, accuracy tables.
 
 Fields have names and units. A `Secret` is a key that is never printed.
 """
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 else:
 
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
-        """As `dataclass`, for records that are made for each request.
+        """Like `dataclass`, for records created for each request.
 
-        They are frozen for the type checker only: frozen at run time, each would take longer to make.
+        They are frozen only for the type checker: frozen at run time, creating them would take longer.
         """
         return dataclass(unsafe_hash=frozen, **options)
 
@@ -61,44 +61,44 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One attempt over HTTP, as it is counted and paid for."""
+    """One HTTP attempt, with its counts and charge."""
 
-    at: float  # seconds since 1970, UTC, when it was sent
+    at: float  # time of sending, in seconds since 1970, UTC
     seconds: float
     asked: int  # choices
-    got: int  # choices that could be used
-    surplus: int = 0  # choices that came but were not used: too many, or unusable; paid for
-    kind: str = "ok"  # or the kind of the error
+    got: int  # usable choices
+    surplus: int = 0  # paid choices that weren't used: too many, or unusable
+    kind: str = "ok"  # or the kind of error
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # prompt tokens that the server had cached, if it says so
-    completion_tokens: int | None = None  # all choices together
-    estimated: bool = False  # True: corrected or guessed, not as the server said
-    # True: the server's usage is missing or can't be right, so it may charge for more; not stored in pools
+    cached_tokens: int | None = None  # prompt tokens that the server had cached, if known
+    completion_tokens: int | None = None  # of all choices
+    estimated: bool = False  # True: corrected or estimated, not as reported by the server
+    # True: usage is missing or impossible, so the server may charge more; not stored in pools
     unmetered: bool = field(default=False, compare=False)
-    # further numbers of the server's usage, by their path, e.g. ("completion_tokens_details",
-    # "reasoning_tokens"); not stored in pools
+    # Other numbers in the server's usage, by path, e.g. ("completion_tokens_details", "reasoning_tokens");
+    # not stored in pools.
     usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The sum of many calls. The most that calls of uncertain charge may cost is counted separately."""
+    """The sum of several calls. The highest cost of possibly charged calls is separate."""
 
     calls: int = 0
     paid: int = 0  # calls
-    maybe: int = 0  # calls that gave nothing, but may still be charged
+    maybe: int = 0  # calls without a result that may still be charged
     asked: int = 0  # choices
     got: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     maybe_prompt_tokens: int = 0
-    maybe_completion_tokens: int = 0  # at most: as many as were allowed
-    estimated: int = 0  # calls whose tokens are not as the server said them
+    maybe_completion_tokens: int = 0  # upper bound: as many as were allowed
+    estimated: int = 0  # calls whose tokens aren't the server's numbers
 
     def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
-        """Money, at these prices; `at_most` adds what may have been charged."""
+        """The cost at these prices; `at_most` adds possible charges."""
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
@@ -115,11 +115,11 @@ DEFAULT_CURRENCY = "USD"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPrices:
-    """Money for a million tokens, of prompts (`input`) and of responses (`output`).
+    """Money per million tokens, for prompts (`input`) and responses (`output`).
 
-    `prompt_tokens` and `prompts` are for recorded samples: how long prompts are, and whether each sample pays
-    for its own. None: as the pool's calls recorded it; without calls, `PromptCharge` says what is assumed.
-    `prompt_tokens` is one number for all problems, or one for each problem of the source, in its order.
+    `prompt_tokens` and `prompts` are for recorded samples: the length of prompts, and whether each sample
+    pays for its own. None: as the pool's calls recorded; without calls, `PromptCharge` says what is assumed.
+    `prompt_tokens` is one number for all problems, or one per problem of the source, in order.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
     3.5
@@ -128,7 +128,7 @@ class TokenPrices:
     input: float = 0.0
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
-    prompts: Literal["each", "once"] | None = None  # paid for with each sample, or once: cached or shared
+    prompts: Literal["each", "once"] | None = None  # charged with each sample, or once (cached or shared)
     currency: str = DEFAULT_CURRENCY
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class TokenPrices:
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
             raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")
-        # a copy in plain numbers: later changes to the caller's list have no effect here
+        # a copy: later changes to the caller's list have no effect
         plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
         tokens = tuple(plain) if isinstance(plain, list) else plain
         for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
@@ -152,7 +152,7 @@ class TokenPrices:
         return self.input > 0 or self.output > 0
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Money for so many tokens."""
+        """The cost of these tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / _MILLION
 
     def guess_cost(
@@ -163,7 +163,7 @@ class TokenPrices:
         completion_tokens: float = GUESSED_RESPONSE,
         unit: BudgetUnit = "money",
     ) -> float:
-        """What a sample may cost before any was drawn; a response is no longer than its limit, `max_tokens`.
+        """The estimated cost of a sample before any draw; a response has at most `max_tokens`.
 
         >>> TokenPrices(output=1.5).guess_cost(max_tokens=100_000) == TokenPrices(output=1.5).cost(100, 300)
         True
@@ -179,7 +179,7 @@ def _check_amount(value: object, name: str) -> None:
 
 
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
-_WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a comma only groups thousands
+_WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # commas only group thousands
 _QUALITY = re.compile(r"\s*(as\s+good|within)\b", re.I)
 _BUDGET = re.compile(
     rf"(?P<sign>[$€£¥])?\s*(?P<amount>{_WHOLE}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
@@ -190,15 +190,15 @@ _BUDGET = re.compile(
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 _AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
 _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
-_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # units, cut short
+_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # truncated units
 _CURRENCY_LETTERS = 3  # as in EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
-_MOST_SAMPLES = 64  # a bare number of tokens up to this is taken for a number of samples
+_MOST_SAMPLES = 64  # a bare number of tokens up to this probably means samples
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a request may cost on average: samples, tokens (of prompts and responses) or money.
+    """The average cost per request: samples, tokens (prompts and responses) or money.
 
     >>> Budget.parse("2 USD per 1000")
     Budget(amount=0.002, unit='money', currency='USD')
@@ -227,11 +227,11 @@ class Budget:
         currency: str | None = DEFAULT_CURRENCY,
         total: bool = False,
     ) -> "Budget":
-        """Read a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
+        """Parses a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
-        A bare number is counted in `unit`. Money has to be in `currency`, that of the prices: nothing is
-        converted; None takes any. A bare number that is likely meant in another unit raises BudgetInvalid.
-        `total`: it is a sum for all requests together, such as a cap, e.g. "5 USD".
+        A bare number is in `unit`. Money must be in `currency`, that of the prices, because nothing is
+        converted; None accepts any. A bare number that probably means another unit raises BudgetInvalid.
+        `total`: a sum for all requests, such as a cap, e.g. "5 USD".
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
@@ -278,7 +278,7 @@ class Budget:
 
 
 def names_quality(budget: object) -> bool:
-    """Whether a budget is meant as a quality, such as "as good as 8", not as an amount.
+    """Whether a budget is a quality, such as "as good as 8", rather than an amount.
 
     >>> names_quality("as good as 8"), names_quality("within 1 point of 16"), names_quality("8 samples")
     (True, True, False)
@@ -287,7 +287,7 @@ def names_quality(budget: object) -> bool:
 
 
 def _suggest_budget(text: str) -> str:
-    """How to write a budget that can't be read."""
+    """Suggests how to write a budget that can't be parsed."""
     unread = _AFTER_PER.search(text)
     if unread is not None and not _REQUESTS.fullmatch(unread[1]):
         return f"{unread[1]!r} is not known: write requests, or {_BUDGET_EXAMPLES}"
@@ -299,7 +299,7 @@ def _suggest_budget(text: str) -> str:
 
 
 def _read_currency(name: str, value: float | str, currency: str | None) -> str:
-    """The currency that a budget names: a sign, three letters or that of the prices; None takes any name."""
+    """The currency in a budget: a sign, three letters or that of the prices; None accepts any name."""
     if name.lower() == "money":
         return currency or DEFAULT_CURRENCY
     if name in _CURRENCY_SIGNS:
@@ -314,7 +314,7 @@ def _read_currency(name: str, value: float | str, currency: str | None) -> str:
 
 
 def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:
-    """Refuse a number without a unit that is likely meant in samples."""
+    """Refuses a number without a unit that probably means samples."""
     value = value.strip() if isinstance(value, str) else f"{value:g}"
     if unit == "tokens" and amount <= _MOST_SAMPLES:
         raise BudgetInvalid(
@@ -331,7 +331,7 @@ def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, curr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question, perhaps with its gold answer.
+    """A question, optionally with a gold answer.
 
     >>> Problem(id="p1", question="What is 6 times 7?", gold="42").gold
     '42'
@@ -342,24 +342,23 @@ class Problem:
     gold: str | None = None
     subject: str | None = None
     level: int | float | str | None = None
-    extra: Mapping[str, Any] = field(
-        default_factory=dict, hash=False
-    )  # keys of the file that we don't know, kept
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unknown keys of the file
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """What the log-probabilities of single tokens tell beyond their mean, in nats; None: not known."""
+    """Token log-probability signals other than the mean, in nats; None if unknown."""
 
     tail: Finite | None = None  # mean log-probability of the last 64 tokens
-    window: Finite | None = None  # lowest mean log-probability of 32 tokens in a row
+    window: Finite | None = None  # lowest mean log-probability of 32 consecutive tokens
     answer_sum: Finite | None = None  # log-probability of the answer's own tokens
-    answer_least: Finite | None = None  # lowest of one of the answer's tokens
-    answer_entropy: Finite | None = None  # greatest entropy at one of the answer's tokens
-    confidence: Finite | None = None  # minus the mean log-probability of the likeliest tokens, mean
+    answer_least: Finite | None = None  # lowest log-probability of the answer's tokens
+    answer_entropy: Finite | None = None  # highest entropy at the answer's tokens
+    # mean over tokens of minus the mean log-probability of the likeliest alternatives
+    confidence: Finite | None = None
     confidence_tail: Finite | None = None  # mean over the last 64 tokens
-    confidence_window: Finite | None = None  # lowest mean of 32 tokens in a row
-    score: Finite | None = None  # what a verifier or reward model gave the response
+    confidence_window: Finite | None = None  # lowest mean over 32 consecutive tokens
+    score: Finite | None = None  # the response's score from a verifier or reward model
 
 
 SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
@@ -367,7 +366,7 @@ SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One response of a model to a problem. `answer=None` abstains, and still costs.
+    """One response of a model to a problem. `answer=None` abstains, but still costs.
 
     >>> Sample(answer="42", tokens=10, logprob=-2.5).mean_logprob
     -0.25
@@ -375,20 +374,18 @@ class Sample:
 
     text: str | None = None
     answer: str | None = None
-    correct: float | None = None  # 1 right, 0 wrong, between: partial credit; None: not known
+    correct: float | None = None  # 1 right, 0 wrong, in between: partial credit; None if unknown
     tokens: int | None = None  # output tokens
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats
     finished: bool | None = None  # False: cut off by a token limit
     signals: Signals | None = None
-    mode: str | None = None  # a pool doesn't store it: its samples have the mode of their source
-    extra: Mapping[str, Any] = field(
-        default_factory=dict, hash=False
-    )  # keys of the file that we don't know, kept
+    mode: str | None = None  # not stored in pools, where samples have their source's mode
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unknown keys of the file
 
     @property
     def mean_logprob(self) -> float | None:
-        """Log-probability per token, in nats; None where it was not recorded."""
+        """Log-probability per token, in nats; None if not recorded."""
         if self.logprob is None or not self.tokens:
             return None
         return self.logprob / self.tokens
@@ -396,9 +393,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt that gave no sample: data, so that it can be counted, shown and retried."""
+    """An attempt without a sample, stored so that it can be counted, shown and retried."""
 
-    index: int  # which sample was wanted
+    index: int  # index of the wanted sample
     kind: str  # a short word, e.g. "timeout"
     attempt: int = 1
     message: str | None = None
@@ -407,32 +404,29 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One problem with the samples of one model under one set of parameters, in the order drawn.
+    """One problem with the samples of one model and set of parameters, in drawing order.
 
-    `classes[i]` numbers the answer class of `samples[i]` in order of first appearance; -1 abstains.
+    `classes[i]` is the answer class of `samples[i]`, by first appearance; -1 abstains.
     """
 
     problem: Problem
     samples: tuple[Sample, ...]
     classes: tuple[int, ...]
     model: str | None = None
-    parameters: Mapping[str, Any] = field(
-        default_factory=dict, hash=False
-    )  # temperature and the like, as asked for
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # temperature etc., as requested
     failures: tuple[Failure, ...] = ()
 
 
 _MASK = "***"
-_SHORTEST_KEY = 8  # characters; a shorter one is a dummy, which may be a word in any text
-_SHORTEST_DUMMY = 4  # characters; from here on a dummy is masked in messages, as a whole word
+_SHORTEST_KEY = 8  # characters; a shorter key is a dummy, which may be a word in any text
+_SHORTEST_DUMMY = 4  # characters; a dummy of at least this length is masked in messages, as a whole word
 
 
 class Secret:
-    """A key. Printed, logged, compared in a message or put into a record it is `***`; `reveal()` gives it.
+    """A key. Printing, logging or recording it shows `***`; only `reveal()` returns it.
 
-    One of fewer than 8 characters (servers without keys are given `EMPTY`, `none` or `x`) is not treated as
-    a secret in texts, where it would be masked out of answers; in messages it still is, from 4 characters
-    on, as a whole word.
+    A key below 8 characters (servers without keys get `EMPTY`, `none` or `x`) isn't masked in texts, where it
+    might be part of answers; messages mask it from 4 characters on, as a whole word.
 
     >>> key = Secret("sk-123456")
     >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
@@ -445,22 +439,22 @@ class Secret:
     __slots__ = ("_text", "masked", "source")
 
     def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
-        """`others` are masked beside it, and never revealed."""
+        """`others` are masked too, but never revealed."""
         self._text = text
-        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # in texts
-        self.source = source  # where it came from, in words; "": from a caller
+        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # for texts
+        self.source = source  # its origin, in words; "": given by a caller
 
     @property
     def is_maskable(self) -> bool:
-        """Whether anything of it is long enough to be masked in texts."""
+        """Whether any part is long enough to be masked in texts."""
         return bool(self.masked)
 
     def reveal(self) -> str:
-        """The text itself, for the one place that sends it."""
+        """The key itself, for the one place that sends it."""
         return self._text
 
     def mask(self, text: str) -> str:
-        """The text with every occurrence of the secret masked: endpoints do quote keys."""
+        """The text with all occurrences masked: endpoints do quote keys."""
         for each in self.masked:
             text = text.replace(each, _MASK)
         return text
@@ -488,18 +482,18 @@ class Secret:
         raise TypeError("a secret is never written; read it again where it is needed")
 
 
-ModeName = int | float | str  # what a column is called: a number of samples, or any name
+ModeName = int | float | str  # name of a column: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # beyond it gains per cost and their sums overflow, as do those below 1 / this
+_LARGEST_COST = 1e200  # beyond this, gains per cost and their sums overflow; below its inverse too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyTable:
-    """Accuracy of each problem in each mode, with its cost. Make one with `of`; arrays are read-only.
+    """The accuracy of each problem in each mode, and costs. Create one with `of`; arrays are read-only.
 
-    A mode is a number of samples, or a model, a reasoning effort, a token limit: a name and a cost.
+    A mode is a number of samples, a model, a reasoning effort or a token limit: a name and a cost.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4], modes=["small", "large"])
     >>> len(table), table.modes
@@ -507,14 +501,14 @@ class AccuracyTable:
     """
 
     accuracy: Floats  # (problems, modes) 0 to 1
-    costs: Floats  # (modes,) the same for every problem, or (problems, modes); in `unit`, never negative
+    costs: Floats  # (modes,) shared, or (problems, modes); in `unit`, never negative
     modes: tuple[ModeName, ...]  # (modes,) names
     standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
     ids: tuple[str, ...] | None = None  # (problems,)
-    unit: str = "samples"  # what costs are counted in
+    unit: str = "samples"  # of costs
     ascending: bool = True  # costs never fall from left to right, in any row
-    dropped: tuple[str, ...] = ()  # ids of problems that were left out on request
-    protocol: str = ""  # how the accuracies were estimated, in words
+    dropped: tuple[str, ...] = ()  # ids of problems left out on request
+    protocol: str = ""  # how accuracies were estimated
 
     @classmethod
     def of(
@@ -530,10 +524,10 @@ class AccuracyTable:
         dropped: Sequence[str] = (),
         protocol: str = "",
     ) -> "AccuracyTable":
-        """A checked table of your own numbers: (problems, modes), with costs (modes,) or (problems, modes).
+        """A validated table of your own numbers: (problems, modes), with costs (modes,) or (problems, modes).
 
-        Modes stand in ascending cost, unless `order="any"` (two models whose order differs by problem).
-        Without names, modes are called by their cost, or by their place where costs differ by problem.
+        Modes must have ascending costs, unless `order="any"` (e.g. two models whose order differs by
+        problem). Without names, modes are named by cost, or by index if costs differ by problem.
         """
         if order not in ("ascending", "any"):
             raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
@@ -578,7 +572,7 @@ class AccuracyTable:
 
     @property
     def cost_matrix(self) -> Floats:
-        """Costs as (problems, modes), whichever way they were given; a view, without copying."""
+        """Costs as (problems, modes), in either case; a view."""
         return np.broadcast_to(self.costs, self.accuracy.shape)
 
     @property
@@ -587,14 +581,14 @@ class AccuracyTable:
         return self.costs.ndim == 1
 
     def problem(self, row: int) -> str:
-        """A problem's name for a message: its id, or its row."""
+        """A problem's name for messages: its id or row."""
         return _describe_problem(row, self.ids)
 
 
 def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
-    """A private copy, so that later changes of the original change nothing here."""
+    """A private copy, independent of the original."""
     if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)  # unknown, and refused as NaN
+        values = np.ma.filled(values.astype(np.float64), np.nan)  # masked values become NaN, which is refused
     try:
         if np.iscomplexobj(values):
             raise TypeError("they are complex")
@@ -606,7 +600,7 @@ def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
 
 
 def _check_names(values: object, count: int, what: str) -> list[ModeName]:
-    """Checks that there are as many names as wanted, each different."""
+    """Checks that there are `count` different names."""
     is_list = isinstance(values, Iterable) and not isinstance(values, bytes)
     items: list[ModeName] = list(values) if is_list else []  # type: ignore[call-overload] # it is iterable
     names = [name.item() if isinstance(name, np.generic) else name for name in items]
@@ -633,7 +627,7 @@ def _check_shape(values: Floats, costs: Floats) -> None:
 def _check_cells(
     what: str, values: Floats, valid: Bools, names: Sequence[ModeName], ids: Sequence[str] | None, remedy: str
 ) -> None:
-    """Raises a TableInvalid that names the first cell that isn't valid."""
+    """Raises TableInvalid for the first invalid cell."""
     if not valid.all():
         *row, column = (int(i) for i in np.argwhere(~valid)[0])
         place = f"{names[column]!r}{_describe_cell(row, column, ids)}"
@@ -671,16 +665,16 @@ def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
 
 
 def format_lower_bound(value: float) -> str:
-    """A number in as few digits as don't make it smaller, for messages that ask for at least that much."""
+    """A number in as few digits as possible without becoming smaller, for minimum values in messages."""
     texts = (f"{value:.{digits}g}" for digits in range(6, 18))
     return next((text for text in texts if float(text) >= value), repr(value))
 
 
 def format_money(value: float) -> str:
-    """Two places from 1 up, three digits below, never an exponent; page.js writes the same.
+    """Two decimals from 1 up, three digits below, no exponents; page.js formats alike.
 
     >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
     ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
     """
     exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
-    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # avoids -0.00

@@ -255,10 +255,10 @@ def test_of_two_limits_of_tokens_the_smaller_one_is_sent_unless_one_is_a_default
         (["--model", "m"], 2, "--model: --menu says this"),
         (["--output-price", "1"], 2, "--output-price: --menu says this"),
         (["--key-env", "K"], 2, "--key-env: --menu says this"),
-        (["--engine", "ray"], 2, "the modes of --menu are asked from this process"),
+        (["--engine", "ray"], 2, "several modes are asked from this process"),
         (["--samples", "small=2"], 2, "--samples: has no number for mode 'large'"),
-        (["--samples", "small=2,lrge=2"], 2, "names 'lrge', which is no mode of --menu"),
-        (["--samples", "small=2,large=2,huge=2"], 2, "names 'huge', which is no mode of --menu"),
+        (["--samples", "small=2,lrge=2"], 2, "names 'lrge', which is no mode"),
+        (["--samples", "small=2,large=2,huge=2"], 2, "names 'huge', which is no mode"),
         (["--samples", "0"], 2, "'0' can't be used; give a whole number from 1 up"),
         (["--samples", "small=2,3"], 2, "'small=2,3' can't be used"),
         (["--menu", "none.toml"], 1, "menu 'none.toml' can't be read"),
@@ -293,7 +293,7 @@ def test_what_cant_be_used_is_named_in_one_line(
 
 def test_samples_by_mode_need_a_menu(adacompute: Callable, problems: Path):
     words = ("collect", "problems.jsonl", "--pool", "p.sqlite", "--samples", "a=2,b=3")
-    assert "only --menu has modes" in adacompute(*words, code=2).stderr
+    assert "there is one endpoint; give one number" in adacompute(*words, code=2).stderr
 
 
 @pytest.mark.nightly

@@ -67,7 +67,7 @@ def test_the_menus_table_is_in_money_and_agrees_with_itself_and_with_the_recordi
     assert len(rows) == 4
     with ac.join_pools(MENU_RECORDINGS) as pool:
         menu = ac.Menu.of(pool, prices=MENU_PRICES)
-        one_sample = ac.score(pool, menu=menu, budgets=[1]).accuracy.mean(axis=0)
+        one_sample = ac.score(pool, modes=menu, budgets=[1]).accuracy.mean(axis=0)
     gains = []
     for money, *shares, gain in rows:
         single, cascade, of_menu = (float(share.rstrip("%")) for share in shares)

@@ -10,7 +10,8 @@ import pytest
 from adacompute.cli.modes import parse_mode_budget
 from adacompute.errors import BudgetOutOfRange
 from adacompute.policies import MenuPolicy, load_policy
-from adacompute.pool import Menu, Mode
+from adacompute.pool import Mode
+from adacompute.pool.modes import Menu
 
 PAIR = ("--join", "a=small.jsonl", "--join", "b=large.jsonl")
 COSTS = ("--cost", "a=0.1", "--cost", "b=1")
@@ -140,7 +141,7 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
         (("fit", "--policy", "menu", *PAIR, *COSTS, "--budget", "2 USD"), 2, "--budget: '2 USD' is in USD"),
         (("fit", "--policy", "menu", *PAIR, "--cost", "a=0.1"), 2, "mode 'b' is joined and has no cost"),
         (("fit", "--policy", "menu", *PAIR, "--cost", "a=inf", "--cost", "b=inf"), 2, "give one a finite"),
-        (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=0"), 1, "every mode of the menu is free"),
+        (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=0"), 1, "every mode is free"),
         (
             ("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=1", "--budgets", "0"),
             1,
@@ -184,7 +185,7 @@ def test_a_budget_counts_in_the_unit_of_the_menu(text: str, menu: Menu, unit: An
     ("text", "menu", "unit", "why"),
     [
         ("0.5", PLAIN, "money", "'money' is not the menu's unit: the numbers of --cost"),
-        ("3 samples", MONEY, "samples", "'3 samples' is in samples, and this menu in USD"),
+        ("3 samples", MONEY, "samples", "'3 samples' is in samples, and these modes in USD"),
         ("2 EUR per 1000", MONEY, "samples", "is not in USD"),
         ("much", MONEY, "samples", "budget 'much' can't be read"),
         ("0", PLAIN, "samples", "below one sample of 'a', the cheapest mode; give 0.1 or more"),

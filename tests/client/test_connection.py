@@ -15,9 +15,10 @@ import pytest
 from client_runs import endpoint
 from yarl import URL
 
+from adacompute.client.error_object import CertificateUntrusted
 from adacompute.client.forward import RawReply
 from adacompute.client.rate_limit import AttemptTimer
-from adacompute.client.transport import CertificateUntrusted, Transport
+from adacompute.client.transport import Transport
 from adacompute.client.verifier import Verifier
 from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
 

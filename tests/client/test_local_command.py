@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adacompute.client.local import LocalModel
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_modes_file
 
 PROGRAM = str(Path(sys.executable).parent / "adacompute")
 
@@ -89,7 +89,7 @@ def test_a_menu_of_two_of_its_modes_is_written_with_the_port_that_it_listens_on(
     with running("--slots", "2", "--menu", str(file)) as process:
         printed = [first_line(process) for _ in range(8)]
         url = printed[0].split()[-1]
-        menu = read_menu_file(file)
+        menu = read_modes_file(file)
         assert menu.names == ("short", "long")
         assert {mode.endpoint.url for mode in menu.modes} == {url}
         assert {mode.endpoint.model for mode in menu.modes} == {local_model.name}

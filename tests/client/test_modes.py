@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from adacompute.client.modes import ModeConfigs, apply_menu, build_mode_endpoints, read_menu_file, read_prices
+from adacompute.client.modes import (
+    ModeConfigs,
+    apply_menu,
+    build_mode_endpoints,
+    read_modes_file,
+    read_prices,
+)
 from adacompute.client.settings import Endpoint, ModeEndpoint, build_endpoint
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import ConfigError
@@ -32,7 +38,7 @@ output_price = 8.0
 def read(tmp_path: Path, text: str) -> ModeConfigs:
     file = tmp_path / "menu.toml"
     file.write_text(text)
-    return read_menu_file(file)
+    return read_modes_file(file)
 
 
 def test_a_mode_has_its_own_headers_query_and_header_of_the_key(tmp_path: Path):
@@ -161,7 +167,7 @@ def test_a_menu_may_say_the_budget_where_nobody_says_another(tmp_path: Path):
         '[a]\nupstream = "http://h/v1"\nmodel = "a"\ninput_price = 0.1\noutput_price = 0.2\n'
         '[b]\nupstream = "http://h/v1"\nmodel = "b"\ninput_price = 1.0\noutput_price = 2.0\n'
     )
-    menu = read_menu_file(file)
+    menu = read_modes_file(file)
     assert (menu.budget, menu.names) == ("as good as b", ("a", "b"))
     assert set(read_prices(file)) == {"a", "b"}
     assert apply_menu(Config(), menu).serve.budget == "as good as b"
@@ -169,4 +175,4 @@ def test_a_menu_may_say_the_budget_where_nobody_says_another(tmp_path: Path):
     assert apply_menu(own, menu).serve.budget == "0.1 USD per 1000"
     file.write_text("budget = [1]\n" + file.read_text().split("\n", 1)[1])
     with pytest.raises(ConfigError, match="budget"):
-        read_menu_file(file)
+        read_modes_file(file)

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from yarl import URL
 
+from adacompute.client.error_object import CertificateUntrusted
 from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.settings import Endpoint
-from adacompute.client.transport import CertificateUntrusted, Transport
+from adacompute.client.transport import Transport
 from adacompute.errors import ConfigError, EndpointError, EndpointUnreachable
 
 NAME = "model.test"  # that only the proxy can reach

@@ -16,12 +16,10 @@ from adacompute.evaluate.chart_builder import (
     BUDGETS,
     FoldFit,
     PolicyReplays,
-    UniformVotes,
     assemble_chart,
     bracket_dial,
     build_chart,
-    build_menu_chart,
-    compare_qualities,
+    build_mode_chart,
     find_prices,
     round_price_up,
 )
@@ -30,13 +28,14 @@ from adacompute.evaluate.parallel import open_threads
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.quality import Quality
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import replay
+from adacompute.replay.matching import UniformVotes, compare_qualities
 from shared import read_votes
 
 
@@ -314,7 +313,7 @@ def test_of_several_modes_each_one_s_votes_are_compared_with_on_problems_held_ou
         learned.append(set(train.prompts))
         return MenuPolicy(menu, longest=4).settle(train)
 
-    chart = build_menu_chart(refit(ballots), ballots, refit=refit)
+    chart = build_mode_chart(refit(ballots), ballots, refit=refit)
     assert chart is not None
     assert [len(prompts) for prompts in learned[1:]] == [40, 40, 40]  # each problem is held out once
     assert set.intersection(*learned[1:]) == set()
@@ -327,4 +326,4 @@ def test_of_several_modes_each_one_s_votes_are_compared_with_on_problems_held_ou
         assert known[mode, 4].rival_cost == pytest.approx(4 * cost)
     easy = chart.find_quality(Quality.parse("within 10 points of large"))
     assert 0 < easy.cost < 1.5
-    assert build_menu_chart(refit(ballots), ballots.only(range(20)), refit=refit) is None
+    assert build_mode_chart(refit(ballots), ballots.only(range(20)), refit=refit) is None

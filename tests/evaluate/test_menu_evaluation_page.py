@@ -7,8 +7,8 @@ import pytest
 from menu_modes import make_modes
 
 from adacompute.evaluate.protocols import evaluate_modes
-from adacompute.policies.menu import MenuPolicy
-from adacompute.pool import Menu
+from adacompute.policies.modes.policy import MenuPolicy
+from adacompute.pool.modes import Menu
 from harness import import_script
 
 made, measured = import_script("menu_evaluation_page"), import_script("menu_evaluation")

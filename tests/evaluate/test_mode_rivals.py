@@ -23,7 +23,7 @@ from adacompute.evaluate.mode_rivals import (
 )
 from adacompute.policies.paths import ModePaths, draw_paths_by_mode
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import PolicyRun
 
 COSTS = {"small": 0.1, "large": 1.0}

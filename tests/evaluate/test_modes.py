@@ -11,7 +11,7 @@ from menu_modes import make_modes
 from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
 from adacompute.evaluate import Evaluation, Match, evaluate
 from adacompute.pool import join_pools
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 
 COSTS = {"small": 0.1, "large": 1.0}
 BUDGETS = (0.4, 0.7)
@@ -43,7 +43,7 @@ def evaluate_modes(
 ) -> Evaluation:
     ballots = make_modes(problems=problems, samples=6, skills=skills, graded=graded)
     options = {"folds": 2, "orders": 6, "policies": (), **options}
-    return evaluate(ballots, menu=Menu.of(ballots, costs=COSTS), budgets=budgets, **options)
+    return evaluate(ballots, modes=Menu.of(ballots, costs=COSTS), budgets=budgets, **options)
 
 
 def get(evaluation: Evaluation, policy: str, budget: float) -> Match:
@@ -100,7 +100,7 @@ def test_a_fixed_mix_is_no_better_than_joint_votes_can_be(evaluation: Evaluation
 
 def test_an_evaluation_is_plain_data(evaluation: Evaluation):
     stored = json.loads(json.dumps(evaluation.to_dict()))
-    assert Menu.load(stored["menu"]) == evaluation.menu
+    assert Menu.load(stored["menu"]) == evaluation.mode_set
     assert len(stored["matched"]) == len(evaluation.matched)
     assert [row["budget"] for row in stored["verdict"]["rows"]] == [0.4, 0.7, 1.5]
     assert "2 folds over 42 problems" in stored["verdict"]["protocol"]
@@ -165,7 +165,7 @@ def test_two_models_on_facts_are_worth_having_together():
     with join_pools({"smol": "facts", "qwen": "facts-qwen"}) as pool:
         menu = Menu.of(pool, costs={"smol": 0.1, "qwen": 1.0})
         evaluation = evaluate(
-            pool, menu=menu, budgets=[0.5, 0.7], folds=2, orders=8, policies=(), groups="none"
+            pool, modes=menu, budgets=[0.5, 0.7], folds=2, orders=8, policies=(), groups="none"
         )
     assert evaluation.verdict.pays
     assert get(evaluation, "menu", 0.7).accuracy > 0.76
@@ -178,10 +178,10 @@ def test_budgets_and_menus_that_cannot_be_compared_are_refused():
     ballots = make_modes(problems=12, samples=4)
     menu = Menu.of(ballots, costs=COSTS)
     with pytest.raises(BudgetInvalid, match=r"budget 0.05 is below .* \(0.1 for 'small'\)"):
-        evaluate(ballots, menu=menu, budgets=[0.05])
+        evaluate(ballots, modes=menu, budgets=[0.05])
     with pytest.raises(BudgetInvalid, match="no budget is given"):
-        evaluate(ballots, menu=menu, budgets=[])
-    with pytest.raises(PolicyError, match="a menu of 1 mode that may be drawn leaves nothing to compare"):
-        evaluate(ballots, menu=Menu.of(ballots, costs={"small": 0.1, "large": np.inf}))
+        evaluate(ballots, modes=menu, budgets=[])
+    with pytest.raises(PolicyError, match="1 mode that may be drawn leaves nothing to compare"):
+        evaluate(ballots, modes=Menu.of(ballots, costs={"small": 0.1, "large": np.inf}))
     with pytest.raises(TooFewSamples, match="12 problems are all alike, so none can be held out"):
-        evaluate(replace(ballots, subjects=("sums",) * 12), menu=menu, budgets=[0.5], groups="subject")
+        evaluate(replace(ballots, subjects=("sums",) * 12), modes=menu, budgets=[0.5], groups="subject")

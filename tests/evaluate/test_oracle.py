@@ -17,7 +17,7 @@ from adacompute.evaluate import (
 )
 from adacompute.evaluate.oracle_bounds import compute_expectation
 from adacompute.pool.ballots import ABSENT
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.score.grades import halves
 from shared import read_votes
 from tiers import leave_to_nightly
@@ -207,7 +207,7 @@ def test_a_menu_of_one_mode_has_the_bracket_of_that_mode(words, table):
     menu_pairs = score_halves(
         ballots,
         table,
-        scoring=Scoring(menu=menu),
+        scoring=Scoring(mode_set=menu),
         choices=BUDGETS,
         rng=np.random.default_rng(8),
         splits=2,

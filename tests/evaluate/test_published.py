@@ -20,7 +20,7 @@ from adacompute.evaluate.published import (
 )
 from adacompute.policies.paths import ModePaths, draw_paths_by_mode
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from synthetic import make_ballots, synthetic
 
 PROBLEMS, SAMPLES, ORDERS = 24, 5, 2
@@ -168,7 +168,7 @@ def test_they_take_part_where_modes_have_log_probabilities(recorded: Ballots):
     names = {}
     for ballots in (recorded, add_confidence(recorded)):
         evaluation = ac.evaluate(
-            ballots, menu=Menu.of(ballots, costs=costs), orders=2, folds=2, policies=(), budgets=(0.5,)
+            ballots, modes=Menu.of(ballots, costs=costs), orders=2, folds=2, policies=(), budgets=(0.5,)
         )
         names[bool(np.isfinite(ballots.logprob).any())] = {match.policy for match in evaluation.matched}
     assert "C3PO" in names[False] & names[True]
@@ -179,5 +179,5 @@ def test_they_take_part_where_modes_have_log_probabilities(recorded: Ballots):
 def test_c3po_takes_what_samples_there_are_and_needs_two(samples: int):
     few = make_modes(PROBLEMS, samples=samples)
     menu = Menu.of(few, costs={"small": 0.1, "large": 1.0})
-    evaluation = ac.evaluate(few, menu=menu, orders=2, folds=2, policies=(), budgets=(1.0,))
+    evaluation = ac.evaluate(few, modes=menu, orders=2, folds=2, policies=(), budgets=(1.0,))
     assert ("C3PO" in {match.policy for match in evaluation.matched}) == (samples > 1)

@@ -17,7 +17,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.paths import ModePaths, build_paths, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import replay
 from adacompute.replay.matching import PolicyPoints, Rounds
 from synthetic import synthetic
@@ -154,7 +154,7 @@ def test_every_policy_of_an_evaluation_has_them_and_fewer_rounds_are_rows_of_the
 def test_modes_beside_each_other_have_them_too():
     ballots = make_modes(problems=24)
     menu = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
-    found = evaluate(ballots, menu=menu, budgets=(0.5,), folds=2, orders=3, policies=())
+    found = evaluate(ballots, modes=menu, budgets=(0.5,), folds=2, orders=3, policies=())
     rounds = {match.policy: (match.rounds, match.rounds_p95) for match in found.matched}
     for name in ("best fixed mix", "joint fixed vote", "prompt router", "random router"):
         assert rounds[name] == (1, 1)

@@ -8,7 +8,7 @@ from adacompute.answers import VoteWeights
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from shared import read_votes
 
 ONE_MODE = Menu(modes=(Mode(name="large", cost=1.0),))

@@ -19,7 +19,7 @@ from adacompute.policies.paths import _shuffle, draw_paths_by_mode
 from adacompute.policies.votes import VotesByMode
 from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.records import TokenPrices
 from adacompute.replay import run_policy
 from shared import share

@@ -10,8 +10,8 @@ from adacompute.answers import Tally
 from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies import MenuPolicy
-from adacompute.policies.menu.router import fit_router, read_hints
-from adacompute.policies.menu.rules import (
+from adacompute.policies.modes.router import fit_router, read_hints
+from adacompute.policies.modes.rules import (
     CascadeRule,
     ConfidenceRule,
     RoutedRule,
@@ -21,7 +21,7 @@ from adacompute.policies.menu.rules import (
 )
 from adacompute.policies.votes import VotesByMode
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from shared import share
 
 MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))

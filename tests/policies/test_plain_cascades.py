@@ -12,9 +12,9 @@ from adacompute import Sample, bundled, calibrate, join_pools, load_policy, repl
 from adacompute.answers import Tally
 from adacompute.errors import BudgetOutOfRange, PolicyInvalid
 from adacompute.policies import MenuPolicy
-from adacompute.policies.menu.rules import CascadeRule
+from adacompute.policies.modes.rules import CascadeRule
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from shared import share
 
 COSTS = [

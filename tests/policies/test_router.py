@@ -16,7 +16,7 @@ from adacompute.evaluate import uniform_frontier
 from adacompute.policies.base import OwnPrice
 from adacompute.policies.curve import CurvePolicy, fit_curves
 from adacompute.pool import Ballots, Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.score import score
 from shared import read_votes
 
@@ -54,7 +54,7 @@ def test_easy_prompts_go_to_the_cheap_mode_and_hard_ones_to_the_dear_one():
 
 def test_on_prompts_that_it_has_not_seen_routing_beats_the_best_fixed_mix_at_its_cost():
     unseen = make_menu_votes(seed=1)
-    policy, table = fitted(), score(unseen, (1, 2, 4), menu=MENU, mixed=False)
+    policy, table = fitted(), score(unseen, (1, 2, 4), modes=MENU, mixed=False)
     order = [table.modes.index(str(column)) for column in policy.columns]
     chosen = np.array(order)[policy.choose(unseen.prompts, 0.3)]
     rows = np.arange(len(unseen))

@@ -26,7 +26,7 @@ from adacompute.errors import (
     TaskError,
 )
 from adacompute.pool import Ballots, read_modes
-from adacompute.pool.menu import _name_modes
+from adacompute.pool.modes import _name_modes
 from shared import read_votes
 from tiers import leave_to_nightly
 

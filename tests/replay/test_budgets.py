@@ -10,10 +10,10 @@ from every_policy import KINDS, made
 from adacompute.evaluate.chart_builder import build_chart
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import OwnPrice, place_orders, spread_price
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, join_pools
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
 from shared import read_votes, share
 from tiers import choose_some, leave_to_nightly

@@ -6,9 +6,9 @@ from made_menus import make_menu_ballots
 
 from adacompute.errors import BudgetInvalid
 from adacompute.policies import AdaptiveConsistency, FixedPolicy, StoppingPolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
 from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities
 from adacompute.score import score

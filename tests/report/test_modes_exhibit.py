@@ -5,7 +5,8 @@ import math
 import pytest
 
 from adacompute.evaluate.comparison import Evaluation, Match, Verdict, VerdictRow
-from adacompute.pool import Menu, Mode
+from adacompute.pool import Mode
+from adacompute.pool.modes import Menu
 from adacompute.replay.matching import Interval
 from adacompute.report.document import format_cell
 from adacompute.report.exhibits.frontier import build_policy_table, trace_modes
@@ -86,7 +87,7 @@ def make_evaluation(*, over_single: float, over_cascade: float, large: float = 0
         ),
         unit="money",
         currency="USD",
-        menu=MENU,
+        mode_set=MENU,
     )
 
 
@@ -97,7 +98,7 @@ def make_evaluation(*, over_single: float, over_cascade: float, large: float = 0
         (0.05, 0.0, "No clear difference from a cascade"),
         (0.05, -0.03, "A cascade, tuned as it was, is clearly better at 2 of 2 costs"),
         (0.0, 0.0, "No clear gain over single modes at 0.3: +0.0 (-1.0 to +1.0)"),
-        (-0.05, 0.0, "do without a menu"),
+        (-0.05, 0.0, "stay with one mode"),
     ],
 )
 def test_the_limits_say_who_is_ahead(over_single: float, over_cascade: float, words: str):

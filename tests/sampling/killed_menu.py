@@ -18,7 +18,7 @@ from menu_batches import PRICES  # noqa: E402
 from adacompute.client.settings import ModeEndpoint  # noqa: E402
 from adacompute.policies import load_policy  # noqa: E402
 from adacompute.pool import Pool, open_pool  # noqa: E402
-from adacompute.pool.menu import MODE_PARAMETER  # noqa: E402
+from adacompute.pool.modes import MODE_PARAMETER  # noqa: E402
 from adacompute.problems import Template  # noqa: E402
 from adacompute.sampling import answer, build_plan  # noqa: E402
 

@@ -12,7 +12,7 @@ from collecting import endpoint
 import adacompute as ac
 from adacompute.answers import Tally
 from adacompute.client.settings import ModeEndpoint
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
 from adacompute.records import Recorded, Sample, Signals, TokenPrices

@@ -30,10 +30,11 @@ from adacompute.config import EndpointConfig, VerifierConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, PolicyError
 from adacompute.policies import StoppingPolicy
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.pool import Menu, Mode, open_pool, read_modes
+from adacompute.pool import Mode, open_pool, read_modes
+from adacompute.pool.modes import Menu
 from adacompute.records import Problem, Sample, TokenPrices
 from adacompute.sampling import SourcePlan
-from adacompute.sampling.answer import build_answer, estimate_plan_menu
+from adacompute.sampling.answer import build_answer, estimate_plan_modes
 from tiers import leave_to_nightly
 from upstream import Reply, Status, Upstream
 
@@ -264,10 +265,12 @@ def test_the_menu_of_modes_without_recordings_is_estimated_by_their_prices():
     with two_upstreams(unseen(1)) as ups:
         short, long = mode_plans(ups), mode_plans(ups, max_tokens=4000)
     problem = Problem(id="p", question="?" * 276)  # 100 tokens, at three characters a token and 8 a message
-    assert estimate_plan_menu(short, [problem]) == Menu(
+    assert estimate_plan_modes(short, [problem]) == Menu(
         modes=(Mode(name="small", cost=0.0196), Mode(name="large", cost=0.392)), unit="money", currency="USD"
     )
-    assert estimate_plan_menu(long, [problem])["large"].cost == pytest.approx((100 * 2000 + 300 * 8000) / 1e6)
+    assert estimate_plan_modes(long, [problem])["large"].cost == pytest.approx(
+        (100 * 2000 + 300 * 8000) / 1e6
+    )
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from adacompute.errors import BudgetOutOfRange, NotFitted, ScaleError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.pool import Mode
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import Menu
 from adacompute.records import AccuracyTable
 from adacompute.scale.allocate import allocate
 from adacompute.solve import solve

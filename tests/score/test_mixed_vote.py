@@ -19,7 +19,7 @@ from adacompute.answers.vote import VoteWeights
 from adacompute.errors import RecordNotFound, ScoreError, SourceAmbiguous, TooFewSamples
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.ballots import ABSTAINS
-from adacompute.pool.menu import Menu, join_pools
+from adacompute.pool.modes import Menu, join_pools
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score import ModeColumn, list_columns
 
@@ -73,7 +73,7 @@ def jackknife_pairs(small: Sequence[Draw], large: Sequence[Draw], counts: tuple[
 def test_mixed_votes_are_means_over_all_pairs_of_subsets_with_jackknife_errors(
     problems: list[tuple[list[Draw], list[Draw]]],
 ):
-    table = ac.score(pair(*problems), menu=TWO, budgets=(1, 2))
+    table = ac.score(pair(*problems), modes=TWO, budgets=(1, 2))
     for row, (small, large) in enumerate(problems):
         for column, counts in enumerate(itertools.product((1, 2), repeat=2), start=4):
             expected = over_pairs(small, large, counts)
@@ -91,7 +91,7 @@ def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
     rng = np.random.default_rng(5)
     votes = [[(int(kind), float(kind == 0)) for kind in rng.zipf(1.7, 30) % 9] for _ in range(2)]
     ballots = pair((votes[0], votes[1]))
-    exact = ac.score(ballots, menu=TWO, budgets=(12, 16))
+    exact = ac.score(ballots, modes=TWO, budgets=(12, 16))
     draws = 4000
     right = np.zeros((draws, 4))
     worth = worths([*votes[0], *votes[1]])
@@ -109,7 +109,7 @@ def test_a_menu_of_one_mode_is_what_score_says_of_it():
         votes, plain = pool.ballots(), ac.score(pool, budgets=(1, 2, 8))
         priced = ac.score(pool, budgets=(1, 2, 8), cost=TokenPrices(input=1.0, output=4.0))
     ballots = Ballots.join({"qwen": votes})
-    table = ac.score(ballots, menu=Menu.of(ballots, costs={"qwen": 1.0}), budgets=(1, 2, 8))
+    table = ac.score(ballots, modes=Menu.of(ballots, costs={"qwen": 1.0}), budgets=(1, 2, 8))
     assert table.modes == ("qwen x 1", "qwen x 2", "qwen x 8")
     assert (table.accuracy == plain.accuracy).all()
     assert (table.costs == plain.costs).all()
@@ -117,7 +117,7 @@ def test_a_menu_of_one_mode_is_what_score_says_of_it():
     assert plain.standard_error is not None
     assert np.array_equal(table.standard_error, plain.standard_error, equal_nan=True)
     menu = Menu.of(ballots, prices={"qwen": TokenPrices(input=1.0, output=4.0)})
-    money = ac.score(ballots, menu=menu, budgets=(1, 2, 8))
+    money = ac.score(ballots, modes=menu, budgets=(1, 2, 8))
     assert money.unit == priced.unit == "USD"
     assert (money.costs == priced.costs).all()
     assert priced.protocol.rsplit("; ", 1)[1] in money.protocol
@@ -139,14 +139,14 @@ def test_costs_are_shared_by_problems_unless_prices_and_tokens_tell_them_apart()
     tokens = np.array([[10.0, 30.0, 20.0], [100.0, 100.0, 100.0]])
     right = [(0, 1.0)] * 3
     ballots = pair((right, right), (right, right), tokens=tokens)
-    shared = ac.score(ballots, menu=TWO, budgets=(1, 2))
+    shared = ac.score(ballots, modes=TWO, budgets=(1, 2))
     assert shared.shared_costs
     assert shared.unit == "cost"
     assert shared.costs == pytest.approx([0.1, 0.2, 1.0, 2.0, 1.1, 2.1, 1.2, 2.2])
     cheap = TokenPrices(output=1.0, prompt_tokens=0)
     dear = TokenPrices(output=10.0, input=1.0, prompt_tokens=50)
     menu = Menu.of(ballots, prices={"small": cheap, "large": dear})
-    money = ac.score(ballots, menu=menu, budgets=(1, 2))
+    money = ac.score(ballots, modes=menu, budgets=(1, 2))
     assert money.costs.shape == (2, 8)
     small, large = np.array([[20.0, 40.0], [100.0, 200.0]]), np.array([[250.0, 500.0], [1050.0, 2100.0]])
     mixes = (small[:, :, None] + large[:, None, :]).reshape(2, 4)
@@ -185,7 +185,7 @@ def solve_by_highs(table: AccuracyTable, budget: float) -> float:
 
 @pytest.mark.parametrize("budget", [0.15, 0.4, 1.0, 2.5])
 def test_frontier_and_solve_by_a_menus_cost_agree_with_highs(budget: float):
-    table = ac.score(make_pairs(40), menu=TWO, budgets={"small": (1, 2, 4), "large": (1, 3)})
+    table = ac.score(make_pairs(40), modes=TWO, budgets={"small": (1, 2, 4), "large": (1, 3)})
     expected = solve_by_highs(table, budget)
     assert ac.solve(table, budget=budget).bound == pytest.approx(expected, abs=1e-9)
     assert ac.frontier(table).at(budget) == pytest.approx(expected, abs=1e-9)
@@ -206,7 +206,7 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
     ]
     ballots = Ballots.join(dict(zip(ballots.names, parts, strict=True)))
     prices = {"small": TokenPrices(output=1.0), "large": TokenPrices(output=8.0, input=1.0)}
-    table = ac.score(ballots, menu=Menu.of(ballots, prices=prices), budgets=(1, 2, 4))
+    table = ac.score(ballots, modes=Menu.of(ballots, prices=prices), budgets=(1, 2, 4))
     cheapest, dearest = (float(end(table.cost_matrix, axis=1).mean()) for end in (np.min, np.max))
     for share in (0.0, 0.1, 0.4):
         budget = cheapest + share * (dearest - cheapest)
@@ -217,10 +217,10 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
 @given(seed=st.integers(0, 10_000), dearer=st.floats(1.0, 20.0))
 def test_a_dearer_copy_of_a_mode_never_raises_the_frontier(seed: int, dearer: float):
     both = make_pairs(6, seed)
-    alone = ac.score(both, menu=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4))
+    alone = ac.score(both, modes=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4))
     twice = Ballots.join({"large": both["large"], "copy": both["large"]})
     menu = Menu.of(twice, costs={"large": 1.0, "copy": dearer})
-    table = ac.score(twice, menu=menu, budgets=(1, 2, 4), mixed=False)
+    table = ac.score(twice, modes=menu, budgets=(1, 2, 4), mixed=False)
     curve, base = ac.frontier(table), ac.frontier(alone)
     for cost in (1.0, 1.3, 2.0, 3.7):
         assert curve.at(cost) == pytest.approx(base.at(cost), abs=1e-12)
@@ -230,9 +230,9 @@ def test_a_dearer_copy_of_a_mode_never_raises_the_frontier(seed: int, dearer: fl
 @given(seed=st.integers(0, 10_000), cheap=st.floats(0.01, 3.0), mixed=st.booleans())
 def test_one_more_mode_never_lowers_the_frontier(seed: int, cheap: float, mixed: bool):
     both = make_pairs(6, seed)
-    base = ac.frontier(ac.score(both, menu=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4)))
+    base = ac.frontier(ac.score(both, modes=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4)))
     menu = Menu.of(both, costs={"small": cheap, "large": 1.0})
-    curve = ac.frontier(ac.score(both, menu=menu, budgets=(1, 2, 4), mixed=mixed))
+    curve = ac.frontier(ac.score(both, modes=menu, budgets=(1, 2, 4), mixed=mixed))
     for cost in (1.0, 1.3, 2.0, 3.7, 9.0):
         assert curve.at(cost) >= base.at(cost) - 1e-12
 
@@ -240,58 +240,58 @@ def test_one_more_mode_never_lowers_the_frontier(seed: int, cheap: float, mixed:
 def test_a_mode_of_infinite_cost_has_no_column():
     both = make_pairs(4)
     menu = Menu.of(both, costs={"small": np.inf, "large": 1.0})
-    assert ac.score(both, menu=menu, budgets=(1, 2)).modes == ("large x 1", "large x 2")
-    with pytest.raises(ScoreError, match="every mode of the menu"):
-        ac.score(both, menu=Menu.of(both, costs={"small": np.inf}), budgets=(1,))
+    assert ac.score(both, modes=menu, budgets=(1, 2)).modes == ("large x 1", "large x 2")
+    with pytest.raises(ScoreError, match="every mode "):
+        ac.score(both, modes=Menu.of(both, costs={"small": np.inf}), budgets=(1,))
 
 
 def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
     both = make_pairs(5)
-    table = ac.score(both, menu=TWO, budgets={"small": (1, 2), "large": (1,)})
+    table = ac.score(both, modes=TWO, budgets={"small": (1, 2), "large": (1,)})
     assert table.modes[-1] == "small x 2 + large x 1"
-    assert ac.score(both, menu=TWO).modes[:4] == ("small x 1", "small x 2", "small x 4", "small x 8")
+    assert ac.score(both, modes=TWO).modes[:4] == ("small x 1", "small x 2", "small x 4", "small x 8")
     options: list[dict[str, object]] = [
         {"cost": "tokens"}, {"model": "m"}, {"aggregate": "best-of"},
         {"estimator": "windows"}, {"by": VoteWeights(signal="logprob", scale=-1.0)}, {"parameters": {}},
     ]  # fmt: skip
     for option in options:
-        with pytest.raises(ScoreError, match=f"{next(iter(option))} .* is for one mode, not for a menu"):
-            ac.score(both, menu=TWO, **option)  # type: ignore[arg-type]
+        with pytest.raises(ScoreError, match=f"{next(iter(option))} .* is for one mode, not for several"):
+            ac.score(both, modes=TWO, **option)  # type: ignore[arg-type]
     with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
-        ac.score(both["small"], menu=TWO)
+        ac.score(both["small"], modes=TWO)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budgets": {"small": (1,)}}, r"budgets lack mode 'large' of the menu; give it some, e.g. {'large'"),
-        ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"budgets name 'x', no mode of the menu"),
+        ({"budgets": {"small": (1,)}}, r"budgets lack mode 'large'; give it some, e.g. {'large'"),
+        ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"budgets name 'x', no mode;"),
         ({"budgets": (2, 1)}, r"budgets \(2, 1\) can't be used"),
         ({"too_few": "skip"}, r"too_few 'skip' is not known; give one of 'error', 'drop'"),
     ],
 )
 def test_what_cant_be_scored_is_refused_in_one_line(options: dict[str, object], message: str):
     with pytest.raises(ScoreError, match=message):
-        ac.score(make_pairs(2), menu=TWO, **options)  # type: ignore[arg-type]
+        ac.score(make_pairs(2), modes=TWO, **options)  # type: ignore[arg-type]
 
 
 def test_a_mixed_vote_has_16_samples_of_each_mode_at_most():
     ballots = pair(([(0, 1.0)] * 17, [(0, 1.0)] * 17))
     with pytest.raises(ScoreError, match="budget 17 is above 16, the most samples of each mode"):
-        ac.score(ballots, menu=TWO, budgets=(1, 17))
-    assert ac.score(ballots, menu=TWO, budgets=(1, 17), mixed=False).accuracy.min() == 1.0
+        ac.score(ballots, modes=TWO, budgets=(1, 17))
+    assert ac.score(ballots, modes=TWO, budgets=(1, 17), mixed=False).accuracy.min() == 1.0
 
 
 def test_problems_with_too_few_samples_in_a_mode_are_named_or_left_out():
     long, short = [(0, 1.0)] * 3, [(0, 1.0)] * 2
     ballots = pair((long, long), (long, short), (short, long))
     with pytest.raises(TooFewSamples, match=r"mode 'small': 1 of 3 problems has fewer than 3 samples: 'p2'"):
-        ac.score(ballots, menu=TWO, budgets=(1, 3))
-    table = ac.score(ballots, menu=TWO, budgets=(1, 3), too_few="drop")
+        ac.score(ballots, modes=TWO, budgets=(1, 3))
+    table = ac.score(ballots, modes=TWO, budgets=(1, 3), too_few="drop")
     assert table.ids == ("p0",)
     assert table.dropped == ("p1", "p2")
     with pytest.raises(ScoreError, match="no problem can be scored in every mode"):
-        ac.score(pair((long, short), (short, long)), menu=TWO, budgets=(1, 3), too_few="drop")
+        ac.score(pair((long, short), (short, long)), modes=TWO, budgets=(1, 3), too_few="drop")
 
 
 def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):
@@ -303,7 +303,7 @@ def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):
     path = tmp_path / "both.jsonl"
     path.write_text("".join(files))
     with ac.open_pool(path) as pool:
-        table = ac.score(pool, menu=Menu.of(pool, costs={"a": 1.0, "b": 3.0}), budgets=(1, 2))
+        table = ac.score(pool, modes=Menu.of(pool, costs={"a": 1.0, "b": 3.0}), budgets=(1, 2))
         with pytest.raises(SourceAmbiguous):
             ac.score(pool, budgets=(1, 2))  # without a menu, one source is named, as before
     assert table.modes[:4] == ("a x 1", "a x 2", "b x 1", "b x 2")
@@ -318,7 +318,7 @@ def test_two_real_modes_on_facts(recordings: Path):
     }
     with join_pools(pools) as pool:
         menu = Menu.of(pool, costs={"smol": 0.1, "qwen": 1.0})
-        table = ac.score(pool, menu=menu, budgets={"smol": (1, 2, 4), "qwen": (1, 2)})
+        table = ac.score(pool, modes=menu, budgets={"smol": (1, 2, 4), "qwen": (1, 2)})
         assert ac.score(pool, budgets=(1,)).unit == "tokens"
     single = table.accuracy[:, [0, 3]].mean(axis=0)
     assert single == pytest.approx([0.408, 0.895], abs=0.001)

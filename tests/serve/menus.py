@@ -24,7 +24,7 @@ import numpy as np
 from behaviours import Behaviour, Reply, Status
 
 import adacompute as ac
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
 from adacompute.records import Recorded, Sample
 from shared import share

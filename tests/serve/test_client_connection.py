@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 from wires import until
 
-from adacompute.serve.http.client_connection import ClientConnection
+from adacompute.serve.http.app import ClientConnection
 from upstream import Upstream
 
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}).encode()

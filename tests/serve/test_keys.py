@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adacompute.config import KeyConfig
 from adacompute.errors import Unauthorized
 from adacompute.records import Secret
-from adacompute.serve.http.app import Keys
+from adacompute.serve.routes.chat import Keys
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 CONFIGS = [

@@ -16,7 +16,7 @@ from menus import COSTS, ModeProcess, list_questions, make_menu, read_ballots, r
 from running import Process
 
 import adacompute as ac
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.pool import Ballots
 from adacompute.serve.spending.ledger import Caps
 from adacompute.serve.spending.local_ledger import Ledger

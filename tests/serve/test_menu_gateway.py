@@ -12,12 +12,12 @@ from menus import COSTS, MenuUpstreams, fit_policy, list_questions, read_recorde
 from running import Answer, Running
 
 import adacompute as ac
-from adacompute.cli.modes import choose_menu
+from adacompute.cli.modes import choose_modes_file
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, write_chart
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.quality import QualityCurve
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.serve.pricing.policy_registry import LiveScales, guess_start, settle_quality
@@ -552,10 +552,10 @@ def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
 
 def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):
     settings = ServeConfig(menu="menu.toml")
-    assert choose_menu(None, settings, {"--upstream": None, "--input-price": None}) == "menu.toml"
-    assert choose_menu(None, settings, {"--upstream": "http://h/v1", "--input-price": 1.0}) == ""
+    assert choose_modes_file(None, settings, {"--upstream": None, "--input-price": None}) == "menu.toml"
+    assert choose_modes_file(None, settings, {"--upstream": "http://h/v1", "--input-price": 1.0}) == ""
     with pytest.raises(typer.BadParameter, match=r"serve\.menu says this for each mode"):
-        choose_menu(None, settings, {"--upstream": None, "--input-price": 1.0})
+        choose_modes_file(None, settings, {"--upstream": None, "--input-price": 1.0})
 
 
 def keep_quality(folder: Path) -> None:

@@ -404,6 +404,43 @@ def test_an_error_is_said_plainly_and_one_may_ask_again(browser):
 
 @pytest.mark.browser
 @in_browser
+def test_without_a_model_the_page_says_so_and_asks_once_there_is_one(browser):
+    async def see(page: Page) -> None:
+        said = await page.until("document.querySelector('#banners').innerText")
+        assert said.startswith("The upstream can't be reached, or lists no model.")
+        await page.js(f"document.querySelector({SECOND!r}).click()")
+        assert await page.js("document.querySelector('#banners').innerText") == said
+        assert up.count.choices == 0
+        up.models = ("scripted",)
+        while await page.js("document.querySelector('.sample') === null"):
+            await page.js(f"document.querySelector({SECOND!r}).click()")
+            await asyncio.sleep(0.5)
+        await page.until(ENDED)
+
+    with Upstream(split_votes, models=()) as up, Running(up.url) as gate:
+        look(browser, f"{gate.base}/", see)
+
+
+@pytest.mark.browser
+@in_browser
+def test_a_reply_without_a_vote_is_shown_as_text_to_its_end(browser):
+    async def see(page: Page) -> None:
+        await page.until(READY)
+        await page.js(f"document.querySelector({SECOND!r}).click()")
+        await page.until(ENDED)
+        assert await page.js("document.querySelector('#verdict').innerText") == "The reply, without a vote"
+        size = "getComputedStyle(document.querySelector('{}')).fontSize"
+        assert await page.js(size.format("#answer")) == await page.js(size.format(".sample p"))
+        hidden = "(e => e.scrollHeight - e.clientHeight)(document.querySelector('#answer'))"
+        assert await page.js(hidden) <= 1
+
+    text = "It depends on what you mean by it, and there are several ways to see it.\n\n" * 4
+    with Upstream(Reply(texts=[text])) as up, Running(up.url) as gate:
+        look(browser, f"{gate.base}/", see)
+
+
+@pytest.mark.browser
+@in_browser
 def test_escape_stops_and_cancels_what_is_under_way(browser):
     async def see(page: Page) -> None:
         await page.until(READY)

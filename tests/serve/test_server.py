@@ -24,7 +24,7 @@ from wires import until
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.serve.http.client_connection import MAX_HEAD_BYTES
+from adacompute.serve.http.app import MAX_HEAD_BYTES
 from adacompute.serve.http.server import open_sockets, resolve_allowed
 from tiers import leave_to_nightly
 from upstream import Honest, Upstream

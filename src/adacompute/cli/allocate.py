@@ -18,9 +18,9 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.policies import load_policy
-from adacompute.pool import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget
-from adacompute.replay.calibrate import check_menu_budget
+from adacompute.replay.calibrate import check_mode_budget
 from adacompute.scale.allocate import AllocateProgress, AllocateResult
 from adacompute.scale.allocate import allocate as run_allocate
 
@@ -85,7 +85,7 @@ def allocate(
 
     The numbers are B on average over all prompts, at one price for a sample. The output has the input's
     columns and `budget`, in the same order; it is written whole or not at all. A router, which was fitted
-    over a menu, chooses a mode too: B is then an average cost, and the output has `mode` and `budget`.
+    over several modes, chooses a mode too: B is then an average cost, and the output has `mode` and `budget`.
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
@@ -101,7 +101,7 @@ def allocate(
             source,
             loaded_policy,
             into=output,
-            budget=_read_average(budget, getattr(loaded_policy, "menu", None)),
+            budget=_read_average(budget, loaded_policy.mode_set),
             price=price,
             column=column,
             engine=engine.engine,
@@ -115,12 +115,12 @@ def allocate(
         _show(result, output)
 
 
-def _read_average(budget: float | str | None, menu: Menu | None) -> float | None:
-    """A budget in samples, or in the unit of a router's menu."""
+def _read_average(budget: float | str | None, mode_set: ModeSet | None) -> float | None:
+    """A budget in samples, or in the unit of a router's modes."""
     if not isinstance(budget, str):
         return budget
-    if menu is not None:
-        return check_menu_budget(menu, budget)
+    if mode_set is not None:
+        return check_mode_budget(mode_set, budget)
     average = Budget.parse(budget, currency=None)
     if average.unit != "samples":
         raise typer.BadParameter(f"{budget!r} is not in samples; give a number", param_hint="--budget")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from adacompute.cli.collect import (
     show_models,
     show_verifier,
 )
-from adacompute.cli.modes import MenuFileOption, read_upstreams
+from adacompute.cli.modes import SEVERAL, ModesFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     BudgetUnitOption,
@@ -58,7 +58,6 @@ from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import find_quality_cost
-from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
 from adacompute.records import Budget, format_money, names_quality
@@ -68,7 +67,7 @@ from adacompute.sampling.answer import (
     choose_modes,
     compute_limit,
     count_prices,
-    estimate_plan_menu,
+    estimate_plan_modes,
     parse_batch_budget,
 )
 from adacompute.sampling.plan import (
@@ -80,11 +79,11 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-_UNDERSPENT = 0.95  # share of the budget: spending less is noted
+_UNDERSPENT = 0.95  # share of the budget; smaller spending is noted
 
 
 def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
-    """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
+    """Shows the result of a batch; `policy` is the given name, `pool` says where its samples are."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
@@ -137,7 +136,7 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: S
 
 
 def _show_modes(result: Answers) -> None:
-    """Show what each mode gave and cost, and what asking everybody once would have cost."""
+    """Shows each mode's answers and cost, and the cost of asking everybody once."""
     asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
     means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
     rows = [
@@ -182,7 +181,7 @@ def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
 
 
 def print_next_step(result: Answers) -> None:
-    """Print on stderr which requests failed, why the run stopped, and how to go on."""
+    """Prints failed requests to stderr, with the reason for stopping and how to continue."""
     print_failures(result.failures, "request")
     if result.stopped is None:
         return
@@ -199,7 +198,7 @@ def print_next_step(result: Answers) -> None:
         )
 
 
-_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # policies that need no fitting
+_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # usable without fitting
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
 ]
@@ -235,7 +234,7 @@ def answer(
     policy_name: PolicyOption = "stopping",
     budget_text: BudgetOption = "2 samples",
     unit: BudgetUnitOption = "samples",
-    menu: MenuFileOption = None,
+    modes_file: ModesFileOption = None,
     pool_option: SamplePoolOption = None,
     max_samples: Annotated[
         int | None,
@@ -254,15 +253,15 @@ def answer(
 
     Each request gets as many samples as the policy says they pay, B on average. Stop it in any way, and the
     same command goes on: samples that are stored are not asked for again, and the budget stays what it is.
-    The file is written whole, at the end. With --menu, the policy also says which mode is asked next.
+    The file is written whole, at the end. With several modes, the policy also says which mode is asked next.
     """
     config = load_settings(context)
     engine.check_workers()
-    menu_config = read_upstreams(menu, endpoint, config.endpoint)
-    modes, currency = menu_config.modes, menu_config.currency
+    upstreams = read_upstreams(modes_file, endpoint, config.endpoint)
+    modes, currency = upstreams.modes, upstreams.currency
     given = context.get_parameter_source("budget_text")
-    if menu_config.budget and (given is None or given.name == "DEFAULT"):
-        budget_text = menu_config.budget
+    if upstreams.budget and (given is None or given.name == "DEFAULT"):
+        budget_text = upstreams.budget
     if names_quality(budget_text):
         found = find_quality_cost(budget_text, "" if policy_name in _UNFITTED_POLICIES else policy_name)
         budget_text = found.budget
@@ -295,7 +294,8 @@ def answer(
     )
     parse_batch_budget(budget, plans)
     if policy is None:
-        policy = MenuPolicy(estimate_plan_menu(plans, problem_set.problems))
+        unfitted: Any = POLICIES[SEVERAL]
+        policy = cast("Policy", unfitted(estimate_plan_modes(plans, problem_set.problems)))
         policy_name, plans = policy.kind, choose_modes(policy, plans)
     if run.dry_run:
         _show_dry_run(pool_path, problem_set, plans, budget, tasks[1], another=run.another, json=json)
@@ -323,7 +323,7 @@ def answer(
     pool = format_path(pool_path)
     if json:
         models = {plan.name: plan.asking.model for plan in plans}
-        asked = {"model": models[""]} if menu is None else {"models": models}
+        asked = {"model": models[""]} if modes_file is None else {"models": models}
         print_json({"file": file, "pool": pool, **asked, **result.to_dict()})
     elif file is not None:
         show_answers(result, file, policy=policy_name, pool=pool, plans=plans)
@@ -342,7 +342,9 @@ def _show_dry_run(
     another: bool,
     json: bool,
 ) -> None:
-    """Show what a batch takes: an estimate for samples; for tokens and money the most, and what is spent."""
+    """Shows what a batch would use: an estimate for samples; for tokens and money the maximum, and spending
+    so far.
+    """
 
     def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
         return find_remaining_within(problem_set.problems, pool, plan.asking, budget=budget.amount)
@@ -373,7 +375,7 @@ def _show_dry_run(
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:
-    """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
+    """Loads the policy in a folder; without such a folder, creates a policy that needs no fitting."""
     if Path(name).exists():
         return load_policy(name)
     if name == FixedPolicy.kind and budget.unit != "samples":

@@ -1,4 +1,4 @@
-"""The `adacompute` command as typer sees it: a group whose commands are imported when they are called."""
+"""The `adacompute` typer app: a group that imports a command when it is called."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, ren
 from adacompute.cli.terminal import print_line
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-_ALWAYS_FIRST = ("--json", "--help")  # options that stand on the first screen of every command
+_ALWAYS_FIRST = ("--json", "--help")  # shown on the first screen of every command
 
 
 class AdvancedCommand(TyperCommand):
-    """A command whose help lists a few options first, and the others under "Advanced options"."""
+    """A command whose help shows some options first, and the others under "Advanced options"."""
 
     first_options: Sequence[str] = ()
 
@@ -45,7 +45,7 @@ class AdvancedCommand(TyperCommand):
 
 
 class _RootGroup(TyperGroup):
-    """The root command. It knows its commands by name, and imports one when it is called."""
+    """The root command, which knows all names, and imports a command when it is called."""
 
     _completes_names = False
 
@@ -60,7 +60,7 @@ class _RootGroup(TyperGroup):
         return load_command(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401 - typer's own click
-        self._completes_names = True  # for which no command is imported
+        self._completes_names = True  # completing names imports no command
         return super().shell_complete(ctx, incomplete)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
@@ -68,7 +68,7 @@ class _RootGroup(TyperGroup):
 
 
 def load_command(name: str) -> AdvancedCommand:
-    """Import a command and build it from its function's signature."""
+    """Imports a command and builds it from its function's signature."""
     entry = COMMANDS[name]
     info = CommandInfo(
         name=name, cls=AdvancedCommand, callback=_load_function(entry), context_settings=_HELP_NAMES
@@ -85,7 +85,7 @@ def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function wit
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer reads it: a parameter that is a dataclass of options stands as its fields."""
+    """Presents a command to typer: dataclass parameters become one option per field."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -136,4 +136,4 @@ def select_config(
     ] = False,
 ) -> None:
     """Vote over LLM samples within an average budget, spent where it helps, and measure the gain."""
-    context.obj = config  # loaded by the command that needs it, so that --help works with a broken file
+    context.obj = config  # loaded later, so that --help works with a broken file

@@ -3,11 +3,11 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from adacompute.cli.modes import GatewayMenuOption, choose_menu
+from adacompute.cli.modes import SEVERAL, GatewayModesOption, choose_modes_file
 from adacompute.cli.options import (
     ConnectionOptions,
     JsonFlag,
@@ -17,7 +17,7 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
-from adacompute.client.modes import build_mode_endpoints, read_menu_file
+from adacompute.client.modes import build_mode_endpoints, read_modes_file
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import AnswersConfig, Config, ServeConfig
 from adacompute.records import Budget, BudgetUnit, names_quality
@@ -25,7 +25,7 @@ from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
 _STDIN = "-"
-# settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
+# gateway settings about deciding and voting; server settings don't apply to a single prompt
 _SETTINGS = (
     *("price", "cached_price", "max_rounds", "max_samples", "margin", "min_agreement", "weak"),
     *("vote", "vote_tools", "vote_json", "vote_pattern"),
@@ -71,7 +71,7 @@ def ask(
     *,
     prompt: PromptArgument,
     endpoint: ConnectionOptions,
-    menu: GatewayMenuOption = None,
+    modes_file: GatewayModesOption = None,
     budget: BudgetOption = None,
     unit: UnitOption = None,
     policy: PolicyOption = None,
@@ -90,8 +90,8 @@ def ask(
     """
     text, settings = _read_prompt(prompt), load_settings(context)
     upstream = endpoint.override(settings.endpoint)
-    file = choose_menu(menu, settings.serve, get_flags(endpoint))
-    modes = read_menu_file(Path(file)) if file else None
+    file = choose_modes_file(modes_file, settings.serve, get_flags(endpoint))
+    modes = read_modes_file(Path(file)) if file else None
     if modes is not None:
         upstream = replace(upstream, currency=modes.currency)
         upstreams = [mode.endpoint for mode in build_mode_endpoints(modes)]
@@ -107,11 +107,11 @@ def ask(
     if not names_quality(wanted):
         parsed = Budget.parse(wanted, unit=unit or settings.serve.unit, currency=upstream.currency)
         average = most = write_budget(parsed)
+    kept: dict[str, Any] = {name: getattr(settings.serve, name) for name in _SETTINGS}
     serve = ServeConfig(
-        **{name: getattr(settings.serve, name) for name in _SETTINGS},
+        **(kept | {SEVERAL: file}),
         budget=average,
         max_budget=most,
-        menu=file,
         policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.modes import MenuFileOption, read_upstreams
+from adacompute.cli.modes import ModesFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
@@ -61,9 +61,9 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yield a function that shows the progress of sampling, and says once that it finishes its calls.
+    """Yields a function that shows sampling progress, and says once that it is finishing its calls.
 
-    `prices`: None, or all 0, where the cost isn't shown.
+    `prices` None, or all 0, hides the cost.
     """
     start, announced = time.monotonic(), False
     with open_progress(label, noun="samples", last_line=True, transient=False) as update:
@@ -99,7 +99,7 @@ def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPri
 
 
 def format_errors(errors: Mapping[str, int]) -> str:
-    """`3 × rate-limit, 1 × timeout`: the commonest first."""
+    """`3 × rate-limit, 1 × timeout`, most frequent first."""
     return ", ".join(f"{n:,} × {kind}" for kind, n in sorted(errors.items(), key=lambda item: -item[1]))
 
 
@@ -115,8 +115,8 @@ STOP_REASONS = {
     "max-cost": "--max-cost was reached",
     "endpoint": "the endpoint can't be used",
 }
-_LISTED_FAILURES = 5  # failed problems that are listed
-_FEW_ANSWERS = 0.5  # share of samples with an answer, or that were not cut off
+_LISTED_FAILURES = 5  # failed problems listed at most
+_FEW_ANSWERS = 0.5  # share of samples with an answer, or not cut off, below which advice is shown
 
 
 def show_estimate(
@@ -127,7 +127,7 @@ def show_estimate(
     *,
     json: bool,
 ) -> None:
-    """Show what a run would take, in total and by mode, and the first prompt as the model would get it."""
+    """Shows an estimate for a run, in total and by mode, with the first prompt as the model would see it."""
     total, prices = _sum_estimates(estimates, plans), find_prices(plans)
     template, prompt = plans[0].asking.template, plans[0].asking.messages(problem_set.problems[0])
     golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
@@ -162,7 +162,7 @@ def show_estimate(
     most = "no limit"
     if total.cost_most is not None:
         most = f"at most {format_money(total.cost_most)} {prices.currency}"
-    where = "in the menu's tables" if plans[0].name else "(--input-price, --output-price)"
+    where = "in the tables of the modes" if plans[0].name else "(--input-price, --output-price)"
     unknown = f"not known; give input_price and output_price {where}"
     print_fact("cost", likely + most if prices else unknown)
     print_fact("template", f"{template.name}; answers are read by {task.extract!r}")
@@ -179,7 +179,7 @@ def show_estimate(
 def _show_mode_estimates(
     estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan], prices: TokenPrices
 ) -> None:
-    """Show what each mode would take."""
+    """Shows each mode's estimate."""
     headings = ["mode", "model", "to draw", "stored", "calls", "prompt tokens", "response tokens"]
     headings += [f"cost, {prices.currency}", f"at most, {prices.currency}"] if prices else []
     rows = []
@@ -200,7 +200,7 @@ def _format_range(least: int, most: int) -> str:
 
 
 def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan]) -> CostEstimate:
-    """All modes together; what isn't known of one isn't known of all, but a mode without prices is free."""
+    """The sum over modes; unknown if unknown for one mode, except that a mode without prices is free."""
     free = [plan.name for plan in plans if not plan.prices]
 
     def add(name: str) -> Any:  # noqa: ANN401 - a number or None
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Return prices in the currency of all modes: not 0 where any mode has prices."""
+    """Prices in the common currency: not 0 if any mode has prices."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
@@ -226,9 +226,9 @@ def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_collect_result(
-    result: Collected, pool_path: Path, plans: Sequence[SourcePlan], menu: Path | None
+    result: Collected, pool_path: Path, plans: Sequence[SourcePlan], modes_file: Path | None
 ) -> None:
-    """Show what a collection has stored, spent and found, in total and by mode."""
+    """Shows what a collection stored, spent and found, in total and by mode."""
     stored, prices = (
         f"{result.stored:,} of {format_count(result.planned, 'planned sample')}",
         find_prices(plans),
@@ -250,13 +250,15 @@ def show_collect_result(
         _show_mode_results(result, prices)
     if result.complete:
         step = f"pool {format_path(pool_path)}"
-        if menu is not None:
-            step = f"evaluate {format_path(pool_path)}{f' --prices {format_path(menu)}' if prices else ''}"
+        if modes_file is not None:
+            step = (
+                f"evaluate {format_path(pool_path)}{f' --prices {format_path(modes_file)}' if prices else ''}"
+            )
         print_line(f"Go on with: adacompute {step}")
 
 
 def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
-    """Show what each mode gave and cost."""
+    """Shows each mode's samples and cost."""
     headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
     headings += ["answers", "cut off", *([f"cost, {prices.currency}"] if prices else [])]
     rows = []
@@ -270,13 +272,13 @@ def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
 
 
 def show_models(plans: Sequence[SourcePlan]) -> None:
-    """Show the model, or those of all modes."""
+    """Shows the model, or those of all modes."""
     models = [plan.asking.model for plan in plans]
     print_fact("model" if len(models) == 1 else "models", ", ".join(models))
 
 
 def show_answer_rate(answered: float | None, finished: float | None) -> None:
-    """Show the share of samples with an answer; where it is low, what to do about it."""
+    """Shows the share of samples with an answer, with advice if it is low."""
     if answered is None:
         return
     cut_off = "" if finished is None or finished == 1 else f", {format_percent(1 - finished)} were cut off"
@@ -290,7 +292,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
 
 
 def show_verifier(use: Mapping[str, Any] | None) -> None:
-    """Show what a verifier was asked, if one was, and why it gave fewer scores than that."""
+    """Shows calls to a verifier, if any, and why scores are missing."""
     if use is None:
         return
     tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
@@ -301,7 +303,7 @@ def show_verifier(use: Mapping[str, Any] | None) -> None:
 
 
 def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
-    """Show the number of calls, their tokens and their cost."""
+    """Shows the number of calls, their tokens and their cost."""
     calls = f"{account.calls:,}"
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"
@@ -317,7 +319,7 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
 
 
 def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -> None:
-    """Print on stderr some of the problems that lack samples, and why."""
+    """Prints some of the problems that lack samples to stderr, with reasons."""
     if failures:
         verb = "lacks" if len(failures) == 1 else "lack"
         print_message(f"{place}{format_count(len(failures), noun)} {verb} samples:")
@@ -328,7 +330,7 @@ def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -
 
 
 def print_remaining(result: Collected, *, mode: str = "") -> None:
-    """Print on stderr why a collection isn't complete, which problems failed, and how to go on."""
+    """Prints to stderr why a collection is incomplete, which problems failed, and how to continue."""
     place = f"mode {mode}: " if mode else ""
     if result.why is None or any(result.why not in reason for reason in result.failures.values()):
         print_failures(result.failures, "problem", place=place)
@@ -348,21 +350,21 @@ PoolOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WantedSamples:
-    """How many samples are wanted of each problem: the same of every mode, or by mode."""
+    """The number of samples per problem, common or by mode."""
 
     count: int | None = None
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
     def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """Return the number of each mode; an endpoint without a menu has no name."""
+        """The number for each mode; a single endpoint has no name."""
         if self.count is not None:
             return [self.count] * len(modes)
         if "" in modes:
-            raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
+            raise typer.BadParameter("there is one endpoint; give one number", param_hint="--samples")
         reason = ""
         for name in self.by_mode:
             if name not in modes:
-                reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(modes)}"
+                reason = f"names {name!r}, which is no mode; there are {', '.join(modes)}"
         for name in modes:
             if name not in self.by_mode:
                 reason = reason or f"has no number for mode {name!r}; give all of them, or one number for all"
@@ -372,11 +374,13 @@ class WantedSamples:
 
 
 def _parse_samples(text: str) -> WantedSamples:
-    """`16`, or with a menu `small=32,large=8`."""
+    """`16`, or with several modes `small=32,large=8`."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
     if min(numbers) < 1 or (len(pairs) > 1 and not all(name.strip() for name, _, _ in pairs)):
-        reason = f"{text!r} can't be used; give a whole number from 1 up, or with --menu small=32,large=8"
+        reason = (
+            f"{text!r} can't be used; give a whole number from 1 up, or of several modes small=32,large=8"
+        )
         raise typer.BadParameter(reason)
     if not pairs[0][0].strip():
         return WantedSamples(numbers[0])
@@ -390,7 +394,7 @@ SamplesOption = Annotated[
         CollectConfig,
         "samples",
         "--samples",
-        meaning="samples of each problem, in total; with --menu also by mode, e.g. small=32,large=8",
+        meaning="samples of each problem, in total; also by mode, e.g. small=32,large=8",
         parser=_parse_samples,
         metavar="N",
     ),
@@ -402,7 +406,7 @@ def collect(
     *,
     problems: ProblemOptions,
     pool_path: PoolOption,
-    menu: MenuFileOption = None,
+    modes_file: ModesFileOption = None,
     wanted: SamplesOption = None,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
@@ -416,13 +420,13 @@ def collect(
 
     However it was stopped, the same command continues: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line. With --menu, every mode of a menu is asked, into one pool.
+    never from the command line. Of several modes every one is asked, into one pool.
     """
     config = load_settings(context)
     engine.check_workers()
-    modes = read_upstreams(menu, endpoint, config.endpoint)
-    if menu is not None and engine.is_ray:
-        reason = "the modes of --menu are asked from this process; leave this option out"
+    modes = read_upstreams(modes_file, endpoint, config.endpoint)
+    if modes_file is not None and engine.is_ray:
+        reason = "several modes are asked from this process; leave this option out"
         raise typer.BadParameter(reason, param_hint="--engine")
     samples = (wanted or WantedSamples(config.collect.samples)).list_counts(modes.names)
     max_cost = run.read_max_cost(modes.currency)
@@ -462,10 +466,10 @@ def collect(
             signals=STOP_SIGNALS,
         )
     if json:
-        currency = {} if menu is None else {"currency": modes.currency}
+        currency = {} if modes_file is None else {"currency": modes.currency}
         print_json({"pool": format_path(pool_path), **currency, **result.to_dict()})
     else:
-        show_collect_result(result, pool_path, plans, menu)
+        show_collect_result(result, pool_path, plans, modes_file)
     for name, part in (result.modes or {"": result}).items():
         print_remaining(part, mode=name)
     if not result.complete:
@@ -480,7 +484,7 @@ def estimate_plans(
     *,
     another: bool,
 ) -> dict[str, CostEstimate]:
-    """Estimate what the remaining samples of each mode take; refuse what the run itself would refuse."""
+    """Estimates the remaining samples of each mode; refuses what the run itself would refuse."""
     estimates = {}
     with open_known_pool(pool_path) as pool:
         check_problems(pool, problem_set.problems, plans[0].asking.template)
@@ -496,7 +500,7 @@ def estimate_plans(
 
 @contextmanager
 def open_known_pool(path: Path) -> Iterator[Pool | None]:
-    """Open a pool to read it; None where there is none yet."""
+    """Opens a pool for reading; None if it doesn't exist yet."""
     try:
         pool = open_pool(path)
     except PoolNotFound:

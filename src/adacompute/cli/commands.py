@@ -1,6 +1,6 @@
-"""The commands as a table, and the help of `adacompute` itself, which is written from it.
+"""The table of commands, and the help of `adacompute`, generated from it.
 
-Nothing is imported here but the standard library: `adacompute --help` and `--version` need no command.
+Imports only the standard library: `adacompute --help` and `--version` load no command.
 """
 
 import textwrap
@@ -15,21 +15,21 @@ _OPTIONS = (
     ("--show-completion", "Print what that would install."),
     ("-h, --help", "Show this message and exit."),
 )
-_MAX_WIDTH = 80  # columns, as in the help of the commands
+_MAX_WIDTH = 80  # columns, as in the commands' help
 _MIN_WIDTH = 40
 
 
 class CommandEntry(NamedTuple):
-    """One command: what it does, the options that most users need, and where it is."""
+    """A command: what it does, its main options, and where it is implemented."""
 
     name: str
     summary: str  # the first line of the function's docstring
-    options: str  # on the first screen of its --help; all others are advanced
-    module: str = ""  # below adacompute.cli, imported when the command is called; "": as it is called
-    function: str = ""  # "": as it is called
+    options: str  # shown first in its --help; others are advanced
+    module: str = ""  # below adacompute.cli, imported when called; "": the command's name
+    function: str = ""  # empty: the same as the command's name
 
 
-_GROUPS = {  # the headings of `adacompute --help`
+_GROUPS = {  # headings in `adacompute --help`
     "Ask": (
         CommandEntry(
             "ask",
@@ -118,7 +118,7 @@ def render_usage(program: str) -> str:
 
 
 def render_help(program: str, *, columns: int) -> str:
-    """Write the help of the root command: its options, and the commands by group. Nothing is cut."""
+    """The root command's help: options, and commands by group, not truncated."""
     width = max(_MIN_WIDTH, min(columns, _MAX_WIDTH) - 2)
     lines = [render_usage(program), ""]
     lines += textwrap.wrap(_DESCRIPTION, width, initial_indent="  ", subsequent_indent="  ")
@@ -141,8 +141,8 @@ def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0
 
 
 def explain_unknown(name: str) -> str:
-    """Say that there is no such command, and which one may have been meant."""
-    import difflib  # imported here, because only this message needs it
+    """Says that a command doesn't exist, with a suggestion."""
+    import difflib  # lazy: only this message needs it
 
     matches = difflib.get_close_matches(name, COMMANDS)
     if not matches:

@@ -27,7 +27,8 @@ from adacompute.cli.terminal import (
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
-from adacompute.pool import Menu, bundled, join_pools
+from adacompute.pool import bundled, join_pools
+from adacompute.pool.modes import ModeSet
 from adacompute.problems import Template
 from adacompute.records import Problem, TokenPrices
 
@@ -35,25 +36,25 @@ if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Evaluation, Verdict, VerdictRow
     from adacompute.report.document import Report
 
-DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it, and nothing else
-# Chosen by how often the recorded model was right under the same prompt: always, nearly always, and then in
-# half of the samples or so, where votes are needed. A test checks the recording, and the first one live.
+DEMO_FOLDER = Path("adacompute-demo")  # demos replace only their own files here
+# Chosen by how often the recorded model was right under the same prompt: always, almost always, then about
+# half of the time, when votes matter. A test checks the recording, and the first question live.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
-RECORDINGS = ("facts", "words")  # those that it judges
-_RECORDING = "words"  # judged unless others are named: each takes half a minute of one core
-SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as recorded
+RECORDINGS = ("facts", "words")  # recordings with a verdict
+_RECORDING = "words"  # default recording: each takes half a minute on one core
+SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as in the recording
 _BUDGET, _SEED = 3.0, 7
 MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}  # the same questions, two models
-MENU_PRICES = {  # an example: USD per million tokens
+MENU_PRICES = {  # an example, USD per million tokens
     "SmolLM2-135M": TokenPrices(input=0.1, output=0.5),
     "Qwen2.5-1.5B": TokenPrices(input=2.0, output=8.0),
 }
-_MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD a request
-_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few, as it is to take half a minute
+_MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD per request
+_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few, to take only half a minute
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
-_REPLY_SECONDS = 120.0  # seconds for one reply, and until it serves
-_STOP_SECONDS = 10.0  # seconds from SIGTERM to SIGKILL
+_REPLY_SECONDS = 120.0  # seconds per reply, and until the server is up
+_STOP_SECONDS = 10.0  # seconds between SIGTERM and SIGKILL
 _LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
 _ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
 _INTRODUCTION = (
@@ -103,7 +104,7 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     Then comes what an average number of samples buys on a recording, and what an average sum of money buys
     with two models, and last a report: a minute or two on two cores.
     """
-    load_settings(context)  # so that errors in the settings show at once
+    load_settings(context)  # shows errors in the settings immediately
     names = _check_names(recordings or [_RECORDING])
     clock = _Clock()
     with _judge_in_background(names) as (verdicts, menu):
@@ -139,28 +140,28 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
 
 
 class _Clock:
-    """Says on stderr what is running now, and for how long the demo has been."""
+    """Prints the current phase and the elapsed time to stderr."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._start
 
     def say(self, phase: str) -> None:
-        """Print a line for a phase that begins."""
+        """Prints a line for a new phase."""
         print_message(f"{self.seconds:3.0f} s  {phase}")
 
 
 def ask_live(clock: _Clock, *, show: bool) -> dict[str, Any]:
-    """Start the model and the gateway, ask, stop both; returns what each question took.
+    """Starts the model and the gateway, asks, stops both; returns each question's usage.
 
-    Each reply is shown as it comes. Without the model, returns why it isn't there.
+    Shows each reply as it arrives. Without the model, returns the reason.
     """
     clock.say("starting a small real model on this machine")
-    cores = os.cpu_count() or 1  # one of them is judging the recordings meanwhile
+    cores = os.cpu_count() or 1  # one core is used by the verdicts meanwhile
     try:
         with local_model(threads=max(1, cores - 1)) as model:
             start = time.monotonic()
@@ -198,7 +199,7 @@ def _print_row(width: int, question: str, answer: str, right: str, samples: str,
 
 
 def _show_live_end(result: Mapping[str, Any]) -> None:
-    """Show what the replies took on average, or why there are none."""
+    """Shows the mean usage of replies, or why there are none."""
     gateway_result = result.get("gateway", result)
     if "absent" in gateway_result:
         print_line("a real model on this machine, behind the gateway")
@@ -223,7 +224,7 @@ def ask_gateway(
     template: Template,
     on_reply: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Start the gateway, ask it with the OpenAI SDK, stop it; returns what each question took."""
+    """Starts the gateway, asks it with the OpenAI SDK, stops it; returns each question's usage."""
     try:
         from openai import OpenAI, OpenAIError
     except ImportError:
@@ -268,10 +269,10 @@ def _ask(client: Any, model: str, problem: Problem, template: Template) -> dict[
 
 @contextmanager
 def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Run a gateway as a process of its own, as an operator starts it, on a free port."""
+    """Runs a gateway in its own process on a free port, as an operator would."""
     folder.mkdir(exist_ok=True)
     state, log = folder / _STATE_FILE, folder / _LOG_FILE
-    for suffix in ("", "-wal", "-shm", "-journal"):  # what an earlier demo left
+    for suffix in ("", "-wal", "-shm", "-journal"):  # left by an earlier demo
         state.with_name(_STATE_FILE + suffix).unlink(missing_ok=True)
     words = ["serve", "--json", "--upstream", upstream, "--budget", f"{_BUDGET:g}", "--port", "0"]
     with log.open("wb") as errors:
@@ -300,7 +301,7 @@ def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def format_votes(votes: Mapping[str, int], leader: str | None = None) -> str:
-    """Write answers with their votes, the leader first: weighted, it may have fewer votes than others."""
+    """Formats answers with votes, leader first: weighted, it may have fewer votes than others."""
     ranked = sorted(votes.items(), key=lambda item: (item[0] != leader, -item[1]))
     return ", ".join(answer + (f" × {count}" if count > 1 else "") for answer, count in ranked) or "–"
 
@@ -315,7 +316,7 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
 def _judge_in_background(
     names: Sequence[str],
 ) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[Evaluation]]]":
-    """Judge recordings, then the menu, in a process of its own: the model and the report have the others."""
+    """Evaluates recordings, then the menu, in another process, while this one runs model and report."""
     from adacompute.evaluate.parallel import start_worker
 
     context = multiprocessing.get_context("spawn")
@@ -323,7 +324,7 @@ def _judge_in_background(
         try:
             verdicts = {name: process.submit(judge_recording, name) for name in names}
             yield verdicts, process.submit(judge_menu)
-        except BaseException:  # interrupted, or the report has failed: nobody waits for the verdicts
+        except BaseException:  # interrupted or failed: nobody waits for the verdicts
             process.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -331,7 +332,7 @@ def _judge_in_background(
 
 
 def judge_recording(name: str) -> "Verdict":
-    """The verdict on a bundled recording: the one that every other command gives."""
+    """The verdict on a bundled recording, the same as in other commands."""
     from adacompute.evaluate.verdict import judge_pool
 
     with bundled(name) as pool:
@@ -339,13 +340,13 @@ def judge_recording(name: str) -> "Verdict":
 
 
 def judge_menu() -> "Evaluation":
-    """Two models on the same questions, in money: held-out, with few folds."""
+    """Two models on the same questions, in money: held out, with few folds."""
     from adacompute.evaluate import evaluate
 
     with join_pools(MENU_RECORDINGS) as pool:
         return evaluate(
             pool,
-            menu=Menu.of(pool, prices=MENU_PRICES),
+            modes=ModeSet.of(pool, prices=MENU_PRICES),
             budgets=_MENU_BUDGETS,
             policies=(),
             folds=_MENU_FOLDS,
@@ -355,8 +356,8 @@ def judge_menu() -> "Evaluation":
 
 
 def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
-    """Return the recordings, each once; refused before any work if one is unknown or can't be written."""
-    # imported here, so that other commands start without matplotlib
+    """The recordings without duplicates; refused before any work if unknown or not writable."""
+    # lazy: other commands start without matplotlib
     from adacompute.report.folder import check_report_folder
 
     for name in requested:
@@ -368,7 +369,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
 
 
 def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path]:
-    """Write the quick report of a recording; returns it and where its page is."""
+    """Writes the quick report of a recording; returns it and its page's path."""
     from adacompute.report.build import build_report
     from adacompute.report.folder import render_files, write_report
 
@@ -394,7 +395,7 @@ def _show_verdict(name: str, verdict: "Verdict") -> None:
 
 
 def _build_row(row: "VerdictRow") -> list[str]:
-    """Build the row of one average budget, written as on the page."""
+    """The row of one average budget, formatted as on the page."""
     from adacompute.evaluate.measure import LONGEST
     from adacompute.report.document import Column, compute_saved, format_cell, format_mean
     from adacompute.report.exhibits.money import needs_column
@@ -412,8 +413,8 @@ def _build_row(row: "VerdictRow") -> list[str]:
 
 
 def _show_menu(evaluation: "Evaluation") -> None:
-    """What an average sum buys with one model, with a cascade, and with a menu of both."""
-    menu = evaluation.get_menu()
+    """Shows what an average sum buys with one model, with a cascade, and with a menu of both."""
+    menu = evaluation.get_modes()
     print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
     print_paragraph(f"{evaluation.verdict.sentence} {evaluation.verdict.support}")
     print_paragraph(f"held-out, {evaluation.folds} folds, {evaluation.problems} problems, paired.", indent=2)
@@ -423,13 +424,13 @@ def _show_menu(evaluation: "Evaluation") -> None:
 
 
 def _build_menu_row(evaluation: "Evaluation", budget: float) -> list[str]:
-    from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
+    from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
     from adacompute.report.document import Column, format_cell
 
     share, single = Column(name="", kind="share"), evaluation.find_best(SINGLES, budget)
-    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(MENU, budget))
+    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(ALL_MODES, budget))
     return [
-        evaluation.get_menu().format_cost(budget, unit=False),
+        evaluation.get_modes().format_cost(budget, unit=False),
         *(format_cell(None if match is None else match.accuracy, share) for match in matches),
         format_cell(None if single is None else single.lead, Column(name="gain", kind="points")),
     ]

@@ -1,4 +1,4 @@
-"""`main`, where the command line begins: signals, exit codes, and what can be said without any command."""
+"""`main`, the entry point of the command line: signals, exit codes, and replies that need no command."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ from adacompute.errors import AdacomputeError
 if TYPE_CHECKING:
     import typer
 
-_HELP_WIDTH = 80  # columns, where there is no terminal
-_COMPLETION = "_ADACOMPUTE_COMPLETE"  # the variable by which a shell asks for completions
+_HELP_WIDTH = 80  # columns without a terminal
+_COMPLETION = "_ADACOMPUTE_COMPLETE"  # variable with which a shell requests completions
 
 
 class CommandStopped(BaseException):
@@ -27,11 +27,10 @@ class CommandStopped(BaseException):
 
 
 def main(commands: "typer.Typer | None" = None) -> None:
-    """Run the command line: exit 0, 1 for a failure (one line on stderr), 2 for bad usage.
+    """Runs the command line: exit code 0, 1 for a failure (one line on stderr), 2 for wrong usage.
 
-    `commands` are those of another program; without them, adacompute's own. A signal exits with 128 plus its
-    number: 130 after Ctrl-C, 143 after SIGTERM, and 141, without a message, where the reader of the output
-    has closed the pipe.
+    `commands` replaces adacompute's own for other programs. A signal exits with 128 plus its number: 130
+    after Ctrl-C, 143 after SIGTERM, and 141, silently, if the reader of the output closed the pipe.
     """
     prepare_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,11 +41,11 @@ def main(commands: "typer.Typer | None" = None) -> None:
         else:
             commands(standalone_mode=True)
     except SystemExit as exit_request:
-        if isinstance(exit_request.__context__, BrokenPipeError):  # click turned it into exit code 1
+        if isinstance(exit_request.__context__, BrokenPipeError):  # click converted it to exit code 1
             sys.exit(128 + signal.SIGPIPE)
         raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         sys.exit(128 + signal.SIGPIPE)
     except AdacomputeError as exc:
         _exit_with(str(exc), 1)
@@ -62,7 +61,7 @@ def main(commands: "typer.Typer | None" = None) -> None:
 
 
 def _run(words: list[str]) -> None:
-    """Answer `--version`, `--help` and an unknown command at once; for all else, import the commands."""
+    """Handles `--version`, `--help` and unknown commands at once; imports commands for everything else."""
     is_completing = _COMPLETION in os.environ and not words
     if words == ["--version"]:
         print_line(f"adacompute {adacompute.__version__}")
@@ -76,13 +75,13 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        from adacompute.cli.app import app  # imported here, because importing typer takes long
+        from adacompute.cli.app import app  # lazy: importing typer is slow
 
         app(standalone_mode=True)
 
 
 def _print_help(*, is_error: bool) -> None:
-    """Print the help on stdout; on stderr, with exit code 2, where no command was given."""
+    """Prints the help to stdout; without a command, to stderr with exit code 2."""
     for line in render_help(_find_program(), columns=_find_columns()).splitlines():
         (print_message if is_error else print_line)(line)
     if is_error:
@@ -90,14 +89,14 @@ def _print_help(*, is_error: bool) -> None:
 
 
 def _find_columns() -> int:
-    """Return the width of the terminal, or what COLUMNS says."""
+    """The width of the terminal, or COLUMNS."""
     import shutil
 
     return shutil.get_terminal_size((_HELP_WIDTH, 24)).columns
 
 
 def _find_program() -> str:
-    """Return what the user typed: the script's name, or `python -m adacompute`."""
+    """What the user typed: the script's name, or `python -m adacompute`."""
     name = Path(sys.argv[0]).name
     return "python -m adacompute" if name == "__main__.py" else name
 

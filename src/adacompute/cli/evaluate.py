@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.evaluation_tables import build_savings, show_evaluation
-from adacompute.cli.modes import GroupOptions, ModeOptions, parse_mode_budgets, read_recorded
+from adacompute.cli.modes import SEVERAL, GroupOptions, ModeOptions, parse_mode_budgets, read_recorded
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -33,15 +33,15 @@ AverageBudgetsOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="On average: samples (of a menu: its unit), e.g. 1.5,2,3, or '200,400 tokens', "
-        "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of a menu, by its costs]",
+        help="On average: samples (of several modes: their unit), e.g. 1.5,2,3, or '200,400 tokens', "
+        "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of several modes, by their costs]",
     ),
 ]
 _COMPARED = (
-    *(name for name in COMPARED if name != "menu"),
+    *(name for name in COMPARED if name != SEVERAL),
     *ROUND_LIMITS,
     *PUBLISHED,
-)  # that one pool allows
+)  # as many as one pool allows
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
@@ -69,7 +69,7 @@ VotesOption = Annotated[
 ]
 OrdersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; of a menu 40]"),
+    typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; of several modes 40]"),
 ]
 EvaluationSeedOption = Annotated[
     int, typer.Option(min=0, help="Seed of the tables' folds, orders and intervals; not of the verdict.")
@@ -105,7 +105,7 @@ def evaluate(
     Each policy is judged on problems that it has not learned from, nor from any like them. Intervals are 95%
     over groups of alike problems, by bootstrap, paired where policies are compared. Without gold answers,
     agreement with the vote of all of a problem's samples stands in for accuracy. With --join, --cost or
-    --prices, a policy over the menu of these modes is compared with each mode alone, fixed mixes, cascades
+    --prices, a policy over all of these modes is compared with each mode alone, fixed mixes, cascades
     and routers, at the same cost.
     """
     names = _parse_policies(policies)
@@ -114,10 +114,10 @@ def evaluate(
     with show_progress(f"evaluating {modes.name}") as report_progress:
         is_paper = protocol == "paper"
         refused = {"policies": policies, "protocol": protocol if is_paper else None}
-        ballots, menu = read_recorded(modes, settings.answers, which, price, **refused)
+        ballots, mode_set = read_recorded(modes, settings.answers, which, price, **refused)
         ballots = grouping.apply(ballots)
         averages: Sequence[float | Budget] | None
-        if menu is None:
+        if mode_set is None:
             requested = parse_budget_list(budgets, unit, prices.currency)
             if requested and requested[-1].unit != "samples":
                 if is_paper:
@@ -126,10 +126,10 @@ def evaluate(
                 warn_counting(requested[-1], prices, ballots.charge)
             averages = requested or _choose_averages(leave_out_short(ballots)[0])
         else:
-            averages = parse_mode_budgets(budgets, menu, unit=unit)
+            averages = parse_mode_budgets(budgets, mode_set, unit=unit)
         evaluation = run_evaluate(
             ballots,
-            menu=menu,
+            modes=mode_set,
             budgets=averages,
             policies=names,
             protocol=protocol,
@@ -146,7 +146,7 @@ def evaluate(
         savings = build_savings(evaluation.verdict, prices)
         print_json({**modes.describe(), **evaluation.to_dict(), "savings": savings})
     else:
-        show_all = tables or menu is not None or policies is not None
+        show_all = tables or mode_set is not None or policies is not None
         show_evaluation(evaluation, name=modes.name, prices=prices, tables=show_all)
 
 
@@ -158,9 +158,9 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
     words = [part.strip().lower().replace("_", "-") for part in text.split(",") if part.strip()]
     names = tuple(_FULL_NAMES.get(word, word) for word in words)
     for name in names:
-        if name == "menu":
+        if name == SEVERAL:
             raise typer.BadParameter(
-                "menu is over several modes; leave --policies out, and give --join NAME=POOL for each",
+                f"{name} is over several modes; leave --policies out, and give --join NAME=POOL for each",
                 param_hint="--policies",
             )
         if name not in _COMPARED:
@@ -174,7 +174,7 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
 
 
 def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
-    """Parse average budgets, such as `200,400 tokens`: what stands behind the last number holds for all.
+    """Parses average budgets such as `200,400 tokens`: text after the last number applies to all.
 
     >>> [str(budget) for budget in parse_budget_list("1,2 USD per 1000", "samples", "USD")]
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -191,7 +191,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """Return the default budgets that the samples allow; say so where some are left out."""
+    """The default budgets that the samples allow; prints which are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

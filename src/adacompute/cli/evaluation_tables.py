@@ -1,4 +1,4 @@
-"""Tables for people: an evaluation, its verdict first, and what a fit has learned, with what to do next."""
+"""Prints the tables of an evaluation, verdict first, and the summary of a fit."""
 
 import math
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from adacompute.cli.terminal import (
 )
 from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
 from adacompute.evaluate.comparison import Saving
-from adacompute.evaluate.mode_rivals import MENU
+from adacompute.evaluate.mode_rivals import ALL_MODES
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
-from adacompute.pool import Menu
 from adacompute.pool.groups import count_in_groups
+from adacompute.pool.modes import ModeSet
 from adacompute.records import TokenPrices, format_money
 
 _VERDICT_NOTE = (
@@ -63,21 +63,23 @@ _IN_SAMPLE_NOTE = (
 def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
-    """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
+    """Shows which policy pays at which budget, by how much and how certainly; `tables` shows all policies."""
     problems = count_in_groups(evaluation.problems, evaluation.groups)
     print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
-    if evaluation.menu is not None:
-        print_fact("modes", describe_modes(evaluation.menu))
+    if evaluation.mode_set is not None:
+        print_fact("modes", describe_modes(evaluation.mode_set))
     print_line()
     if evaluation.basis == "agreement":
-        what = "all of a problem's samples" if evaluation.menu is None else "all samples of the dearest mode"
+        what = (
+            "all of a problem's samples" if evaluation.mode_set is None else "all samples of the dearest mode"
+        )
         print_paragraph(
             "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is "
             f"how often the answer is that of the vote of {what}."
         )
         print_line()
     if evaluation.least is None:
-        show_verdict(evaluation.verdict, prices, menu=evaluation.menu)
+        show_verdict(evaluation.verdict, prices, menu=evaluation.mode_set)
         print_line()
         if evaluation.by_score:
             _show_scores(evaluation)
@@ -91,7 +93,7 @@ def show_evaluation(
 
 
 def _show_scores(evaluation: Evaluation) -> None:
-    """Show what a verifier's scores add to votes of so many samples, and whether that is known."""
+    """Shows what a verifier's scores add to votes with uniform samples, and whether that is certain."""
     rows = evaluation.by_score
     print_line("what the verifier's scores are worth, with as many samples for every request")
     headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
@@ -111,8 +113,8 @@ def _show_scores(evaluation: Evaluation) -> None:
     print_paragraph(_SCORES_NOTE, indent=2)
 
 
-def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: Menu | None = None) -> None:
-    """Show the verdict, what it rests on, and its numbers at each budget; with prices, what is saved."""
+def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: ModeSet | None = None) -> None:
+    """Shows the verdict, its basis, and its numbers at each budget; with prices, also savings."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -156,7 +158,7 @@ def _format_verdict_row(row: VerdictRow) -> list[str]:
     ]
 
 
-def _format_mode_verdict_row(row: VerdictRow, menu: Menu) -> list[str]:
+def _format_mode_verdict_row(row: VerdictRow, menu: ModeSet) -> list[str]:
     cells = _format_verdict_row(row)
     worth = row.worth.mean
     needed = menu.format_cost(worth, unit=False) if math.isfinite(worth) else "never as good"
@@ -175,12 +177,12 @@ def _format_saving(saving: Saving) -> list[str]:
 
 
 def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
-    """What each budget costs and saves, for JSON; none without prices, or without recorded tokens."""
+    """Each budget's cost and saving for JSON; empty without prices or recorded tokens."""
     savings = verdict.compute_savings(prices) if prices else ()
     return [{**asdict(saving), "saved": saving.share} for saving in savings]
 
 
-def describe_modes(menu: Menu) -> str:
+def describe_modes(menu: ModeSet) -> str:
     """`a sample of smol costs 0.1, one of qwen 1`."""
     costs = [
         f"{mode.name} {menu.format_cost(mode.cost, unit=False)}"
@@ -193,9 +195,9 @@ def describe_modes(menu: Menu) -> str:
 
 
 def _show_tables(evaluation: Evaluation) -> None:
-    """Show accuracy at the same cost, intervals of the gains, and what a calibrated run would have spent."""
-    menu = evaluation.menu
-    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers are last
+    """Shows accuracy at equal cost, intervals of gains, and the actual cost of calibrated runs."""
+    menu = evaluation.mode_set
+    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers come last
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]
     print_line(f"{_describe_basis(evaluation)} at exactly {_describe_unit(evaluation)}")
@@ -212,7 +214,7 @@ def _show_tables(evaluation: Evaluation) -> None:
         print_line()
         title, base = "gain over fixed at the same cost, points: 95% interval of each alone", "fixed"
         if menu is not None:
-            title, base = "gain of the menu over each at the same cost, points: 95% interval", MENU
+            title, base = "gain of the menu over each at the same cost, points: 95% interval", ALL_MODES
         print_line(f"{title}, paired over problems")
         others = [name for name in names if name != base]
         print_table(headings, [_format_row(evaluation, name, _format_gain(menu)) for name in others])
@@ -231,8 +233,8 @@ def _show_tables(evaluation: Evaluation) -> None:
 
 
 def _format_budgets(evaluation: Evaluation) -> list[str]:
-    if evaluation.menu is not None:
-        return [evaluation.menu.format_cost(budget, unit=False) for budget in evaluation.budgets]
+    if evaluation.mode_set is not None:
+        return [evaluation.mode_set.format_cost(budget, unit=False) for budget in evaluation.budgets]
     scale = 1000 if evaluation.unit == "money" else 1
     return [f"{scale * budget:g}" for budget in evaluation.budgets]
 
@@ -240,7 +242,7 @@ def _format_budgets(evaluation: Evaluation) -> list[str]:
 def _describe_basis(evaluation: Evaluation) -> str:
     if evaluation.basis == "accuracy":
         return "accuracy"
-    dearest = "" if evaluation.menu is None else " of the dearest mode"
+    dearest = "" if evaluation.mode_set is None else " of the dearest mode"
     return f"agreement with the vote of all samples{dearest}"
 
 
@@ -251,8 +253,8 @@ def _describe_unit(evaluation: Evaluation) -> str:
 
 
 def _name_unit(evaluation: Evaluation) -> str:
-    if evaluation.menu is not None:
-        return evaluation.menu.cost_unit
+    if evaluation.mode_set is not None:
+        return evaluation.mode_set.cost_unit
     money = f"{evaluation.currency} per 1,000 requests"
     return money if evaluation.unit == "money" else "tokens of prompts and responses"
 
@@ -281,12 +283,12 @@ def _format_row(evaluation: Evaluation, name: str, cell: Callable[[Match], str])
 
 
 def _format_accuracy(match: Match) -> str:
-    """`81.2%`, with a star where one of several modes can't spend the budget."""
+    """`81.2%`, with a star if several modes can't spend the budget."""
     is_unspent = match.draws and match.cost < (1 - SPENT_TOLERANCE) * match.budget
     return format_percent(match.accuracy) + ("*" if is_unspent else "")
 
 
-def _format_gain(menu: Menu | None) -> Callable[[Match], str]:
+def _format_gain(menu: ModeSet | None) -> Callable[[Match], str]:
     def format_gain(match: Match) -> str:
         gain = match.gain if menu is None else match.lead
         return "–" if gain is None else format_ends(gain)
@@ -300,7 +302,7 @@ def _format_rounds(match: Match | VerdictRow) -> str:
 
 
 def _format_draws(evaluation: Evaluation, mode: str) -> list[str]:
-    return [mode, *_format_row(evaluation, MENU, lambda match: f"{match.draws[mode]:.2f}")[1:]]
+    return [mode, *_format_row(evaluation, ALL_MODES, lambda match: f"{match.draws[mode]:.2f}")[1:]]
 
 
 def _choose_run_title(evaluation: Evaluation) -> str:
@@ -322,8 +324,8 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _compose_notes(evaluation: Evaluation) -> str:
-    """Compose the notes: what the words in the tables mean, and what they leave open."""
-    if evaluation.menu is not None:
+    """Explains the words in the tables, and their limitations."""
+    if evaluation.mode_set is not None:
         return f"{_MODES_NOTE} ({evaluation.verdict.protocol})"
     if evaluation.least is not None:
         scale, unit = 1000 if evaluation.unit == "money" else 1, _name_unit(evaluation)
@@ -354,8 +356,8 @@ def _compose_notes(evaluation: Evaluation) -> str:
     return " ".join(parts)
 
 
-_PRICE_DIGITS = 5  # significant digits of a price
-_LISTED_POINTS = 7  # settings over several modes that are shown
+_PRICE_DIGITS = 5  # significant digits
+_LISTED_POINTS = 7  # settings over several modes shown at most
 
 
 def show_fit(
@@ -363,10 +365,10 @@ def show_fit(
     judged: Verdict | Evaluation | None,
     *,
     modes: ModeOptions,
-    menu: Menu | None,
+    menu: ModeSet | None,
     prices: TokenPrices,
 ) -> None:
-    """Show what was learned, where it is, its dial for some budgets, the verdict, and what to do next."""
+    """Shows what was learned, where it is stored, its dial for some budgets, the verdict, and next steps."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
@@ -397,8 +399,8 @@ def show_fit(
         show_evaluation(judged, name=modes.name)
 
 
-def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: Menu | None) -> list[str]:
-    """What one may do with the policy, as commands."""
+def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | None) -> list[str]:
+    """Commands for using the policy."""
     saved = f"--policy {summary['folder']}"
     if "certificate" in summary:
         return [f"adacompute serve {saved} --upstream URL"]
@@ -457,7 +459,7 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _build_mode_facts(summary: dict[str, Any], menu: Menu) -> list[tuple[str, str]]:
+def _build_mode_facts(summary: dict[str, Any], menu: ModeSet) -> list[tuple[str, str]]:
     labels = f"correctness of {format_count(summary['labels'], 'problem')}"
     facts = [
         ("saved in", summary["folder"]),
@@ -499,8 +501,8 @@ def _show_settings(summary: dict[str, Any]) -> None:
     print_paragraph("(by replay of these very samples, which needs no labels)", indent=2)
 
 
-def _show_points(summary: dict[str, Any], menu: Menu) -> None:
-    """Some of the settings of a policy over several modes, from the cheapest to the dearest."""
+def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
+    """Some settings of a policy over several modes, cheapest first."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

@@ -1,7 +1,7 @@
 """`adacompute fit`: learn a policy from recorded samples, save it, and list its dial for some budgets.
 
-Recorded traffic has one sample of most prompts and many of a few. A policy is learned from the problems
-that have as many samples as it may ask for.
+Recorded traffic has one sample for most prompts and many for a few. A policy is learned from the problems
+with as many samples as it may request.
 """
 
 import copy
@@ -41,7 +41,7 @@ from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.terminal import format_count, format_path, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate import Evaluation, Verdict, evaluate
-from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_menu_chart
+from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_mode_chart
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
@@ -59,29 +59,30 @@ from adacompute.policies.artefact import DOCUMENT, resolve_folder
 from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
-from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuPolicy
+from adacompute.policies.modes.policy import MIN_PROBLEMS, MenuPolicy
 from adacompute.policies.quality import MARGIN, Quality, check_mode
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.groups import ADVICE, are_enough, count_groups, count_in_groups, resemble
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
-MAX_SAMPLES = LONGEST  # samples a request, by default
+MAX_SAMPLES = LONGEST  # default for samples per request
 
-_OWNERS = {  # policies that an option is for; others than these: over several modes
+_OWNERS = {  # the policies that an option applies to; others: policies over several modes
     "--features": ("curve", "classifier"),
     "--delta": ("guarantee",),
     "--max-waves": ("stopping",),
     "--labels": ("stopping",),
 }
 _DELTA = 0.05
-_ORDERS = 20  # orders of a problem's samples, to measure a certificate
-_FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
+_ORDERS = 20  # orders per problem, for measuring a certificate
+_FEW_PROBLEMS = 30  # with fewer problems, what is learned is mostly noise
 
 
 LearnedPolicy = Literal["stopping", "curve", "classifier", "bayes", "guarantee", "menu"]
@@ -223,7 +224,7 @@ def fit(
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
-            longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
+            longest = min(fewest, GuaranteePolicy().longest)  # a certificate needs more samples than a vote
         ballots, longest_recorded = select_problems(recorded, longest)
         if budget is not None:
             check_averages([budget], longest_recorded)
@@ -237,8 +238,8 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # the verdict's, with the prompts that they have seen
-    results: list[PairedResults] = []  # that the verdict rests on
+    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
+    results: list[PairedResults] = []  # basis of the verdict
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
         recorded,
@@ -254,7 +255,7 @@ def fit(
         judge = functools.partial(_judge_modes, recorded, menu, modes.name, labels=labels)
     is_judged = bool(verdict) if several else verdict is not False and not certifying
     workers, judging = choose_process_count(4), None
-    # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
+    # stopping is learned by XGBoost, which releases the GIL: its fits share the cores
     with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
             fitted_policy = refit(ballots)
@@ -292,7 +293,7 @@ def fit(
         elif menu is not None and (quality is not None or verdict):
             with show_progress(f"measuring {modes.name}") as report_progress:
                 report_progress(0, 1, "qualities, on problems held out")
-                chart = build_menu_chart(cast("MenuPolicy", fitted_policy), ballots, refit=refit)
+                chart = build_mode_chart(cast("MenuPolicy", fitted_policy), ballots, refit=refit)
                 report_progress(1, 1, "measured")
         if chart is not None:
             chart = replace(chart, measured=date.today().isoformat())  # noqa: DTZ011 - the user's own day
@@ -335,14 +336,14 @@ def fit(
 def _choose_arguments(
     policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the policy is made with; `own` are options that some policies have, None where not given."""
-    if policy == "guarantee":  # its votes are plain
+    """The policy's constructor arguments; `own` are options of some policies only, None if not given."""
+    if policy == "guarantee":  # its votes are unweighted
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
         arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
-            arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
+            arguments["weigh"] = "auto"  # the same signal, on the scale of the training samples
     if policy == "stopping":
         arguments["max_waves"] = own["max_waves"]
     if own["features"] is not None:
@@ -351,7 +352,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Say on stderr which modes are cut to few samples by one problem."""
+    """Warns on stderr about modes that one problem limits to few samples."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -363,20 +364,20 @@ def _warn_short(ballots: Ballots) -> None:
 
 
 def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
-    """The policies that a verdict was made with, once it is made; none where it fails."""
+    """The policies fitted for a verdict, once it is done; none if it fails."""
     if judging is not None and judging.exception() is None:
         yield from fits
 
 
 def _wait_for_results(judging: "Future[Any] | None", results: list[PairedResults]) -> PairedResults | None:
-    """What a verdict rests on, once it is made; None where there is none."""
+    """The basis of a verdict, once it is done; None if there is none."""
     if judging is not None:
         judging.exception()
     return results[0] if results else None
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
-    """Raise PolicyError where the policy couldn't be saved; checked before it is learned."""
+    """Raises PolicyError if the policy can't be saved; checked before learning."""
     resolve_folder(output)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
@@ -397,7 +398,7 @@ def _judge_policy(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Judge the policy with the settings that it was fitted with; without any, as all commands do."""
+    """Evaluates the policy with its fitted settings; without any, as all commands do."""
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
@@ -423,20 +424,20 @@ def _judge_policy(
 
 def _judge_modes(
     ballots: Ballots,
-    menu: Menu,
+    menu: ModeSet,
     name: str,
     *,
     labels: bool | None,
     workers: int,
     **_budget: object,
 ) -> Evaluation:
-    """Compare a policy over several modes with each of them and their mixes."""
+    """Compares a policy over several modes with each of them and their mixes."""
     with show_progress(f"evaluating {name}") as report_progress:
-        return evaluate(ballots, menu=menu, labels=labels, workers=workers, progress=report_progress)
+        return evaluate(ballots, modes=menu, labels=labels, workers=workers, progress=report_progress)
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
-    """The budget in samples; None where there is none, or it is in another unit and has to be calibrated."""
+    """The budget in samples; None without a budget, or in another unit, which needs calibration."""
     if average is None:
         return None
     if average.unit == "samples":
@@ -452,8 +453,8 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
 def _calibrate(
     fitted_policy: Policy, ballots: Ballots, average: Budget, prices: TokenPrices
 ) -> dict[str, Any]:
-    """The dial for a budget in tokens or money, by replay of the recorded tokens, and its samples."""
-    settled = copy.copy(fitted_policy)  # what is saved is not settled on these samples
+    """The dial for a budget in tokens or money, by replay of recorded tokens, and its samples."""
+    settled = copy.copy(fitted_policy)  # the saved policy must not be adapted to these samples
     dial = calibrate(settled, ballots, average, prices=prices)
     samples = replay(settled, ballots, price=dial, orders=50).cost
     return {
@@ -465,8 +466,8 @@ def _calibrate(
     }
 
 
-def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: Menu, budget: float) -> dict[str, Any]:
-    """The price for a budget in the unit of the menu, and what it buys on these samples."""
+def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: ModeSet, budget: float) -> dict[str, Any]:
+    """The price for a budget in the menu's unit, and what it buys on these samples."""
     price = calibrate(fitted_policy, ballots, budget, orders=_ORDERS)
     result = replay(fitted_policy, ballots, price=price, orders=_ORDERS)
     warn_unspent(result.cost, budget, menu)
@@ -492,7 +493,7 @@ def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
 
 
 def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: str | None) -> None:
-    """Refuse options that the policy has no use for, since they would seem to have had an effect."""
+    """Refuses options that the policy ignores, because they would seem to have an effect."""
     if policy == "classifier" and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
@@ -517,7 +518,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
-    """What a certificate costs on these samples, and how often it is reached."""
+    """The cost of a certificate on these samples, and how often it is reached."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
 
@@ -549,7 +550,7 @@ def _fit_policy(
 def _summarise(
     fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Part of the JSON object: what was learned from, and the dial for some budgets."""
+    """Part of the JSON object: the training data, and the dial for some budgets."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {
@@ -565,8 +566,8 @@ def _summarise(
     }
 
 
-def _summarise_modes(policy: Any, ballots: Ballots, menu: Menu) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
-    """The same of several modes."""
+def _summarise_modes(policy: Any, ballots: Ballots, menu: ModeSet) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
+    """Like `_summarise`, for several modes."""
     graded = mask_graded(ballots, grade_samples(ballots))
     points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
     samples = {mode: int(votes.drawn.sum()) for mode, votes in zip(ballots.names, ballots.parts, strict=True)}
@@ -597,7 +598,7 @@ def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float,
 
 
 def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
-    """Build the rows of the chart: the dial for each budget, what it costs and what it gives."""
+    """The chart's rows: each budget's dial, cost and results."""
     return [
         {
             "budget": row.budget,

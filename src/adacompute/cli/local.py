@@ -20,7 +20,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _StopRequested(BaseException):
-    """Raised by a signal: for this command, stopping is the normal end."""
+    """Raised by a signal: this command normally ends by being stopped."""
 
 
 def local(
@@ -50,7 +50,7 @@ def local(
     prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
     if menu is not None and port == 0 and menu.exists():
-        raise _build_overwrite_error(menu)  # the port will be another one
+        raise _build_overwrite_error(menu)  # the port will differ
     try:
         with (
             _stop_on_signals(),
@@ -65,7 +65,7 @@ def local(
 
 
 def _write_menu(path: Path, model: LocalModel) -> None:
-    """Write a menu of two modes of the model; the same file again is no change, another one is refused."""
+    """Writes a menu with two modes of the model; keeps an equal file, refuses a different one."""
     template = files("adacompute.cli").joinpath("local_menu.toml").read_text("utf-8")
     content = template.format(url=model.url, model=model.name).encode()
     if path.exists():
@@ -104,7 +104,7 @@ def _announce(model: LocalModel, menu: Path | None, *, json: bool) -> None:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[None]:
-    """Raise `_StopRequested` inside on the first SIGINT or SIGTERM; later ones are ignored."""
+    """Raises `_StopRequested` inside on the first SIGINT or SIGTERM; ignores later ones."""
 
     def request_stop(_number: int, _frame: object) -> None:
         for number in _STOP_SIGNALS:

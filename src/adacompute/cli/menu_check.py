@@ -1,4 +1,4 @@
-"""`adacompute menu check`: one short question to every mode of a menu, and what it took."""
+"""`adacompute menu check`: asks every mode of a menu a short question, and shows its usage."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_modes_file
 from adacompute.client.settings import ModeEndpoint
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template
@@ -35,30 +35,30 @@ _PUZZLE = Problem(
     id="effort",
     question="How many three-digit numbers have digits that add up to 9? Answer with the number only.",
 )
-_EFFORTS = (  # options that say how much a model thinks
+_EFFORTS = (  # options for how much a model reasons
     *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
     *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
 )
-_ALIKE = 1.5  # two draws of one setting may differ by so much
+_ALIKE = 1.5  # two draws with equal settings may differ by this factor
 _SHOWN_TEXT = 24  # characters of an answer
-_REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage tells them
-_ATTEMPTS = 2  # at the question
+_REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage has them
+_ATTEMPTS = 2  # at each question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeCheck:
-    """What one question to a mode gave."""
+    """The result of asking a mode one question."""
 
     name: str
     model: str
-    host: str  # its upstream's, with the port
+    host: str  # of its upstream, with the port
     error: str | None = None  # None: it answered
     text: str = ""
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # among the prompt's; None: the endpoint doesn't say
+    cached_tokens: int | None = None  # of the prompt; None: not reported
     completion_tokens: int | None = None
-    reasoning_tokens: int | None = None  # among the response's; None: the endpoint doesn't say
-    logprobs: bool | None = None  # whether log-probabilities were given; None: there was no reply
+    reasoning_tokens: int | None = None  # of the response; None: not reported
+    logprobs: bool | None = None  # whether log-probabilities were given; None: no reply
     seconds: float = 0.0
     cost: float = 0.0  # money
     finished: bool | None = None  # False: cut off at its limit
@@ -71,19 +71,19 @@ class ModeCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffortCheck:
-    """What a mode's options of effort changed, by one answer with them and one without."""
+    """The effect of a mode's effort options: one answer with them, one without."""
 
     mode: str
     options: tuple[str, ...]
-    tokens: int | None  # with the options; None: there was no answer
+    tokens: int | None  # with the options; None: no answer
     tokens_without: int | None
-    counts_thought: bool  # False: no tokens of thought are told, so these are all tokens of a response
+    counts_thought: bool  # False: no reasoning tokens are reported, so these are all response tokens
     is_cut: bool  # both were cut off at their limit
     cost: float  # money
 
     @property
     def makes_difference(self) -> bool | None:
-        """Whether they changed how much is thought; None: it can't be told."""
+        """Whether they changed the amount of reasoning; None if unknown."""
         if self.tokens is None or self.tokens_without is None or self.is_cut:
             return None
         least, most = sorted((self.tokens, self.tokens_without))
@@ -126,7 +126,7 @@ def menu(
     question, with them and without them. What it cost is real.
     """
     config = load_settings(context)
-    modes = read_menu_file(path)
+    modes = read_modes_file(path)
     sampling = SamplingOptions().build_parameters(config.collect)
     asked, checks = _plan_checks(modes, sampling)
     for check in check_modes(asked, _PROBLEM, seconds=seconds):
@@ -144,7 +144,7 @@ def menu(
 def _plan_checks(
     menu: ModeConfigs, sampling: Mapping[str, Any]
 ) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
-    """How each mode is asked; a mode that can't be asked, such as one without its key, has failed already."""
+    """The request for each mode; a mode that can't be asked, such as one without its key, has failed."""
     modes, failed = [], {}
     for mode in menu.modes:
         try:
@@ -167,7 +167,7 @@ def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
 
 
 def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]) -> None:
-    """Show a row for each mode, what its options of effort changed, then what failed and why."""
+    """Shows a row per mode, the effect of its effort options, then failures with reasons."""
     money = [f"cost, {menu.currency}", "ratio"] if menu.has_prices else []
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
     print_table([*headings, "seconds", *money], [_build_row(menu, check, checks) for check in checks])
@@ -196,7 +196,7 @@ def _build_row(menu: ModeConfigs, check: ModeCheck, checks: list[ModeCheck]) -> 
 
 
 def _find_answer(check: ModeCheck) -> str | None:
-    """The answer that the text states, else its beginning."""
+    """The answer in the text, or its beginning."""
     if not check.text:
         return None
     return shorten(extract_answer(check.text, Task()) or " ".join(check.text.split()), _SHOWN_TEXT)
@@ -209,7 +209,7 @@ def _format_tokens(tokens: int | None, part: int | None, noun: str) -> str:
 
 
 def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
-    """What a mode's answer cost, as a multiple of the cheapest one's; None where that isn't known."""
+    """The cost of a mode's answer relative to the cheapest one; None if unknown."""
     cheapest = min((each.cost for each in checks if each.ok and each.cost > 0), default=0.0)
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 
@@ -242,7 +242,7 @@ def _build_object(
 def check_modes(
     modes: Sequence[tuple[ModeEndpoint, Asking]], problem: Problem, *, seconds: float
 ) -> tuple[ModeCheck, ...]:
-    """Asks every mode one question, all at the same time, as `collect` would ask it."""
+    """Asks all modes one question in parallel, as `collect` would."""
 
     async def check_all() -> tuple[ModeCheck, ...]:
         return tuple(
@@ -255,7 +255,7 @@ def check_modes(
 def check_efforts(
     modes: Sequence[ModeEndpoint], sampling: Mapping[str, Any], *, seconds: float
 ) -> tuple[EffortCheck, ...]:
-    """Asks a harder question with the options of effort and without them, of modes that have some."""
+    """Asks a harder question with and without effort options, for modes that have some."""
     pairs = []
     for mode in modes:
         others = {name: value for name, value in mode.options.items() if name not in _EFFORTS}
@@ -269,7 +269,7 @@ def check_efforts(
 
 
 def _compare_efforts(mode: ModeEndpoint, *answers: ModeCheck) -> EffortCheck:
-    """The answers with its options of effort, and without."""
+    """Compares the answers with and without effort options."""
     counts_thought = any(answer.reasoning_tokens for answer in answers)
     counts = [
         answer.reasoning_tokens or 0
@@ -314,7 +314,7 @@ async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seco
 
 
 def _bound_endpoint(endpoint: Endpoint, seconds: float) -> Endpoint:
-    """An endpoint that is waited for no longer than so many seconds."""
+    """An endpoint with timeouts of at most this many seconds."""
     timeouts, retries = endpoint.timeouts, endpoint.retries
     return replace(
         endpoint,
@@ -349,7 +349,7 @@ def _sum_known(numbers: Sequence[int | None]) -> int | None:
 
 
 def _compute_call_cost(mode: ModeEndpoint, call: Call) -> float:
-    """Money for one call, with cached prompt tokens at their own price."""
+    """The cost of one call, with cached prompt tokens at their own price."""
     if call.paid == "no":
         return 0.0
     prompt, cached = call.prompt_tokens or 0, min(call.cached_tokens or 0, call.prompt_tokens or 0)

@@ -1,7 +1,7 @@
-"""Which modes a command works on, and what they cost: --join, --cost, --prices and --menu of all commands.
+"""The modes of a command and their costs: --join, --cost, --prices and --menu.
 
-Recorded modes are joined pools, or the sources of one pool; a menu's file names endpoints to ask. A budget is
-an average cost in the menu's unit; money is shown for 1,000 requests.
+Recorded modes are joined pools or the sources of one pool; a menu file names endpoints. A budget is an
+average cost in the menu's unit; money is shown per 1,000 requests.
 """
 
 import math
@@ -30,15 +30,16 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
 from adacompute.cli.terminal import format_path, print_message
-from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
+from adacompute.client.modes import ModeConfig, ModeConfigs, read_modes_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
-from adacompute.pool import Ballots, Menu, join_pools, read_modes
+from adacompute.pool import Ballots, join_pools, read_modes
+from adacompute.pool.modes import ModeSet
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.calibrate import check_menu_budget
+from adacompute.replay.calibrate import check_mode_budget
 from adacompute.score.grades import BlockMap
 
-_UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
+_UNSPENT = 0.1  # if a larger share of the budget is left, it was too large
 
 MissingProblems = Literal["error", "drop"]
 
@@ -67,7 +68,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(AnswerOptions):
-    """Which recorded samples are read: a pool, or several as the modes of a menu."""
+    """Which recorded samples to read: a pool, or several as the modes of a menu."""
 
     source: OptionalPoolPath = None
     join: Annotated[
@@ -83,7 +84,7 @@ class JoinOptions(AnswerOptions):
 
     @property
     def name(self) -> str:
-        """What is worked on, for people."""
+        """The name of the input for display."""
         if not self.join:
             return "" if self.source is None else format_path(self.source)
         return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
@@ -95,16 +96,16 @@ class JoinOptions(AnswerOptions):
 
     @property
     def words(self) -> str:
-        """The options of the modes, as one would type them again."""
+        """The modes' options as command-line text."""
         words = [] if self.source is None else [format_path(self.source)]
         for text in self.join or ():
             words += ["--join", text]
         return shlex.join(words)
 
     def read_modes(self, answers: AnswersConfig) -> Ballots:
-        """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
+        """Reads the votes of each mode, from joined pools or from one pool whose sources are the modes.
 
-        With --join the pool itself is a mode as well, called by its name.
+        With --join the pool itself is a mode too, with its own name.
         """
         paths = parse_joins(self.source, self.join)
         task, default_task = self.build_tasks(answers)
@@ -122,7 +123,9 @@ class JoinOptions(AnswerOptions):
     def open(
         self, answers: AnswersConfig, which: SourceOptions, *, engine: EngineOptions, several: bool
     ) -> Iterator[tuple[Ballots, BlockMap]]:
-        """Read the votes of several modes, or of one by an engine; also yield what maps blocks of work."""
+        """Reads the votes of several modes, or of one with an engine; also yields a function that maps
+        blocks.
+        """
         if several:
             yield self.read_modes(answers), map
             return
@@ -130,13 +133,13 @@ class JoinOptions(AnswerOptions):
             yield opened
 
     def get_source(self) -> Path:
-        """The one pool; refused where there is none."""
+        """The only pool; raises if there is none."""
         if self.source is None:
             raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
         return self.source
 
     def describe(self) -> dict[str, Any]:
-        """Where the modes are from, for JSON."""
+        """Where the modes come from, for JSON."""
         if not self.join:
             return {"pool": self.name}
         paths = parse_joins(self.source, self.join)
@@ -145,7 +148,7 @@ class JoinOptions(AnswerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(JoinOptions):
-    """As `JoinOptions`, and what a sample of each mode costs."""
+    """Like `JoinOptions`, with the cost per sample of each mode."""
 
     costs: Annotated[
         list[str] | None,
@@ -165,23 +168,23 @@ class ModeOptions(JoinOptions):
 
     @property
     def is_given(self) -> bool:
-        """Whether an option speaks of modes."""
+        """Whether an option names modes."""
         return bool(self.join or self.costs or self.prices is not None)
 
     @property
     def cost_words(self) -> str:
-        """The options of the costs, as one would type them again, with a blank before them."""
+        """The cost options as command-line text, with a leading space."""
         words: list[str] = []
         for text in self.costs or ():
             words += ["--cost", text]
         words += [] if self.prices is None else ["--prices", format_path(self.prices)]
         return f" {shlex.join(words)}" if words else ""
 
-    def detect_menu(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+    def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
+        """Whether there are several modes: from an option, or from an unnamed choice of a pool's sources.
 
-        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
-        its votes come too, so that it isn't read twice.
+        Without such an option, prints this to stderr. If the pool had to be read and has one source, also
+        returns its votes, so that it isn't read twice.
         """
         if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
             return self.is_given, None
@@ -197,7 +200,7 @@ class ModeOptions(JoinOptions):
         return sources > 1, ballots
 
     def read_costs(self) -> dict[str, Any]:
-        """The costs or prices that options give, as `Menu.of` takes them."""
+        """The costs or prices from options, for `Menu.of`."""
         if self.costs and self.prices is not None:
             raise typer.BadParameter(
                 "costs are given by --prices already; leave one out", param_hint="--cost"
@@ -207,12 +210,12 @@ class ModeOptions(JoinOptions):
             "prices": None if self.prices is None else read_prices(self.prices),
         }
 
-    def read(self, answers: AnswersConfig) -> tuple[Ballots, Menu]:
-        """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
+    def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
+        """Reads the votes of each mode, and costs per sample from options, else from tokens."""
         given = self.read_costs()  # refused before any sample is read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
-        menu = Menu.of(ballots, **given)
+        menu = ModeSet.of(ballots, **given)
         unpriced = [name for name in ballots.names if name not in menu.names]
         if self.join and unpriced:
             option = "--prices" if self.prices is not None else "--cost"
@@ -234,17 +237,17 @@ def read_recorded(
     which: SourceOptions,
     *groups: object,
     **refused: object,
-) -> tuple[Ballots, Menu | None]:
-    """Read the samples of one mode, or of several with their menu, which has no use for some options."""
-    is_menu, recorded = options.detect_menu(answers, which)
-    if is_menu:
+) -> tuple[Ballots, ModeSet | None]:
+    """Reads the samples of one mode, or of several with their menu, which refuses some options."""
+    is_several, recorded = options.detect_several(answers, which)
+    if is_several:
         refuse_beside_modes(which, *groups, **refused)
         return options.read(answers)
     return read_ballots(options.get_source(), answers, options, which, ballots=recorded), None
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
-    """Say on stderr which prompts count as the pools' calls recorded them."""
+    """Says on stderr which prompts count as recorded by the pools' calls."""
     charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
@@ -257,7 +260,7 @@ def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) ->
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
-    """The pools of the modes by name, that of the argument first."""
+    """The modes' pools by name, the argument's first."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
         name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
@@ -281,7 +284,7 @@ def _name_pool(source: Path) -> str:
 
 
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
-    """What a sample of each mode costs, by its name; None where no option says so."""
+    """The cost per sample by mode; None without such an option."""
     parsed: dict[str, float] = {}
     for text in costs or ():
         name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
@@ -296,8 +299,9 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     return parsed or None
 
 
-GatewayMenuOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
-MenuFileOption = Annotated[
+SEVERAL = "menu"  # the kind of the policy over several modes, and the setting with their file
+GatewayModesOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
+ModesFileOption = Annotated[
     Path | None,
     typer.Option(
         "--menu",
@@ -307,10 +311,10 @@ MenuFileOption = Annotated[
 ]
 
 
-def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
+def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
+    """The menu file: from the option, or from the settings unless an endpoint is named; "": none.
 
-    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
+    `flags` are options of a single endpoint, address first, which exclude a menu.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu
@@ -320,7 +324,7 @@ def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, ob
 
 
 def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
+    """Refuses options of a single endpoint, by name: a menu's tables replace them."""
     for option, value in flags.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
@@ -328,16 +332,16 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
 
 
 def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
-    """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
+    """Reads the modes to ask: those of --menu, or one without a name, from the endpoint options."""
     if menu is not None:
         _refuse_endpoint_options(get_flags(endpoint))
-        return read_menu_file(menu)
+        return read_modes_file(menu)
     upstream = endpoint.override(settings)
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
 
 
 def refuse_beside_modes(*groups: object, **options: object) -> None:
-    """Refuse options that a menu has no use for, since they would seem to have had an effect."""
+    """Refuses options that a menu ignores, because they would seem to have an effect."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
         "parameters": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -352,16 +356,16 @@ def refuse_beside_modes(*groups: object, **options: object) -> None:
 
 
 def parse_mode_budget(
-    text: float | str, menu: Menu, *, unit: BudgetUnit = "samples", option: str = "--budget"
+    text: float | str, menu: ModeSet, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
-    """An average cost of a request in the menu's unit; a bare number counts in it.
+    """An average cost per request in the menu's unit; also the unit of a bare number.
 
-    The unit "samples" is that of other policies, and says nothing here.
+    The unit "samples" belongs to other policies, and is ignored here.
     """
     amount = parse_number(str(text))
     if not math.isfinite(amount):
         try:
-            amount = check_menu_budget(menu, text)
+            amount = check_mode_budget(menu, text)
         except BudgetInvalid as exc:
             raise typer.BadParameter(str(exc), param_hint=option) from None
     elif unit not in ("samples", menu.unit):
@@ -375,19 +379,19 @@ def parse_mode_budget(
     return amount
 
 
-def parse_mode_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
-    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
+def parse_mode_budgets(text: str | None, menu: ModeSet, *, unit: BudgetUnit) -> tuple[float, ...] | None:
+    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; text after the last number applies to all."""
     if text is None:
         return None
     return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
 
 
-def _name_unit(menu: Menu) -> str:
+def _name_unit(menu: ModeSet) -> str:
     return menu.currency or ("the numbers of --cost" if menu.unit == "cost" else menu.unit)
 
 
-def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
-    """Say on stderr where a policy can't spend a budget, e.g. one of 1,000 requests given for one."""
+def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
+    """Warns on stderr if a policy can't spend a budget, e.g. one for 1,000 requests given for one."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "

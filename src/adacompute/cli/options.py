@@ -1,6 +1,6 @@
-"""Options that several commands share, and how an option is built from the setting that it overrides.
+"""Options shared by commands, and building an option from the setting that it overrides.
 
-Also the settings behind them, and the command as it was typed, for reports.
+Also loads the settings, and formats the typed command for reports.
 """
 
 import difflib
@@ -35,23 +35,24 @@ from adacompute.pool.ballots import PromptCharge
 from adacompute.records import Budget, BudgetUnit, TokenPrices, names_quality
 
 NO_ANSWER_HINT = (
-    "answers are read from the key `text`, where --extract says; or give `answer`"  # printed if none is found
+    # printed if no answer is found
+    "answers are read from the key `text`, where --extract says; or give `answer`"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting as its field in `config` declares it; options, `--show-config` and --help are made of it."""
+    """A setting as declared in `config`; the basis of options, `--show-config` and --help."""
 
     name: str
     hint: Any  # its type
     default: Any
     meaning: str
-    special_default: str  # what a default such as 0 stands for, e.g. "no limit"; "" where it is a plain value
+    special_default: str  # the meaning of a default such as 0, e.g. "no limit"; "" for plain values
 
     @property
     def default_text(self) -> str:
-        """The default as --help shows it; "" where there is none."""
+        """The default as shown in --help; "" if there is none."""
         return self.special_default or _describe_default(self.default)
 
 
@@ -80,9 +81,9 @@ def _describe_default(default: object) -> str:
 
 
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own
-    """Build the option that overrides a setting: its help, its default and its type are the setting's.
+    """Builds the option that overrides a setting, with its help, default and type.
 
-    `meaning` replaces the setting's own, where a command uses it for something else. `options` are typer's.
+    `meaning` replaces the setting's own if a command uses it differently. `options` are typer's.
     """
     setting = describe_settings(section)[name]
     text = meaning or setting.meaning
@@ -99,16 +100,16 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
 
 
 def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
-    """Build an option whose value is one of the words of a Literal; `options` are typer's."""
+    """Builds an option for a Literal's values; `options` are typer's."""
     words = get_args(kind)
     parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
     return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """The options of a group that were given, by name; the others are None, False or empty lists.
+    """The given options of a group by name; the others are None, False or empty lists.
 
-    A flag with an opposite, `--no-…`, is None unless it was given.
+    A flag with an opposite, `--no-…`, is None unless given.
     """
     values = {item.name: (getattr(options, item.name), item.default) for item in fields(options)}
     return {
@@ -119,7 +120,7 @@ def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of 
 
 
 def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """All options of a group as they are typed, with their values; None: not given."""
+    """All options of a group as typed, with values; None: not given."""
     given = get_given(options)
     return {_spell_flag(type(options), item.name): given.get(item.name) for item in fields(options)}
 
@@ -136,12 +137,13 @@ def _parse_choice(words: Sequence[str], word: str) -> str:
     return word
 
 
-_BETWEEN_BUDGETS = re.compile(r"(?<!per [0-9]),|,(?![0-9]{3}\b)")  # not the comma of `per 1,000 requests`
+# excludes the comma of `per 1,000 requests`
+_BETWEEN_BUDGETS = re.compile(r"(?<!per [0-9]),|,(?![0-9]{3}\b)")
 _LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
 
 
 def split_budgets(text: str) -> list[str]:
-    """Single budgets of a list: what stands behind the last number holds for all.
+    """Splits a list of budgets: text after the last number applies to all.
 
     >>> split_budgets("1,2 USD per 1,000 requests")
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -153,7 +155,7 @@ def split_budgets(text: str) -> list[str]:
 
 
 def parse_number(text: str) -> float:
-    """Parse a number; NaN where the text is none."""
+    """Parses a number; NaN if the text isn't one."""
     try:
         return float(text)
     except ValueError:
@@ -161,7 +163,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_finite(text: str) -> float:
-    """Parse a finite number; the error names the text."""
+    """Parses a finite number; the error names the text."""
     value = parse_number(text)
     if not math.isfinite(value):
         raise typer.BadParameter(f"{text!r} is not a number; give e.g. 2")
@@ -169,7 +171,7 @@ def parse_finite(text: str) -> float:
 
 
 def parse_price(text: str) -> float:
-    """Parse a price, a number from 0 up."""
+    """Parses a non-negative price."""
     price = parse_finite(text)
     if price < 0:
         raise typer.BadParameter(f"{text} can't be paid; give a number from 0 up")
@@ -184,7 +186,7 @@ def _parse_whole(text: str) -> int:
 
 
 def parse_budget(text: str) -> float | str:
-    """A number where the text is one, else the text; the error names what can't be read."""
+    """A number if the text is one, else the text; the error names unparsable parts."""
     try:
         if names_quality(text):
             Quality.parse(text)
@@ -197,7 +199,7 @@ def parse_budget(text: str) -> float | str:
 
 
 def parse_total(text: str) -> float | str:
-    """As `parse_budget`, of a sum for all requests together, such as a cap: 5000, or 5USD."""
+    """Like `parse_budget`, for a total over all requests, such as a cap: 5000, or 5USD."""
     value = parse_number(text)
     if math.isfinite(value):
         return value
@@ -249,10 +251,10 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """Return the task that the options ask for, or None, and the task for data that has none of its own.
+        """The task requested by options, or None, and the task for data without its own.
 
-        `extract` is used where no option says how answers are read. A pool keeps the task it was made with,
-        so settings do not override it. Options that contradict the pool's task are refused.
+        `extract` is the default for how to read answers. A pool keeps its own task, which settings don't
+        override. Options that contradict the pool's task are refused.
         """
         task = Task(
             extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
@@ -270,7 +272,7 @@ class VerifierOptions:
     ] = None
 
     def override(self, settings: VerifierConfig) -> VerifierConfig:
-        """The settings, with what the options say."""
+        """The settings overridden by the options."""
         return override_section(settings, url=self.verifier, model=self.verifier_model)
 
 
@@ -283,13 +285,13 @@ class PriceOptions:
     currency: EndpointCurrencyOption = None
 
     def choose_prices(self, endpoint: EndpointConfig) -> TokenPrices:
-        """Return the prices that options give, else those of the settings."""
+        """The prices from options, or else from the settings."""
         return override_section(endpoint, **get_given(self)).prices
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """Which endpoint is asked, with which key, at what prices; named as the settings of [endpoint] are."""
+    """The endpoint, its key and prices; named like the settings in [endpoint]."""
 
     url: Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")] = None
     model: Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")] = None
@@ -321,13 +323,13 @@ class ConnectionOptions:
     currency: EndpointCurrencyOption = None
 
     def override(self, settings: EndpointConfig) -> EndpointConfig:
-        """The settings, with what the options say."""
+        """The settings overridden by the options."""
         return override_section(settings, **get_given(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions(ConnectionOptions):
-    """As `ConnectionOptions`, and how fast it is asked."""
+    """Like `ConnectionOptions`, with rate limits."""
 
     concurrency: Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)] = None
     requests_per_minute: Annotated[
@@ -345,7 +347,7 @@ class EndpointOptions(ConnectionOptions):
 
 
 def warn_counting(budget: Budget, prices: TokenPrices, charge: PromptCharge | None = None) -> None:
-    """Say on stderr what a budget in tokens or money leaves out; `charge` is that of recorded samples."""
+    """Says on stderr what a budget in tokens or money doesn't count; `charge` is for recorded samples."""
     if budget.unit == "money" and prices.input > 0 and not prices.output:
         print_message("output_price is 0: responses count as free; give --output-price if they are not")
     if charge is not None and budget.unit != "samples":
@@ -356,7 +358,7 @@ _Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig, Verif
 
 
 def override_section(section: _Section, **options: object) -> _Section:
-    """Return a section of the settings with those options that were given, that is, aren't None."""
+    """A section of the settings with the given options, i.e. those that aren't None."""
     values: dict[str, Any] = {name: _to_plain(value) for name, value in options.items() if value is not None}
     return replace(section, **values)
 
@@ -368,12 +370,12 @@ def _to_plain(value: object) -> object:
 
 
 def load_settings(context: typer.Context) -> Config:
-    """Load the settings from the file given to the root command and from the environment."""
+    """Loads the settings from the root command's file and from the environment."""
     return load_config(context.obj)
 
 
 def open_source(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
-    """Open the pool or file of that name; if there is none, the bundled recording of that name."""
+    """Opens the pool or file with that name, or else the bundled recording."""
     name = format_path(source)
     if name not in bundled_names() or source.exists():
         matches = difflib.get_close_matches(name, bundled_names(), n=1)
@@ -391,7 +393,7 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
 
 
 def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
+    """The parts around the first =, or the last one: a mode's name may be `M (temperature=0.2)`."""
     name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not (sign and name.strip() and value.strip()):
         raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
@@ -399,13 +401,13 @@ def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = 
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Read `FIELD=COLUMN,…`, of --columns."""
+    """Parses `FIELD=COLUMN,…` for --columns."""
     example = "question=prompt,gold=target"
     return dict(parse_pair(part, "--columns", "FIELD=COLUMN", example) for part in text.split(","))
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
-    """Return the budgets that the option names, else those of the settings."""
+    """The budgets from the option, or else from the settings."""
     if budgets is None:
         return score.budgets
     try:
@@ -417,8 +419,8 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
         raise typer.BadParameter(str(exc), param_hint="--budgets") from exc
 
 
-_MAX_DEFAULT_PROCESSES = 2  # default processes: each holds the pool, and a report has to fit in 1 GB
-_LARGEST_SEED = 2**32 - 1  # the largest that every learner accepts
+_MAX_DEFAULT_PROCESSES = 2  # each process has a copy of the pool, and a report must fit in 1 GB
+_LARGEST_SEED = 2**32 - 1  # accepted by every learner
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON text
 
 SeedOption = Annotated[
@@ -434,24 +436,24 @@ ProcessesOption = Annotated[
 
 
 def choose_process_count(most: int = _MAX_DEFAULT_PROCESSES) -> int:
-    """The number of processes to use when none is given."""
+    """The default number of processes."""
     return min(most, os.cpu_count() or 1)
 
 
 def check_finite(value: float | None) -> float | None:
-    """Refuse infinity and NaN."""
+    """Refuses infinity and NaN."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not an amount; give a number from 0 up")
     return value
 
 
 def clean_text(text: str | None) -> str | None:
-    """Replace characters that a page can't carry."""
+    """Replaces characters that a page can't contain."""
     return None if text is None else _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def format_command(context: typer.Context, *, program: str = "adacompute") -> str:
-    """Return the command with all its options as one would type it; paths are cut to their last part."""
+    """The command with all options as typed; paths are reduced to their last part."""
     words = program.split()
     for command_context in (context.parent, context):
         if command_context is None:
@@ -488,7 +490,7 @@ EngineName = Literal["local", "ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Where the work is done."""
+    """Where the work runs."""
 
     engine: Annotated[
         EngineName,
@@ -505,15 +507,15 @@ class EngineOptions:
 
     @property
     def is_ray(self) -> bool:
-        """Whether Ray does it."""
+        """Whether it runs on Ray."""
         return self.engine == "ray"
 
     def check_workers(self) -> None:
-        """Refuse a number of workers for an engine that has none."""
+        """Refuses a number of workers for an engine without workers."""
         if self.workers is not None and not self.is_ray:
             raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
 
     def announce(self) -> None:
-        """Say that Ray has to be started, which takes a while."""
+        """Says that Ray must be started, which takes a while."""
         if self.is_ray and read_ray_address() is None:
             print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")

@@ -1,6 +1,6 @@
-"""Options that say which samples of a pool a command works on and how they are scored, and reading them.
+"""Options that select a pool's samples and how to score them, and reading these samples.
 
-The samples are in a pool, a file, a bundled recording or a folder of shards.
+Samples are in a pool, a file, a bundled recording or a folder of shards.
 """
 
 from collections.abc import Iterator
@@ -58,9 +58,9 @@ def read_ballots(
     *,
     ballots: Ballots | None = None,
 ) -> Ballots:
-    """Read the votes of one model in a pool, file or bundled recording; warn where no answer was found.
+    """Reads the votes of one model from a pool, file or bundled recording; warns if there are no answers.
 
-    `ballots` are these votes, where they were read before.
+    `ballots` are these votes, if already read.
     """
     name, parameters = format_path(source), parse_parameters(which.parameters)
     task, default_task = reading.build_tasks(answers)
@@ -76,7 +76,7 @@ def read_ballots(
 
 
 def parse_parameters(text: str | None) -> dict[str, Any] | None:
-    """Parse the sampling parameters that an option gives as JSON."""
+    """Parses sampling parameters given as JSON."""
     if text is None:
         return None
     try:
@@ -91,10 +91,10 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
 
 
 def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
-    """Return those default budgets that the samples allow; say so on stderr where some are left out.
+    """The default budgets that the samples allow; prints which are left out.
 
-    Problems with less than half of the median number of samples don't decide for the others: they are
-    an error, or are ignored where problems are to be dropped.
+    Problems with less than half of the median number of samples don't limit the others: they are an error, or
+    ignored if problems are dropped.
     """
     drawn = ballots.drawn
     has_few = 2 * drawn < np.median(drawn)  # (problems,)
@@ -135,7 +135,7 @@ def open_ballots(
     *,
     engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Read the votes of one model by an engine; yield them, and what maps blocks of work over it."""
+    """Reads the votes of one model with an engine; yields them, and a function that maps blocks of work."""
     if not engine.is_ray:
         yield read_ballots(source, answers, reading, which), map
         return
@@ -161,7 +161,7 @@ TooFewOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """At which budgets samples are scored, how, and what their tokens cost."""
+    """Budgets and method of scoring, and token prices."""
 
     budgets: BudgetsOption = None
     aggregate: Annotated[
@@ -179,7 +179,7 @@ class ScoringOptions:
     too_few: TooFewOption = "error"
 
     def build_scoring(self, cost: BudgetUnit, currency: str | None) -> Scoring:
-        """Build the way of scoring; refuse options that don't go together."""
+        """Builds the scoring method; refuses contradictory options."""
         if self.by is not None and self.aggregate not in ("weighted", "best-of"):
             raise typer.BadParameter(
                 f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"
@@ -191,7 +191,7 @@ class ScoringOptions:
         )
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
-        """The budgets of the option or the settings; where nobody chose them, those that samples allow."""
+        """The budgets from the option or the settings; by default, those that the samples allow."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")
@@ -201,7 +201,7 @@ class ScoringOptions:
 def build_cost(
     cost: BudgetUnit, input_price: float | None, output_price: float | None, currency: str | None
 ) -> Literal["samples", "tokens"] | TokenPrices:
-    """Build the unit of cost that the options ask for: samples, tokens, or money with its prices."""
+    """The unit of cost from options: samples, tokens, or money with its prices."""
     if cost != "money":
         if input_price is not None or output_price is not None:
             raise typer.BadParameter(

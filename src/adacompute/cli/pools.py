@@ -1,4 +1,4 @@
-"""`adacompute import`, `export` and `pool`: samples into a pool, out of it, and what a pool holds."""
+"""`adacompute import`, `export` and `pool`: moves samples into and out of a pool, and shows its content."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,8 @@ from adacompute.cli.terminal import (
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
-from adacompute.pool import Ballots, Menu, Verification, check_export, export_file, export_shards, import_file
-from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.pool import Ballots, Verification, check_export, export_file, export_shards, import_file
+from adacompute.pool.modes import MODE_PARAMETER, ModeSet
 from adacompute.pool.pool_files import Format
 from adacompute.problems import read_samples
 from adacompute.records import Account
@@ -45,11 +45,11 @@ from adacompute.score import SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
 _LABEL_WIDTH = 14  # columns
-_LISTED_ROWS = 3  # damaged rows that a one-line error names
+_LISTED_ROWS = 3  # damaged rows in a one-line error
 
 
 def show_summary(summary: Summary, *, name: str) -> None:
-    """Show what is in a pool: a few lines, then a table of votes for each model."""
+    """Shows a pool's content: a few lines, then a table of votes for each model."""
     samples = format_count(summary.samples, "sample")
     print_line(f"{name}: {format_count(summary.problems, 'problem')}, {samples}")
     if summary.gold_known:
@@ -140,7 +140,7 @@ def _format_calls(account: Account) -> str:
 
 
 def _format_parameter(name: str, value: object) -> str:
-    """Write a parameter's value; of a template, how it begins."""
+    """Formats a parameter's value; a template is truncated."""
     if name == "template" and isinstance(value, Mapping) and value.get("messages"):
         turns = value["messages"]
         return f"of {format_count(len(turns), 'turn')} ({shorten(str(turns[0].get('content', '')), 40)})"
@@ -148,14 +148,14 @@ def _format_parameter(name: str, value: object) -> str:
 
 
 def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:
-    """`capital (123), past (45), and 4 more`: the largest first."""
+    """`capital (123), past (45), and 4 more`, largest first."""
     by_size = sorted(kinds.items(), key=lambda item: -item[1])
     names = ", ".join(f"{kind} ({number})" for kind, number in by_size[:limit])
     return names + (f", and {len(kinds) - limit} more" if len(kinds) > limit else "")
 
 
 def describe_damage(verification: Verification, *, name: str) -> str:
-    """Describe in one line what is damaged and what to do."""
+    """Describes the damage in one line, and what to do."""
     damaged = [*verification.mismatches, *verification.integrity, *verification.foreign_keys]
     more = f" and {len(damaged) - _LISTED_ROWS:,} more" if len(damaged) > _LISTED_ROWS else ""
     return (
@@ -259,8 +259,8 @@ def export(
     print_line(f"{format_path(file)}: {size}, {result.bytes:,} bytes")
 
 
-def _summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> dict[str, Any]:
-    """What one mode gave on the problems that all have, for JSON; null for what isn't known."""
+def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> dict[str, Any]:
+    """A mode's results on the common problems, for JSON; null if unknown."""
     present = ballots.classes >= -1
     graded = ~np.isnan(ballots.correct).all(axis=1)  # (problems,)
     tokens = ballots.tokens[present]
@@ -273,17 +273,17 @@ def _summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> dict[str,
         "problems": len(ballots),
         "samples": int(present.sum()),
         "answered": float((ballots.classes[present] >= 0).mean()),
-        "accuracy": accuracy,  # one sample's
+        "accuracy": accuracy,  # of one sample
         "tokens": None if np.isnan(tokens).any() else float(tokens.mean()),
-        "cost": menu[name].cost if menu is not None and name in menu.names else None,
+        "cost": mode_set[name].cost if mode_set is not None and name in mode_set.names else None,
     }
 
 
-def _show_modes(modes: Sequence[Mapping[str, Any]], menu: Menu | None) -> None:
-    """Show a line of what is joined, then a table of its modes."""
+def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) -> None:
+    """Shows a line about the joined pools, then a table of modes."""
     print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0]['problems'], 'problem')}")
-    unit = "" if menu is None or menu.unit == "cost" else f", {menu.currency or menu.unit}"
-    scale = choose_scale(unit, 0.0 if menu is None else menu.modes[-1].cost)
+    unit = "" if mode_set is None or mode_set.unit == "cost" else f", {mode_set.currency or mode_set.unit}"
+    scale = choose_scale(unit, 0.0 if mode_set is None else mode_set.modes[-1].cost)
     cost_of = "a sample" if scale.problems == 1 else f"{scale.problems:,} samples"
     headings = ["mode", "problems", "samples", "answer found", "accuracy of one", "95% interval", "tokens"]
     rows = []
@@ -301,26 +301,29 @@ def _show_modes(modes: Sequence[Mapping[str, Any]], menu: Menu | None) -> None:
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
-    """Show the modes of joined pools, or of one pool."""
+    """Shows the modes of joined pools, or of one pool."""
     given = options.read_costs()
     ballots = options.read_modes(answers)
-    menu = _find_menu(ballots, given)
+    mode_set = _find_modes(ballots, given)
     modes = [
-        _summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
+        _summarise_mode(name, votes, mode_set)
+        for name, votes in zip(ballots.names, ballots.parts, strict=True)
     ]
     if not json:
-        _show_modes(modes, menu)
+        _show_modes(modes, mode_set)
         return
     body: dict[str, Any] = {"problems": len(ballots), "modes": modes}
     if options.join:
         body = {**options.describe(), **body}
-    print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})
+    print_json(
+        body if mode_set is None else {**body, "unit": mode_set.unit, "currency": mode_set.currency or None}
+    )
 
 
-def _find_menu(ballots: Ballots, given: Mapping[str, Any]) -> Menu | None:
-    """The menu, or None where no option says what modes cost and their tokens are not recorded."""
+def _find_modes(ballots: Ballots, given: Mapping[str, Any]) -> ModeSet | None:
+    """The modes with their costs; None without cost options or recorded tokens."""
     try:
-        return Menu.of(ballots, **given)
+        return ModeSet.of(ballots, **given)
     except NotRecorded:
         if any(given.values()):
             raise
@@ -330,7 +333,7 @@ def _find_menu(ballots: Ballots, given: Mapping[str, Any]) -> Menu | None:
 def pool(
     context: typer.Context,
     *,
-    menu: ModeOptions,
+    mode_set: ModeOptions,
     budgets: BudgetsOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")
@@ -344,15 +347,15 @@ def pool(
     are shown: problems, samples, accuracy of one sample, tokens and cost of each.
     """
     config = load_settings(context)
-    if menu.is_given:
+    if mode_set.is_given:
         for is_given, option in ((budgets is not None, "--budgets"), (verify, "--verify")):
             if is_given:
                 raise typer.BadParameter("is for one pool; leave it out beside modes", param_hint=option)
-        _show_joined(menu, config.answers, json=json)
+        _show_joined(mode_set, config.answers, json=json)
         return
-    source = menu.get_source()
+    source = mode_set.get_source()
     budget_list = parse_budgets(config.score, budgets)
-    task, default_task = menu.build_tasks(config.answers)
+    task, default_task = mode_set.build_tasks(config.answers)
     with open_source(source, task=task, default_task=default_task) as opened_pool:
         verification = opened_pool.verify() if verify else None
         if verification is not None and not verification.ok:

@@ -28,7 +28,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.policies import load_policy
 from adacompute.policies.base import Policy
-from adacompute.pool import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
 
@@ -38,7 +38,7 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         metavar="B",
-        help="Samples a request on average (of a menu: its unit): the price is found for it.",
+        help="Samples a request on average (of several modes: their unit): the price is found for it.",
     ),
 ]
 PriceOption = Annotated[
@@ -66,38 +66,38 @@ def replay(
     """Show what a saved policy costs, and how often it is right.
 
     The policy is run over a pool as if live, with the recorded samples in random orders. A result on problems
-    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over a menu is run
-    over the modes of --join, or of a pool with several, at the costs that it was fitted with.
+    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. One over several
+    modes is run over those of --join, or of a pool with several, at the costs that it was fitted with.
     """
     engine.check_workers()
     budget = None if budget_text is None else parse_budget(budget_text)
     engine.announce()
     loaded_policy = load_policy(policy)
-    menu = getattr(loaded_policy, "menu", None)
+    mode_set = loaded_policy.mode_set
     _check_dial(loaded_policy, budget, price)
-    if menu is not None:
+    if mode_set is not None:
         refuse_beside_modes(which, engine=engine.engine if engine.is_ray else None)
-        budget = None if budget is None else parse_mode_budget(budget, menu)
+        budget = None if budget is None else parse_mode_budget(budget, mode_set)
     elif samples.join:
         raise typer.BadParameter(
-            f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
+            f"is for a policy over several modes, and {format_path(policy)} is {loaded_policy.kind}",
             param_hint="--join",
         )
     answers = load_settings(context).answers
-    with samples.open(answers, which, engine=engine, several=menu is not None) as (ballots, map_blocks):
+    with samples.open(answers, which, engine=engine, several=mode_set is not None) as (ballots, map_blocks):
         options: dict[str, Any] = {"orders": orders, "too_few": too_few, "map_blocks": map_blocks}
         if budget is not None:
             price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
         result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
-    if menu is not None and isinstance(budget, float):
-        warn_unspent(result.cost, budget, menu)
+    if mode_set is not None and isinstance(budget, float):
+        warn_unspent(result.cost, budget, mode_set)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "
             f"{format_count(result.problems, 'problem')}; give samples of others, or use evaluate"
         )
     body = {**samples.describe(), "budget": budget, **result.to_dict()}
-    print_json(body) if json else _show(result, samples.name, menu)
+    print_json(body) if json else _show(result, samples.name, mode_set)
 
 
 def _check_dial(policy: Policy, budget: float | str | None, price: float | None) -> None:
@@ -112,17 +112,17 @@ def _check_dial(policy: Policy, budget: float | str | None, price: float | None)
         raise typer.BadParameter(f"the {policy.kind} policy needs --budget B or --price X, one of them")
 
 
-def _show(result: Replayed, name: str, menu: Menu | None) -> None:
+def _show(result: Replayed, name: str, mode_set: ModeSet | None) -> None:
     left_out = f" ({len(result.dropped):,} left out)" if result.dropped else ""
     dial_text = "" if result.dial is None else f" at {result.dial:.4g}"
     print_line(
         f"{name}: {format_count(result.problems, 'problem')}{left_out}, policy {result.policy}{dial_text}"
     )
     print_line()
-    if menu is None:
+    if mode_set is None:
         print_fact("cost", f"{result.cost:.3g} samples a request on average")
     else:
-        print_fact("cost", f"{menu.format_cost(result.cost)} on average")
+        print_fact("cost", f"{mode_set.format_cost(result.cost)} on average")
         print_fact("modes", format_draws(dict(result.draws or {})))
     accuracy = result.accuracy
     if not accuracy.problems:
@@ -132,13 +132,13 @@ def _show(result: Replayed, name: str, menu: Menu | None) -> None:
         if accuracy.low is not None or accuracy.problems == 1:
             known = f"{format_interval(accuracy.low, accuracy.high)} over problems"
         print_fact("accuracy", f"{format_percent(accuracy.mean)} ({known})")
-    reference = "all samples" if menu is None else "the dearest mode's samples"
+    reference = "all samples" if mode_set is None else "the dearest mode's samples"
     print_fact("agreement", f"{format_percent(result.agreement)} with the vote of {reference}")
     if result.certified is not None:
         print_fact("certified", f"{format_percent(result.certified)} of the answers")
-    if menu is None:
+    if mode_set is None:
         print_fact("waves", f"{result.waves:.3g} on average, {result.most_waves} at most")
-    if menu is None and result.tokens is not None:
+    if mode_set is None and result.tokens is not None:
         print_fact("tokens", f"{result.tokens:,.0f} a request on average")
     print_line()
     print_paragraph(f"({result.protocol})", indent=2)

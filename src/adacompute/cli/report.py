@@ -72,7 +72,7 @@ class MoneyOptions:
     ] = None
 
     def build_money(self) -> "Money":
-        """Build the prices; without options an example's, which the page says."""
+        """Builds the prices; by default an example's, which the page says."""
         from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money
 
         if (self.input_price is None) != (self.output_price is None):
@@ -107,20 +107,20 @@ def report(
 
     The verdict comes first, then what is in the pool, then every policy on held-out problems. DIR gets
     report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg. With --join, --cost
-    or --prices it is of a menu: which of its modes to ask, how often, and what that saves.
+    or --prices it is of several modes: which of them to ask, how often, and what that saves.
     """
-    # imported here, so that other commands start without matplotlib
+    # lazy: other commands start without matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
     check_report_folder(output)  # before anything is read
     prices, answers = money.build_money(), load_settings(context).answers
-    ballots, menu = read_recorded(modes, answers, which, money)
+    ballots, mode_set = read_recorded(modes, answers, which, money)
     title = name or modes.title
     with show_progress(f"report of {title}") as report_progress:
         result = run_report(
             grouping.apply(ballots),
-            menu=menu,
+            mode_set=mode_set,
             name=title,
             command=format_command(context),
             quick=quick,

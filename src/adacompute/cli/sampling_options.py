@@ -1,4 +1,4 @@
-"""Options and steps that `collect` and `answer` share: the problems, the prompt, the endpoint, the engine."""
+"""Options and steps shared by `collect` and `answer`: problems, prompt, endpoint, engine."""
 
 import asyncio
 import signal
@@ -34,9 +34,10 @@ from adacompute.sampling import SourcePlan, build_plan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 
-_TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
+_TRIAL_SECONDS = 60.0  # timeout for trying out a model's name
 _MAX_NAME = 200  # characters of a model's name in a reply
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
+# the first signal finishes calls in flight, the second stops at once
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ class SamplingOptions:
     ] = 0
 
     def build_parameters(self, settings: CollectConfig) -> dict[str, Any]:
-        """Build the sampling parameters to send, from the options and else from the settings."""
+        """The sampling parameters to send, from options or else from the settings."""
         parameters: dict[str, Any] = {
             "temperature": settings.temperature if self.temperature is None else self.temperature,
             "max_tokens": settings.max_tokens if self.max_tokens is None else self.max_tokens,
@@ -75,7 +76,7 @@ class SamplingOptions:
         return {name: value for name, value in parameters.items() if value is not None}
 
     def get_asking_fields(self, settings: CollectConfig) -> dict[str, Any]:
-        """Return what the options say of every request, by the names of `Asking`."""
+        """The options for all requests, by the field names of `Asking`."""
         return {
             "sampling": self.build_parameters(settings),
             "logprobs": self.logprobs,
@@ -85,7 +86,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run may cost, and what it may change in a pool."""
+    """What a run may cost, and may change in a pool."""
 
     max_cost: Annotated[
         str | None,
@@ -107,7 +108,7 @@ class RunOptions:
     ] = False
 
     def read_max_cost(self, currency: str) -> float | None:
-        """Read --max-cost, a sum in the currency of the prices."""
+        """Reads --max-cost in the currency of the prices."""
         value: float | str | None = self.max_cost
         if not isinstance(value, str):
             return value
@@ -130,7 +131,7 @@ def plan_sources(
     pool_path: Path,
     dry_run: bool,
 ) -> list[SourcePlan]:
-    """Plan how each mode is asked; a dry run asks no endpoint. Warn where a key is sent unencrypted."""
+    """Plans the requests of each mode; a dry run asks no endpoint. Warns if a key is sent unencrypted."""
     if not dry_run:
         engine.announce()
     asking, scoring = sampling.get_asking_fields(config.collect), verifier.override(config.verifier)
@@ -164,7 +165,7 @@ def plan_sources(
 
 
 def parse_named_values(items: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
-    """Parse the values of a repeatable option of the form NAME=JSON."""
+    """Parses a repeatable option of the form NAME=JSON."""
     values: dict[str, Any] = {}
     for item in items or ():
         name, text = parse_pair(item, option, "NAME=JSON", example)
@@ -214,7 +215,7 @@ class ProblemOptions:
     ] = 0
 
     def read(self) -> tuple[ProblemSet, Template]:
-        """Read the problems, and their prompt: the named template, else the problems' own."""
+        """Reads the problems and their prompt: the named template, or else the problems' own."""
         problems = read_problems(
             self.source,
             preset=self.preset,
@@ -224,7 +225,7 @@ class ProblemOptions:
             seed=self.problem_seed,
         )
         if self.template is None:
-            # the default template: answers are read wherever they stand, not in a box alone
+            # the default template: answers may be anywhere, not only in a box
             template = problems.template or replace(Template.named("boxed"), extract=None)
         else:
             is_file = Path(self.template).suffix or Path(self.template).exists()
@@ -236,7 +237,7 @@ class ProblemOptions:
 def choose_tasks(
     options: AnswerOptions, answers: AnswersConfig, template: Template, problems: ProblemSet
 ) -> tuple[Task | None, Task]:
-    """As `AnswerOptions.build_tasks`; where neither options nor settings say so, the template does."""
+    """Like `AnswerOptions.build_tasks`; without options or settings, the template decides."""
     is_unsaid = answers.extract == "auto" and options.percent is None
     return options.build_tasks(answers, extract=(template.extract or problems.extract) if is_unsaid else None)
 
@@ -244,7 +245,7 @@ def choose_tasks(
 def choose_engine(
     options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
 ) -> Endpoint | SamplingEngine:
-    """Return what draws from the endpoint of one of so many modes: Ray, or itself in this process."""
+    """What draws from the endpoint of one of several modes: Ray, or this process."""
     if not options.is_ray:
         return endpoint
     max_workers = count_useful_collectors(endpoint.limits)
@@ -259,27 +260,27 @@ def choose_engine(
 
 
 class ModelNames(NamedTuple):
-    """The name that a model's samples are stored under, and the one to ask for it by; "": the same."""
+    """The name that a model's samples are stored under, and the name to send; "": the same."""
 
     stored: str
     sent: str = ""
 
 
 def resolve_endpoint(settings: EndpointConfig) -> Endpoint:
-    """Build the endpoint that the settings name, with its key; warn where the key is sent unencrypted."""
+    """Builds the endpoint in the settings with its key; warns if the key is sent unencrypted."""
     endpoint = build_endpoint(settings, remedy="give --endpoint URL")
     warn_exposure(endpoint)
     return endpoint
 
 
 def warn_exposure(endpoint: Endpoint) -> None:
-    """Warn where a key is sent unencrypted."""
+    """Warns if a key is sent unencrypted."""
     if (warning := describe_key_exposure(endpoint)) is not None:
         print_message(warning)
 
 
 def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
-    """Build the verifier that the settings name, with its key; None where they name none."""
+    """Builds the verifier in the settings with its key; None if there is none."""
     verifier = build_verifier(settings, endpoint)
     if verifier is not None:
         warn_exposure(verifier.client.endpoint)
@@ -287,7 +288,7 @@ def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Veri
 
 
 def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
-    """Return the model that the settings name, else the pool's only one, without asking the endpoint."""
+    """The model in the settings, or else the pool's only one, without asking the endpoint."""
     if settings.model:
         return settings.model
     names = _read_pool_models(pool_path)
@@ -295,10 +296,10 @@ def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
 
 
 def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) -> ModelNames:
-    """Return the model that the settings name, else the only one that the endpoint lists.
+    """The model in the settings, or else the only one that the endpoint lists.
 
-    Some endpoints answer to any name, with the model that they have. A name that isn't listed is tried out,
-    and what the reply says is stored, unless the pool has samples under the name already.
+    Some endpoints accept any name and answer with the model they have. An unlisted name is tried out, and the
+    reply's name is stored, unless the pool has samples under the given name.
     """
     if settings.model:
         if settings.model in _read_pool_models(pool_path):
@@ -334,9 +335,9 @@ async def _list_models(endpoint: Endpoint) -> list[str]:
 
 
 async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
-    """Return the name that the endpoint itself gives to the model that it has under this one.
+    """The endpoint's own name for the model that it serves under this name.
 
-    Where that can't be found out, it is the name itself: the run will say what is wrong.
+    If that is unknown, the name itself: the run will report the error.
     """
     listed: list[str] = []
     async with Client(endpoint) as client:
@@ -367,6 +368,6 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
 
 
 def _read_model(body: Mapping[str, Any]) -> str:
-    """Return the model's name in a reply; "" where there is none that could be one."""
+    """The model's name in a reply; "" if there is no plausible one."""
     name = body.get("model")
     return name if isinstance(name, str) and name.isprintable() and len(name) <= _MAX_NAME else ""

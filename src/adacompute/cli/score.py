@@ -77,7 +77,7 @@ def score(
 
 
 def _compute_means(scores: AccuracyTable) -> list[dict[str, Any]]:
-    """Compute the mean accuracy over problems at each budget, with its interval."""
+    """The mean accuracy over problems at each budget, with its interval."""
     costs = scores.cost_matrix.mean(axis=0).tolist()
     means = []
     for mode, values, cost in zip(scores.modes, scores.accuracy.T, costs, strict=True):
@@ -128,7 +128,7 @@ def _show(scores: AccuracyTable, source: Path, output: Path | None) -> None:
 
 
 def _write_scores(scores: AccuracyTable, path: Path) -> None:
-    """Write one row for each problem and budget; the file appears whole or not at all."""
+    """Writes one row per problem and budget, all or nothing."""
     with map_errors(path), publish_file(path) as beside:
         if path.suffix == ".csv":
             with beside.open("w", newline="", encoding="utf-8") as out:

@@ -1,4 +1,4 @@
-"""`adacompute serve`: the gateway, its check and its settings, and what it prints when it starts."""
+"""`adacompute serve`: the gateway, its check and settings, and its start message."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from adacompute.cli.modes import GatewayMenuOption, choose_menu
+from adacompute.cli.modes import SEVERAL, GatewayModesOption, choose_modes_file
 from adacompute.cli.options import (
     AnswerOptions,
     ConnectionOptions,
@@ -32,7 +32,7 @@ from adacompute.cli.options import (
     parse_total,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_modes_file
 from adacompute.config import (
     EVERY_MODE,
     Config,
@@ -60,7 +60,7 @@ _OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|tts|transcri|image|dall-e|sor
 
 
 def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
-    """Gather what there is to say about a gateway at that address, which has no path."""
+    """Collects what to print about a gateway at that address (without a path)."""
     settings = gateway.settings
     policy_entry = gateway.policy_registry.get(gateway.policy_registry.default)
     return {
@@ -70,7 +70,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
-        "only": gateway.model or None,  # the model that requests may leave out
+        "only": gateway.model or None,  # the model for requests without one
         "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
@@ -97,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
-    """Describe the modes of the menu, by name; none where there is one upstream."""
+    """The modes by name; None with a single upstream."""
     modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
@@ -119,7 +119,7 @@ def _describe_verifier(settings: VerifierConfig) -> str | None:
 
 
 def show_started(facts: dict[str, Any]) -> None:
-    """Show that the gateway listens, and what it does."""
+    """Shows that the gateway is listening, and what it does."""
     print_line(f"gateway at {facts['url']}: give that to an OpenAI client as its base_url")
     print_line()
     show_facts(facts)
@@ -136,12 +136,12 @@ def show_started(facts: dict[str, Any]) -> None:
 
 
 def _pick_model(models: Sequence[str]) -> str:
-    """Pick a model to try: the first that isn't for something else than chats, by its name."""
+    """A model to try: the first one whose name suggests a chat model."""
     return next((model for model in models if not _OTHER_PURPOSE.search(model)), "".join(models[:1]))
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    """Show what the gateway is and does, one line each."""
+    """Shows what the gateway is and does, one line each."""
     if not facts["modes"]:
         print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
     for name, mode in facts["modes"].items():
@@ -173,7 +173,9 @@ def show_facts(facts: dict[str, Any]) -> None:
         print_fact("record", f"{facts['record']}{share}")
     if facts["modes"] and facts["version"] == "in memory":
         pool = facts["record"]
-        remedy = f"`adacompute fit {pool} --policy menu` learns one" if pool else "record traffic (--record)"
+        remedy = (
+            f"`adacompute fit {pool} --policy {SEVERAL}` learns one" if pool else "record traffic (--record)"
+        )
         print_fact("note", f"no policy was fitted, so plain cascades decide; {remedy}")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
@@ -189,9 +191,9 @@ def describe_state(settings: ServeConfig) -> str:
 
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
-    """Describe the caps; None where there are none, or only caps of single keys."""
+    """Describes the caps; None without caps, or with caps for single keys only."""
     from adacompute.serve.spending.ledger import (
-        parse_cap,  # imported here, so that other commands start without it
+        parse_cap,  # lazy: other commands start without it
     )
 
     given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
@@ -203,7 +205,7 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
 
 
 def _describe_spending(gateway: "Gateway") -> list[str]:
-    """Describe what was spent of the caps already: of the common one, and of keys that may spend no more."""
+    """Describes spending so far: the common total, and keys that have reached their cap."""
     ledger = gateway.resources.ledger
     caps, balance, lines = ledger.caps, ledger.account(), []
     for key, part in {"": balance, **balance.keys}.items():
@@ -215,12 +217,12 @@ def _describe_spending(gateway: "Gateway") -> list[str]:
     return lines
 
 
-_NO_ROUTE = (404, 405, 501)  # answers of an upstream that has no such route
-_CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # sections that the gateway uses
+_NO_ROUTE = (404, 405, 501)  # statuses from an upstream without such a route
+_CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # settings that the gateway uses
 
 
 def show_config(config: Config, *, json: bool) -> None:
-    """Print the settings that the gateway uses, as TOML that can be read back, or as JSON."""
+    """Prints the gateway's settings as TOML that can be loaded, or as JSON."""
     config = replace(
         config,
         endpoint=replace(
@@ -239,7 +241,7 @@ def show_config(config: Config, *, json: bool) -> None:
 
 
 def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) -> str:
-    """Write those sections as TOML; reading it gives the same settings."""
+    """These sections as TOML; loading it gives the same settings."""
     lines: list[str] = []
     for name in sections:
         section = getattr(config, name)
@@ -252,7 +254,7 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
 
 
 def _mask_secrets(url: str) -> str:
-    """Replace what may be a secret in an address; an address that has one can't be used anyway.
+    """Masks possible secrets in an address; an address with a secret is unusable anyway.
 
     >>> _mask_secrets("http://me:sk-1@host/v1?key=sk-2")
     'http://***@host/v1?***'
@@ -261,7 +263,7 @@ def _mask_secrets(url: str) -> str:
 
 
 def _mask_value(pair: str) -> str:
-    """Replace the value of a header or a parameter, which may be a secret.
+    """Masks the value of a header or a parameter, which may be secret.
 
     >>> _mask_value("X-Token: sk-1"), _mask_value("key=sk-2")
     ('X-Token: ***', 'key=***')
@@ -291,17 +293,17 @@ def _format_toml_value(value: object) -> str:
 
 
 def check_gateway(config: Config) -> dict[str, Any]:
-    """Open everything as `serve` would, close it, and return the facts; raises where it can't be served."""
-    from adacompute.serve.http import server  # imported here, so that other commands start without it
+    """Opens everything as `serve` would, closes it, and returns the facts; raises if it can't be served."""
+    from adacompute.serve.http import server  # lazy: other commands start without it
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models, error = runner.run(_list_models(config))  # first: without an upstream nothing else matters
+        models, error = runner.run(_list_models(config))  # first: everything else needs an upstream
         check_policy_folder(config.serve.policy)
         return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
-    """Raise with a remedy where a policy's kind stands for its folder, or the folder isn't there."""
+    """Raises, with a remedy, if a policy's kind is given instead of a folder, or the folder doesn't exist."""
     if not folder or (Path(folder) / DOCUMENT).exists():
         return
     if folder == "stopping" and not Path(folder).exists():
@@ -316,7 +318,7 @@ def check_policy_folder(folder: str) -> None:
 
 
 def show_check(facts: dict[str, Any]) -> None:
-    """Show that the gateway could be served."""
+    """Shows that the gateway could be served."""
     is_used_up = any(text.endswith("used up") for text in facts["spent"])
     remark = "a cap is used up, and requests would be refused; otherwise " if is_used_up else ""
     print_line(f"{remark}ready to be served at {facts['url'] or 'any free port'}")
@@ -339,15 +341,17 @@ def show_check(facts: dict[str, Any]) -> None:
 
 
 async def _list_models(config: Config) -> tuple[list[str], str | None]:
-    """List the upstream's models, or say why it lists none; EndpointError where it can't be used."""
+    """Lists the upstream's models, or says why there are none; EndpointError if it is unusable."""
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
-    if config.serve.menu:
-        menu = read_menu_file(Path(config.serve.menu))
-        for mode in build_mode_endpoints(menu):
+    if getattr(config.serve, SEVERAL):
+        modes_file = read_modes_file(Path(getattr(config.serve, SEVERAL)))
+        for mode in build_mode_endpoints(modes_file):
             await _ask_for_models(mode.endpoint)
-        return [EVERY_MODE, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+        return [EVERY_MODE, *modes_file.names] if len(modes_file.modes) > 1 else [
+            modes_file.modes[0].endpoint.model
+        ], None
     return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
 
 
@@ -385,7 +389,7 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
 
 
 async def _try_verifier(verifier: "Verifier") -> str | None:
-    """Have one response scored; why that gave no score, or None where it did."""
+    """Requests one score; returns why that failed, or None."""
     question = "What is 1 + 1?"
     reply = await verifier.score(
         [{"role": "user", "content": question}], "The answer is 2.", "2", prompt=question
@@ -395,14 +399,14 @@ async def _try_verifier(verifier: "Verifier") -> str | None:
 
 @contextlib.contextmanager
 def _use_trial_files(config: Config) -> Iterator[Config]:
-    """Yield settings whose missing files are made in a temporary folder beside them, and removed again."""
+    """Yields settings with missing files created in a temporary folder, which is removed again."""
     with contextlib.ExitStack() as stack:
         trial = config.serve
         for name in ("record",) if trial.redis else ("state", "record"):
             path = Path(getattr(trial, name) or ".")
             if path.exists():
                 continue
-            with contextlib.suppress(OSError):  # then opening the file itself reports the error
+            with contextlib.suppress(OSError):  # opening the file then reports the error
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(dir=path.parent, prefix=".adacompute-check-")
                 )
@@ -432,7 +436,7 @@ class UpstreamOptions(ConnectionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """The gateway's own settings that have an option; called as they are."""
+    """The gateway's settings with an option, of the same names."""
 
     policy: Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")] = None
     budget: Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")] = None
@@ -488,7 +492,7 @@ def serve(
     context: typer.Context,
     *,
     upstream: UpstreamOptions,
-    menu: GatewayMenuOption = None,
+    modes_file: GatewayModesOption = None,
     gateway: ServeOptions,
     verifier: VerifierOptions,
     reading: AnswerOptions,
@@ -508,10 +512,10 @@ def serve(
     def read_settings() -> Config:
         base = load_settings(context) if file is None else load_config(file)
         flags = {**get_flags(upstream), "--cached-price": gateway.cached_price}
-        chosen = choose_menu(menu, base.serve, flags)
+        chosen = choose_modes_file(modes_file, base.serve, flags)
         return replace(
             base,
-            serve=override_section(base.serve, menu=chosen, **get_given(gateway)),
+            serve=override_section(base.serve, **{SEVERAL: chosen}, **get_given(gateway)),
             endpoint=upstream.override(base.endpoint),
             answers=override_section(base.answers, **get_given(reading)),
             verifier=verifier.override(base.verifier),
@@ -530,7 +534,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve.http import (  # imported here, so that other commands start without it
+    from adacompute.serve.http import (  # lazy: other commands start without it
         server,
         workers,
     )
@@ -552,7 +556,7 @@ def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) ->
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:
-    """Log to stderr, with every known key masked."""
+    """Logs to stderr with all known keys masked."""
     from adacompute.serve.watching.logs import collect_secrets, log_to
 
     settings = config.serve

@@ -51,21 +51,21 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-_POINTS_BETWEEN_BUDGETS = 4  # the curve in JSON has as many between two budgets
+_POINTS_BETWEEN_BUDGETS = 4  # points of the curve in JSON between two budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolveResult:
-    """The solution of one pool under one average budget, with what it is compared to."""
+    """The solution for a pool and an average budget, with comparisons."""
 
-    name: str  # the pool's
+    name: str  # of the pool
     table: AccuracyTable
     comparison: OracleComparison
-    no_lower_end: str = ""  # why there is no lower end
+    no_lower_end: str = ""  # reason for a missing lower end
 
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
-    """Build the JSON object: unrounded numbers, null for what is unknown."""
+    """The JSON object: unrounded numbers, null if unknown."""
     table, allocation = result.table, result.comparison.plan
     return {
         "pool": result.name,
@@ -83,7 +83,7 @@ def build_result_object(result: SolveResult) -> dict[str, Any]:
 
 
 def build_comparison_object(comparison: OracleComparison, *, no_lower_end: str = "") -> dict[str, Any]:
-    """Build the part of the object about one average budget; `no_lower_end` is the reason, if any."""
+    """The part of the object about one average budget; `no_lower_end` is the reason, if any."""
     allocation = comparison.plan
     return {
         "budget": allocation.budget,
@@ -140,8 +140,8 @@ def _build_curve_points(result: SolveResult) -> list[dict[str, float]]:
     ]
 
 
-_ROUNDING = 1e-9  # what rounding errors leave
-_SAME_COST = 0.01  # relative difference of costs that count as the same
+_ROUNDING = 1e-9  # rounding errors
+_SAME_COST = 0.01  # relative difference below which costs are equal
 _ORACLE_NOTE = (
     "uniform: the same for every problem, at the best mix of two budgets. All else is an oracle's choice, "
     "made with the answers known: a ceiling for deciding beforehand, not what a policy will get."
@@ -149,7 +149,7 @@ _ORACLE_NOTE = (
 
 
 def show_result(result: SolveResult) -> None:
-    """Show how many problems get each mode, what that buys beside a uniform budget, and how sure it is."""
+    """Shows each mode's number of problems, the gain over a uniform budget, and its certainty."""
     allocation, dropped = result.comparison.plan, result.table.dropped
     left_out = f" ({len(dropped):,} left out: they can't be scored)" if dropped else ""
     scale = choose_scale(allocation.unit, allocation.budget)
@@ -168,7 +168,7 @@ def show_result(result: SolveResult) -> None:
 
 
 def _show_counts(result: SolveResult) -> None:
-    """Show how many problems get each mode, and how accurate these, and all, are with it."""
+    """Shows each mode's number of problems, and their accuracy and overall accuracy with it."""
     chosen_table, allocation = result.table, result.comparison.plan
     rows = []
     for column, (mode, count) in enumerate(zip(allocation.modes, allocation.counts, strict=True)):
@@ -219,7 +219,7 @@ def _describe_bound(allocation: Allocation) -> str:
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
-    """Describe the mix that spends the rest of the budget; empty where there is no rest."""
+    """Describes the mix that uses up the budget; empty if nothing is left."""
     move = next(iter(allocation.mix), None)
     if move is None:
         return ""
@@ -262,7 +262,7 @@ def _describe_interval(difference: OracleGain) -> str:
 
 
 def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
-    """Describe at which cost: the same, or the oracle's own where it has no use for all of the budget."""
+    """Describes the cost: equal, or the oracle's own if it can't use the whole budget."""
     oracle_costs = [
         comparison.plan.mixed_cost,
         *([comparison.crossfitted.cost] if comparison.crossfitted else []),
@@ -355,7 +355,7 @@ def solve(
 def _read_average(
     budget: float | str, cost: BudgetUnit | None, currency: str | None
 ) -> tuple[float, BudgetUnit, str | None]:
-    """The average cost of a problem, its unit and its currency, as the budget says them or the options."""
+    """A problem's average cost with unit and currency, from the budget or the options."""
     if not isinstance(budget, str):
         return budget, cost or "samples", currency
     average = Budget.parse(budget, currency=currency)
@@ -367,7 +367,7 @@ def _read_average(
 def _split_samples(
     ballots: Ballots, table: AccuracyTable, scoring_method: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
-    """Return tables of halves of the samples; none, and the reason, where samples are too few."""
+    """Tables of halves of the samples; none, and the reason, if there are too few samples."""
     try:
         return score_halves(ballots, table, scoring=scoring_method), ""
     except TooFewSamples as exc:

@@ -1,7 +1,7 @@
-"""How the command line prints: tables and text for a terminal, plain text for a pipe, JSON for programs.
+"""Prints to the command line: tables and text for a terminal, plain text for a pipe, JSON for programs.
 
-Results go to stdout; progress and messages go to stderr. Costs are written with enough digits and without
-an exponent, tiny ones per thousand problems.
+Results go to stdout; progress and messages go to stderr. Costs have enough digits and no exponent; tiny ones
+are shown per thousand problems.
 """
 
 import io
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96
 _TABLE_INDENT = 2
-EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # even a small model is right
-_ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
+EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # even a small model gets it right
+_ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for ASCII-only output
 
 
 def format_curl(
     url: str, *, model: str | None = None, max_tokens: int | None = None, with_key: bool = False
 ) -> str:
-    """Write a command that asks a chat endpoint the example question.
+    """A curl command that asks a chat endpoint the example question.
 
     >>> format_curl("http://127.0.0.1:8080/v1", model="m").split(" -d ")[0]
     "curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json'"
@@ -49,7 +49,7 @@ def format_curl(
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr writable in any locale, even where they are closed."""
+    """Makes stdout and stderr writable in any locale, even if closed."""
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
@@ -58,15 +58,15 @@ def prepare_streams() -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object on stdout."""
-    import orjson  # imported here, as is rich, so that `adacompute --version` starts without it
+    """Prints a JSON object to stdout."""
+    import orjson  # lazy, like rich, so that `adacompute --version` starts without it
 
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()
 
 
 def can_encode(text: str) -> bool:
-    """Whether stdout's encoding has these characters; otherwise they would be printed as question marks."""
+    """Whether stdout's encoding has these characters; otherwise they would appear as question marks."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except (LookupError, UnicodeEncodeError):
@@ -75,34 +75,34 @@ def can_encode(text: str) -> bool:
 
 
 def format_path(path: Path) -> str:
-    """Return a path as text that every output can carry, whatever bytes it is made of."""
+    """A path as text that any output can show, whatever its bytes."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def print_line(text: str = "") -> None:
-    """Print a line of the result."""
+    """Prints a line of the result."""
     text = _escape(text)
     if not can_encode(text):
         text = text.translate(_ASCII)
     sys.stdout.write(text + "\n")
-    sys.stdout.flush()  # a full disk or a closed pipe fails here, while it can still be reported
+    sys.stdout.flush()  # a full disk or closed pipe fails here, while it can still be reported
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None where stdout is not a terminal and lines may be of any length."""
+    """Columns of the terminal; None if stdout isn't a terminal and lines may have any length."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_paragraph(text: str, *, indent: int = 0, hang: int = 0) -> None:
-    """Print text wrapped between words; lines after the first are indented further, by `hang`."""
+    """Prints wrapped text; lines after the first are indented further, by `hang`."""
     widest = min(_PARAGRAPH_WIDTH, terminal_width() or _PARAGRAPH_WIDTH)
     _print_wrapped(text, first=" " * indent, rest=" " * (indent + hang), columns=widest)
 
 
 def print_fact(label: str, value: str, *, column: int = 11) -> None:
-    """Print a label and its value on one line; the value is wrapped on a narrow terminal."""
+    """Prints a label and its value on one line; wraps the value on narrow terminals."""
     first = f"  {label:<{column}} "
     columns = terminal_width()
     if columns is None:
@@ -124,7 +124,7 @@ def _print_wrapped(text: str, *, first: str, rest: str, columns: int) -> None:
 
 
 def print_message(text: str) -> None:
-    """Print a line on stderr, beside the result."""
+    """Prints a line to stderr."""
     sys.stderr.write(_escape(text) + "\n")
 
 
@@ -133,7 +133,7 @@ def _escape(text: str) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, none cut off; on a narrow terminal headings take several lines."""
+    """Prints aligned columns, not truncated; on narrow terminals headings take several lines."""
     columns = terminal_width()
     widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     heading_lines = [list(headings)]
@@ -149,7 +149,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Break headings between words, so that columns are as narrow as their cells; returns their lines."""
+    """Breaks headings between words, so that columns are as narrow as their cells; returns the lines."""
     parts = []
     for heading, *cells in zip(headings, *rows, strict=True):
         longest = max(map(len, [*heading.split(), *cells]))
@@ -164,25 +164,25 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_percent(share: float | None) -> str:
-    """0.5831 -> `58.3%`; a dash where it isn't known."""
+    """0.5831 -> `58.3%`; a dash if unknown."""
     return "–" if share is None else f"{share:.1%}"
 
 
 def format_point_number(share: float, *, sign: bool = False) -> str:
-    """0.0674 -> `6.7`: percentage points; more digits where they would be lost."""
-    value = 100 * share if abs(share) > 5e-6 else 0.0  # no -0.000
+    """0.0674 -> `6.7` percentage points; small values get more digits."""
+    value = 100 * share if abs(share) > 5e-6 else 0.0  # avoids -0.000
     digits = 1 if abs(value) >= 0.1 or value == 0 else 3
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
 def format_range(first: float, second: float) -> str:
-    """Return `71.0–71.6%`, the lower end first; `71.0%` where both ends look the same."""
+    """`71.0–71.6%`, lower end first; `71.0%` if both ends look the same."""
     low, high = sorted([first, second])
     return format_percent(low) if format_percent(low) == format_percent(high) else format_interval(low, high)
 
 
 def format_interval(low: float | None, high: float | None) -> str:
-    """`53.1–63.4%`; a dash where it isn't known."""
+    """`53.1–63.4%`; a dash if unknown."""
     return "–" if low is None or high is None else f"{100 * low:.1f}–{high:.1%}"
 
 
@@ -193,7 +193,7 @@ _COUNTED_UNITS = ("samples", "tokens")  # units other than money
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostScale:
-    """How costs of one unit are shown: per problem, or per thousand where they are tiny sums of money."""
+    """How to show costs in one unit: per problem, or per thousand for tiny sums of money."""
 
     unit: str
     problems: int
@@ -220,13 +220,13 @@ class CostScale:
 
 
 def choose_scale(unit: str, largest_cost: float) -> CostScale:
-    """Choose how to show costs of which this is the largest."""
+    """Chooses how to show costs, given the largest one."""
     tiny = unit not in _COUNTED_UNITS and 0 < largest_cost < _TINY_COST
     return CostScale(unit=unit, problems=_MANY_PROBLEMS if tiny else 1)
 
 
 def format_fixed(value: float, *, digits: int = 4) -> str:
-    """Write a number with so many significant digits, without trailing zeros and without an exponent.
+    """A number with this many significant digits, without trailing zeros or an exponent.
 
     >>> format_fixed(0.0000564), format_fixed(2.0), format_fixed(1234567.0), format_fixed(1.99773)
     ('0.0000564', '2', '1,234,567', '1.998')
@@ -239,7 +239,7 @@ def format_fixed(value: float, *, digits: int = 4) -> str:
 
 
 def format_ends(interval: "Interval") -> str:
-    """The ends of an interval in points, `1.2 to 3.4`; a dash where there are none."""
+    """The ends of an interval in points, `1.2 to 3.4`; a dash if there are none."""
     if interval.low is None or interval.high is None:
         return "–"
     low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
@@ -247,8 +247,8 @@ def format_ends(interval: "Interval") -> str:
 
 
 def print_report(report: "Report", table_key: str) -> None:
-    """Print what a report comes to: its headline, notices, and one of its tables."""
-    # imported here, so that other commands start without it
+    """Prints a report's headline, notices, and one of its tables."""
+    # lazy: other commands start without it
     from adacompute.report.document import format_cell
 
     print_paragraph(report.headline)
@@ -271,18 +271,18 @@ def print_report(report: "Report", table_key: str) -> None:
     print_line()
 
 
-# Progress of long jobs on stderr: a bar on a terminal, else a line now and then
+# --- progress of long jobs on stderr: a bar on a terminal, else occasional lines ---
 
-_BAR_SECONDS = 0.25  # between two updates of a bar
-_LINE_SECONDS = 30.0  # between two lines in a pipe
-_LINES = 10  # one job writes a line for each tenth of its steps
+_BAR_SECONDS = 0.25  # between updates of a bar
+_LINE_SECONDS = 30.0  # between lines in a pipe
+_LINES = 10  # a job writes a line for each tenth of its steps
 
 
 class ProgressUpdate(Protocol):
-    """What a command calls as its job goes on."""
+    """Called by a command as its job progresses."""
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        """So many of the total are done; `text` says more, beside the bar or at the end of the line."""
+        """`done` of `total` are done; `text` is shown beside the bar or at the end of the line."""
 
 
 @contextmanager
@@ -294,10 +294,10 @@ def open_progress(
     last_line: bool = False,
     transient: bool = True,
 ) -> Iterator[ProgressUpdate]:
-    """Yield the function that shows progress: a bar on a terminal, else lines.
+    """Yields a function that shows progress: a bar on a terminal, else lines.
 
-    Lines are written every 30 seconds (timed) or for each tenth of the job (tenths), and count in `noun`s.
-    `last_line`: also write a line at the end of a timed job. `transient`: remove the bar at the end.
+    Lines are written every 30 seconds (timed) or for each tenth of the job (tenths), counting `noun`s.
+    `last_line` also writes a line at the end of a timed job. `transient` removes the bar at the end.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -322,7 +322,7 @@ def open_progress(
 
 @contextmanager
 def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
-    # imported here, because a pipe has no use for it
+    # lazy: a pipe doesn't need it
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -349,7 +349,7 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function of (steps done, steps in total, the last step), for jobs with few and long steps."""
+    """Yields a function of (steps done, total steps, last step), for jobs with few, long steps."""
     start = time.monotonic()
     with open_progress(label, lines="tenths") as update:
 
@@ -361,7 +361,7 @@ def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def show_sample_count(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (problems, samples) read so far, for a job whose end isn't known."""
+    """Yields a function of (problems, samples) read so far, for jobs of unknown length."""
     start = time.monotonic()
     with open_progress(label, lines="never") as update:
 

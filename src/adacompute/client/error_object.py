@@ -17,12 +17,17 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
 
+from adacompute.client.rate_limit import AttemptTimer
+from adacompute.client.settings import Endpoint
 from adacompute.errors import (
+    ConnectionLost,
     EndpointError,
     EndpointFailed,
     EndpointRefused,
     EndpointTimeout,
+    EndpointUnreachable,
     RateLimited,
     ReplyInvalid,
     shorten,
@@ -482,3 +487,52 @@ def _parse_seconds(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0.0 <= value < float("inf") else None
+
+
+_CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
+_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, other name, other IP address
+    10: "have it renewed",
+    62: "check the address",
+    64: "check the address",
+}
+
+
+class CertificateUntrusted(EndpointUnreachable):
+    """The server's certificate is invalid, so retrying doesn't help."""
+
+
+def map_error(
+    exc: Exception, url: URL, endpoint: Endpoint, timer: AttemptTimer, *, why: str
+) -> EndpointError:
+    """Converts foreign errors to ours, in one place."""
+    if isinstance(exc, NotHttp):
+        return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
+    if timer.expired or isinstance(exc, ConnectTimeout):
+        return _build_timeout(url, endpoint, timer)
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        remedy = _CERTIFICATE_REMEDIES.get(exc.verify_code, _CA_REMEDY)
+        return CertificateUntrusted(
+            f"{url}: its certificate can't be trusted ({exc.verify_message}); {remedy}"
+        )
+    if timer.sent is None or isinstance(exc, ConnectFailed):
+        return EndpointUnreachable(f"{url}: can't be reached ({why}); is it running, and the address right?")
+    if isinstance(exc, OSError):
+        return ConnectionLost(f"{url}: broke off after the request was sent ({why}); try again", paid=True)
+    return ReplyInvalid(
+        f"{url}: answered what can't be read ({type(exc).__name__}: {why}); try again", paid=True
+    )
+
+
+def _build_timeout(url: URL, endpoint: Endpoint, timer: AttemptTimer) -> EndpointTimeout:
+    timeouts = endpoint.timeouts
+    if timer.expired and timer.caller_deadline_first:
+        reason = "gave no answer until the deadline of the call; give more time"
+    elif timer.sent is None or not timer.expired:
+        reason = f"took more than {timeouts.connect:.3g} s to connect; is it reachable from here?"
+    elif not timer.headers:
+        reason = (
+            f"gave no first byte within {timeouts.first_byte:.3g} s; raise the timeout if it is only slow"
+        )
+    else:
+        reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
+    return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)

@@ -95,7 +95,7 @@ _MAX_MODES = 16
 _MODE_NAME = 64  # characters
 
 
-def read_menu_file(file: Path) -> ModeConfigs:
+def read_modes_file(file: Path) -> ModeConfigs:
     """The modes of a menu, one per table. ConfigError names file, table, key, value and remedy.
 
     A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none may get
@@ -232,7 +232,7 @@ def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
     """The settings with their menu applied, and its modes; None if there is a single upstream."""
     if not config.serve.menu:
         return config, None
-    menu = read_menu_file(Path(config.serve.menu))
+    menu = read_modes_file(Path(config.serve.menu))
     return apply_menu(config, menu), menu
 
 

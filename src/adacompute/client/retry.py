@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from yarl import URL
 
+from adacompute.client.error_object import CertificateUntrusted
 from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
 from adacompute.client.rate_limit import AttemptTimer, Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
@@ -27,7 +28,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
-from adacompute.client.transport import MAX_REPLY, CertificateUntrusted, ReplyLimits, Transport
+from adacompute.client.transport import MAX_REPLY, ReplyLimits, Transport
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,

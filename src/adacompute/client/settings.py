@@ -6,7 +6,6 @@
 import json
 import math
 import re
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -14,9 +13,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-from yarl import URL
 
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EndpointConfig, read_key
@@ -206,7 +202,7 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
 class ModeEndpoint:
     """A way to request a sample. Two modes may share an endpoint with different options."""
 
-    name: str  # "" for a single endpoint without a menu
+    name: str  # "" for a single endpoint
     endpoint: Endpoint
     model: str  # "": as the request says
     prices: TokenPrices = field(default_factory=TokenPrices)
@@ -222,7 +218,7 @@ class ModeEndpoint:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """Everything that it adds to requests, as written in a menu file."""
+        """Everything that it adds to requests, as written in its table."""
         return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
 
     @property
@@ -404,41 +400,3 @@ def _check_positive(value: object, name: str, remedy: str) -> None:
         number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ConfigError(f"{name} {value!r} can't be used; give {remedy}")
-
-
-def make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """The TLS settings for certificates; True means aiohttp's default with the system's CAs."""
-    if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
-        return True
-    if not endpoint.client_cert and endpoint.client_key:
-        raise ConfigError(f"client_key {endpoint.client_key!r} is given without client_cert; give both")
-    what, problem = f"ca_file {endpoint.ca_file!r}", "it holds no certificate in PEM"
-    try:
-        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
-        if endpoint.client_cert or endpoint.client_key:
-            key = f" with client_key {endpoint.client_key!r}" if endpoint.client_key else ""
-            what = f"client_cert {endpoint.client_cert!r}{key}"
-            problem = "that is no certificate in PEM with its own key, without a password"
-            context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
-    except OSError as exc:
-        reason = problem if isinstance(exc, ssl.SSLError) else exc.strerror or str(exc)
-        raise ConfigError(f"{what} of {endpoint.url} can't be used ({reason}); give PEM files") from exc
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def find_proxy(url: URL) -> URL | None:
-    """The proxy for an address from the environment."""
-    text = getproxies().get(url.scheme)
-    if not text or proxy_bypass(f"{url.host}:{url.port}"):
-        return None
-    try:
-        proxy = URL(text if "://" in text else f"http://{text}")
-    except ValueError:
-        proxy = URL()
-    if proxy.scheme != "http" or not proxy.host:  # don't show it: it may contain a password
-        raise ConfigError(
-            f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
-            "such as http://proxy:3128, or name the host in NO_PROXY"
-        )
-    return proxy

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -32,6 +33,7 @@ from adacompute.client.error_object import (
     ConnectTimeout,
     NotHttp,
     explain_error,
+    map_error,
     parse_retry_after,
     pick_error_headers,
     translate_error,
@@ -40,24 +42,12 @@ from adacompute.client.error_object import (
 from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, run_in_thread
 from adacompute.client.rate_limit import AttemptTimer, LoopShare
 from adacompute.client.response_parser import HttpReply, one_line, read_json, redact
-from adacompute.client.settings import Endpoint, find_proxy, make_tls_context
-from adacompute.errors import (
-    ConnectionLost,
-    EndpointError,
-    EndpointTimeout,
-    EndpointUnreachable,
-    ReplyInvalid,
-)
+from adacompute.client.settings import Endpoint
+from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 
 MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that isn't a success
 _GZIP = b"\x1f\x8b"  # first bytes of gzip
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # named in messages
-_CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
-_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, other name, other IP address
-    10: "have it renewed",
-    62: "check the address",
-    64: "check the address",
-}
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 answers
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 MAX_REPLY = 64 * 2**20  # bytes of any reply
@@ -68,10 +58,6 @@ _MAX_FRAMING_BYTES = 131_072  # received without a body byte: headers, trailers 
 _MAX_BUFFERED = 65_536  # bytes of a reply not read yet; at twice as many, receiving pauses
 _WRITE_BYTES = 2**20  # bytes of a request written at once: copying more would block the event loop
 _REPEATABLE = ("GET", "HEAD", "DELETE")  # safe to repeat if a persistent connection was closed
-
-
-class CertificateUntrusted(EndpointUnreachable):
-    """The server's certificate is invalid, so retrying doesn't help."""
 
 
 class ReplyCompressed(ReplyInvalid):
@@ -214,14 +200,14 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(
-            ssl=make_tls_context(endpoint),
+            ssl=_make_tls_context(endpoint),
             limit=0,
             keepalive_timeout=_KEEPALIVE_SECONDS,
             resolver=_Resolver(),
         )
         self._socket_path = endpoint.unix_socket
         self._factory = functools.partial(EndpointProtocol, self._loop, self._distrust)  # type: ignore[assignment]
-        self._proxy = None if endpoint.unix_socket else find_proxy(URL(endpoint.url))
+        self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
         self._distrusted_until = -math.inf  # connections aren't kept before this time
@@ -358,6 +344,44 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         """Does nothing: there is no state."""
+
+
+def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """The TLS settings for certificates; True means aiohttp's default with the system's CAs."""
+    if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
+        return True
+    if not endpoint.client_cert and endpoint.client_key:
+        raise ConfigError(f"client_key {endpoint.client_key!r} is given without client_cert; give both")
+    what, problem = f"ca_file {endpoint.ca_file!r}", "it holds no certificate in PEM"
+    try:
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+        if endpoint.client_cert or endpoint.client_key:
+            key = f" with client_key {endpoint.client_key!r}" if endpoint.client_key else ""
+            what = f"client_cert {endpoint.client_cert!r}{key}"
+            problem = "that is no certificate in PEM with its own key, without a password"
+            context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
+    except OSError as exc:
+        reason = problem if isinstance(exc, ssl.SSLError) else explain_error(exc)
+        raise ConfigError(f"{what} of {endpoint.url} can't be used ({reason}); give PEM files") from exc
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _find_proxy(url: URL) -> URL | None:
+    """The proxy for an address from the environment."""
+    text = getproxies().get(url.scheme)
+    if not text or proxy_bypass(f"{url.host}:{url.port}"):
+        return None
+    try:
+        proxy = URL(text if "://" in text else f"http://{text}")
+    except ValueError:
+        proxy = URL()
+    if proxy.scheme != "http" or not proxy.host:  # don't show it: it may contain a password
+        raise ConfigError(
+            f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
+            "such as http://proxy:3128, or name the host in NO_PROXY"
+        )
+    return proxy
 
 
 async def _iterate(body: bytes) -> AsyncIterator[bytes]:
@@ -566,47 +590,12 @@ class Transport:
 
     def strip_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """Our error for a failed request, without causes and traceback, which contain the key."""
-        error = exc if isinstance(exc, EndpointError) else self._map_error(exc, url, timer)
+        error = exc
+        if not isinstance(error, EndpointError):
+            why = one_line(str(exc) or type(exc).__name__, self.endpoint.secret)
+            error = map_error(exc, url, self.endpoint, timer, why=why)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
-
-    def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
-        """Converts foreign errors to ours, in one place."""
-        why = one_line(str(exc) or type(exc).__name__, self.endpoint.secret)
-        if isinstance(exc, NotHttp):
-            return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
-        if timer.expired or isinstance(exc, ConnectTimeout):
-            return self._build_timeout(url, timer)
-        if isinstance(exc, ssl.SSLCertVerificationError):
-            remedy = _CERTIFICATE_REMEDIES.get(exc.verify_code, _CA_REMEDY)
-            return CertificateUntrusted(
-                f"{url}: its certificate can't be trusted ({exc.verify_message}); {remedy}"
-            )
-        if timer.sent is None or isinstance(exc, ConnectFailed):
-            return EndpointUnreachable(
-                f"{url}: can't be reached ({why}); is it running, and the address right?"
-            )
-        if isinstance(exc, OSError):
-            return ConnectionLost(
-                f"{url}: broke off after the request was sent ({why}); try again", paid=True
-            )
-        return ReplyInvalid(
-            f"{url}: answered what can't be read ({type(exc).__name__}: {why}); try again", paid=True
-        )
-
-    def _build_timeout(self, url: URL, timer: AttemptTimer) -> EndpointTimeout:
-        timeouts = self.endpoint.timeouts
-        if timer.expired and timer.caller_deadline_first:
-            reason = "gave no answer until the deadline of the call; give more time"
-        elif timer.sent is None or not timer.expired:
-            reason = f"took more than {timeouts.connect:.3g} s to connect; is it reachable from here?"
-        elif not timer.headers:
-            reason = (
-                f"gave no first byte within {timeouts.first_byte:.3g} s; raise the timeout if it is only slow"
-            )
-        else:
-            reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
-        return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:

@@ -22,7 +22,6 @@ from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import FEWEST_PROBLEMS, FOLDS, PairedResults
 from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
@@ -257,8 +256,14 @@ def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
     return compare_qualities(results.points, [rivals[samples] for samples in sorted(rivals)], digits=".2f")
 
 
-def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed: int = 0) -> Chart | None:
-    """The held-out gain of a policy over several modes over each of them, in the menu's unit.
+def build_mode_chart(
+    policy: Any,  # noqa: ANN401 - a policy over several modes
+    ballots: Ballots,
+    *,
+    refit: Refit,
+    seed: int = 0,
+) -> Chart | None:
+    """The held-out gain of a policy over several modes over each of them, in the modes' unit.
 
     For each fold of whole groups, a policy of the same kind is fitted on the others and evaluated on it. None
     if there are too few problems or groups, or only one mode.
@@ -303,14 +308,14 @@ def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed
     points = PolicyPoints(cost=sum_by_group(own[0], group), accuracy=sum_by_group(own[1], group))
     return Chart(
         dial=policy.dial,
-        unit="tokens" if policy.menu.unit == "tokens" else "money",
+        unit="tokens" if policy.mode_set.unit == "tokens" else "money",
         problems=len(graded),
         protocol=f"{len(splits)} folds over {counted}, judged by what the others taught; {ORDERS} orders",
         rows=(),
         qualities=compare_qualities(points, rivals, digits=".4g"),
         basis=basis,
-        cost_unit=policy.menu.unit,
-        currency=policy.menu.currency,
+        cost_unit=policy.mode_set.unit,
+        currency=policy.mode_set.currency,
     )
 
 

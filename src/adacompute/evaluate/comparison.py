@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
-from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
+from adacompute.evaluate.mode_rivals import ALL_MODES, NEIGHBOURS, SINGLES
 from adacompute.evaluate.resampling import ScoreRow, Split
-from adacompute.pool import Menu
-from adacompute.pool.menu import MenuUnit
+from adacompute.pool.modes import ModeSet, ModeUnit
 from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.matching import (
     Bootstrap,
@@ -224,7 +223,7 @@ class VerdictRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a policy chosen beforehand beats uniform sampling, or a menu beats its modes alone: one
+    """Whether a policy chosen beforehand beats uniform sampling, or several modes beat each alone: one
     sentence with its numbers.
     """
 
@@ -242,7 +241,7 @@ class Verdict:
     rows: tuple[VerdictRow, ...] = ()  # one per budget
     prompt_tokens: float | None = None  # of an average prompt
     charge: str = ""  # how prompts are charged, in words
-    gains: Mapping[str, Interval] = field(default_factory=dict)  # a menu's mean gain over each rival
+    gains: Mapping[str, Interval] = field(default_factory=dict)  # with several modes: mean over each rival
 
     @property
     def pays(self) -> bool:
@@ -303,10 +302,10 @@ class Evaluation:
     verdict: Verdict  # with one mode it has its own protocol, independent of folds, orders and seed above
     short: int = 0  # problems left out with fewer samples than `longest`
     groups: int = 0  # groups of similar problems, used for folds and intervals
-    unit: BudgetUnit | MenuUnit = "samples"  # unit of budgets and costs
+    unit: BudgetUnit | ModeUnit = "samples"  # unit of budgets and costs
     currency: str = ""  # if the unit is money
     least: float | None = None  # cost of a request with one sample, unless counted in samples
-    menu: Menu | None = None  # the modes, if there are several
+    mode_set: ModeSet | None = None  # the modes, if there are several
     by_score: tuple[ScoreRow, ...] = ()  # the value of a verifier's recorded scores
 
     @property
@@ -314,15 +313,15 @@ class Evaluation:
         """Names of policies that meet any budget."""
         return tuple(dict.fromkeys(match.policy for match in self.matched))
 
-    def get_menu(self) -> Menu:
-        """The menu of several modes; PolicyError if there is only one."""
-        if self.menu is None:
-            raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
-        return self.menu
+    def get_modes(self) -> ModeSet:
+        """The several modes; PolicyError if there is only one."""
+        if self.mode_set is None:
+            raise PolicyError("this is an evaluation of one mode, which has no others; evaluate several")
+        return self.mode_set
 
     def format_budget(self, budget: float) -> str:
         """A budget without its unit, for headings."""
-        return f"{budget:g}" if self.menu is None else self.menu.format_cost(budget, unit=False)
+        return f"{budget:g}" if self.mode_set is None else self.mode_set.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
         """The best of some policies at a budget, in hindsight."""
@@ -341,7 +340,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null if unknown."""
-        return asdict(self) | {"menu": None if self.menu is None else self.menu.dump()}
+        return asdict(self) | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -538,14 +537,14 @@ def match_policies(
     *,
     boot: Bootstrap,
     oracle: Sequence[OracleBracket],
-    menu: Menu | None = None,
+    mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
     """Every policy at every budget; with one mode, also the joint hull of the peers."""
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
-    if peers and menu is None:
+    if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
-    ours, baseline = (OURS, UNIFORM) if menu is None else (MENU, SINGLES[0])
+    ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
     # the same curves for all policies and budgets
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
@@ -557,9 +556,9 @@ def match_policies(
                 continue
             leader, base = (None if name == other else mixes.get(other) for other in (ours, baseline))
             match = _make_match(name, mix, leader, base, uniform, boot=boot, bracket=bracket)
-            if menu is not None:
+            if mode_set is not None:
                 draws = results[name].count_draws(mix, at).tolist()
-                match = replace(match, draws=dict(zip(menu.names, draws, strict=True)))
+                match = replace(match, draws=dict(zip(mode_set.names, draws, strict=True)))
             rows.append(match)
     return tuple(rows)
 

@@ -57,7 +57,7 @@ def assemble_evaluation(
     """Builds the `Evaluation`: rows, matched costs, imitation and verdict."""
     setup = runs.setup
     boot = make_bootstrap(setup)
-    matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, menu=setup.menu)
+    matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, mode_set=setup.mode_set)
     label = _PROTOCOL_LABELS[runs.protocol]
     rows = [row for result in runs.everyone for row in _policy_rows(result, setup.budgets, boot, label)]
     rows += [_peer_row(match, label) for match in matched if match.policy == PEERS]
@@ -80,9 +80,9 @@ def assemble_evaluation(
         verdict=verdict,
         short=short,
         groups=count_groups(setup.ballots.groups),
-        unit="samples" if setup.menu is None else setup.menu.unit,
-        currency="" if setup.menu is None else setup.menu.currency,
-        menu=setup.menu,
+        unit="samples" if setup.mode_set is None else setup.mode_set.unit,
+        currency="" if setup.mode_set is None else setup.mode_set.currency,
+        mode_set=setup.mode_set,
         by_score=compare_by_score(runs, boot),
     )
 
@@ -94,7 +94,7 @@ def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, .
     """
     setup, ballots = runs.setup, runs.setup.ballots
     counts = [count for count in _SCORED if count <= setup.longest]
-    is_comparable = setup.menu is None and setup.basis == "accuracy" and runs.protocol == "held-out"
+    is_comparable = setup.mode_set is None and setup.basis == "accuracy" and runs.protocol == "held-out"
     if not is_comparable or not records_scores(ballots):
         return ()
     plain = score(ballots, counts).accuracy

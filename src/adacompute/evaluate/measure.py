@@ -22,8 +22,9 @@ from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import fit_weights
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
+from adacompute.pool.modes import ModeSet
 from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
 from adacompute.score.aggregates import read_scores
@@ -277,15 +278,15 @@ class EvaluationSetup:
     seed: int
     basis: Basis
     calibrates: bool = True  # False: computes only hulls, no rows
-    menu: Menu | None = None  # several modes, whose unit is the budgets'; None: one mode, in samples
+    mode_set: ModeSet | None = None  # several modes, whose unit is the budgets'; None: one mode, in samples
     labels: bool | None = None  # whether a policy over several modes learns from grades; None: if possible
 
     @property
-    def modes(self) -> Menu:
-        """The menu of several modes."""
-        if self.menu is None:
-            raise PolicyError("these samples are of one mode; give a menu of several")
-        return self.menu
+    def modes(self) -> ModeSet:
+        """The several modes."""
+        if self.mode_set is None:
+            raise PolicyError("these samples are of one mode; give several")
+        return self.mode_set
 
     @property
     def learns_by_agreement(self) -> bool:
@@ -331,7 +332,7 @@ def prepare_setup(
 
 def prepare_modes(
     ballots: Ballots,
-    menu: Menu,
+    mode_set: ModeSet,
     budgets: Sequence[float] | None,
     *,
     votes: Votes,
@@ -339,35 +340,35 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """Like `prepare_setup`, for several modes; default budgets follow from the menu's costs."""
-    modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))
+    """Like `prepare_setup`, for several modes; default budgets follow from the modes' costs."""
+    modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
         raise PolicyError(
-            f"a menu of {len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
+            f"{len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
             "to compare; give two or more, or evaluate that mode alone"
         )
     if not modes[-1].cost:
-        raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
-    menu = replace(menu, modes=modes)
+        raise PolicyError("every mode is free, so there is no cost to compare at; give costs")
+    mode_set = replace(mode_set, modes=modes)
     recorded = ballots.select(modes)
     evaluated, basis = select_graded(recorded)
     setup = EvaluationSetup(
         ballots=evaluated,
-        budgets=_check_costs(menu, budgets),
+        budgets=_check_costs(mode_set, budgets),
         weighted=votes != "plain",
         orders=orders,
         longest=min(LONGEST, max(int(part.drawn.min()) for part in evaluated.parts)),
         seed=seed,
         basis=basis,
-        menu=menu,
+        mode_set=mode_set,
         labels=labels,
     )
     return setup, len(recorded) - len(evaluated)
 
 
-def _check_costs(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, ...]:
+def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[float, ...]:
     """Ascending average costs; by default, some between the cheapest and the most expensive mode."""
-    cheapest, dearest = float(menu.costs[0]), float(menu.costs[-1])
+    cheapest, dearest = float(mode_set.costs[0]), float(mode_set.costs[-1])
     if budgets is None:
         low = max(cheapest * 1.5, dearest * 0.2)
         between = (float(f"{each:.2g}") for each in (*np.linspace(low, dearest, 3), 2 * dearest))
@@ -376,10 +377,10 @@ def _check_costs(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, ..
         if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - 1e-9)):
             raise BudgetInvalid(
                 f"budget {amount:g} is below what one sample of the cheapest mode costs "
-                f"({cheapest:g} for {menu.names[0]!r}), or nothing; give that much or more, above 0"
+                f"({cheapest:g} for {mode_set.names[0]!r}), or nothing; give that much or more, above 0"
             )
     if not budgets:
-        raise BudgetInvalid("no budget is given; give some average costs in the menu's unit, or None")
+        raise BudgetInvalid("no budget is given; give some average costs in the unit of the modes, or None")
     return tuple(sorted({float(budget) for budget in budgets}))
 
 

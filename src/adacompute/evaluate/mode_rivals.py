@@ -21,7 +21,7 @@ from adacompute.answers import VoteWeights
 from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.paths import ModePaths, PolicyRun, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
@@ -29,7 +29,9 @@ from adacompute.pool.groups import resemble
 from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
-MENU = "menu"  # the policy over all modes
+ALL_MODES = "menu"  # the policy over all modes
+# in tables: the best of the modes alone or mixed, and what that costs for the same accuracy
+WITHOUT, NEEDED = "without a menu", "no menu needs"
 SINGLES = ("best fixed mix", "stopping, mixed")  # the alternatives without it: each mode alone, and mixes
 CASCADES = ("sequential cascade", "threshold cascade")
 NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # factors of a budget at which every rival is measured
@@ -438,9 +440,9 @@ class ModeRivals:
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
         """Measures all of them on one split."""
-        setup, split, menu = data.setup, data.split, data.setup.modes
+        setup, split, mode_set = data.setup, data.split, data.setup.modes
         policy = MenuPolicy(
-            menu,
+            mode_set,
             weigh="auto" if setup.weighted else None,
             families=resemble(setup.ballots.groups),
             seed=setup.seed,
@@ -450,7 +452,7 @@ class ModeRivals:
             draw_mode_paths(setup, weigh, policy.longest_by_mode, data.number)
             for weigh in (policy.weigh, None)
         )
-        results = _measure_menu(setup, policy, weighed.only(split.test), split, data.number)
+        results = _measure_all_modes(setup, policy, weighed.only(split.test), split, data.number)
         return results | _measure_rivals(setup, policy, weighed, plain, split)
 
 
@@ -473,7 +475,7 @@ def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 
-def _measure_menu(
+def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
     """The policy at the corners of its hull that the targets need, and the shuffled control."""
@@ -489,7 +491,7 @@ def _measure_menu(
     shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
     rows = np.arange(len(split.test))
     return {
-        MENU: apply_mixes(setup, settings, mixes, rows),
+        ALL_MODES: apply_mixes(setup, settings, mixes, rows),
         "shuffled draws": apply_mixes(setup, shuffled, mixes, rows),
     }
 
@@ -539,14 +541,16 @@ def _measure_rivals(
 
 
 def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Split) -> Settings:
-    longest, menu = plain.paths.longest, setup.modes
+    longest, mode_set = plain.paths.longest, setup.modes
     counts = {
         name: tuple(count for count in _ROUTED if count <= most)
-        for name, most in zip(menu.names, longest, strict=True)
+        for name, most in zip(mode_set.names, longest, strict=True)
     }
-    router = CurvePolicy(menu=menu, budgets=counts, features="text", seed=setup.seed, longest=max(longest))
+    router = CurvePolicy(
+        menu=mode_set, budgets=counts, features="text", seed=setup.seed, longest=max(longest)
+    )
     router.fit(setup.ballots.only(split.train))
-    single = {name: follow_votes(plain, mode) for mode, name in enumerate(menu.names)}
+    single = {name: follow_votes(plain, mode) for mode, name in enumerate(mode_set.names)}
     return follow_router(router, setup.ballots.prompts, single)
 
 

@@ -19,11 +19,11 @@ from adacompute.evaluate.comparison import (
 )
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup
-from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
-from adacompute.policies.menu.policy import MIN_PROBLEMS
+from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
+from adacompute.policies.modes.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
 SPENT_TOLERANCE = 0.01  # share of a budget: a policy that costs less than this below it can't spend it
@@ -50,14 +50,17 @@ class _Matches:
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
         """The menu, and the best of some policies; None if either can't cost that little."""
-        ours, met = self.mixes[MENU, at], [mix for name in names if (mix := self.mixes[name, at]) is not None]
+        ours, met = (
+            self.mixes[ALL_MODES, at],
+            [mix for name in names if (mix := self.mixes[name, at]) is not None],
+        )
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
 
 
 def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
     """Computes the verdict from measurements."""
     setup, matches = runs.setup, _Matches(runs)
-    menu, numbers = setup.modes, range(len(setup.budgets))
+    mode_set, numbers = setup.modes, range(len(setup.budgets))
     curve = join_points([matches.results[name].points for name in SINGLES]).curve()
     rows, gains = [], {}
     for kind, names in (("single modes", SINGLES), ("cascades", CASCADES)):
@@ -71,14 +74,14 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
     gain = gains.get("single modes")
     decided = _decide(gain) if are_enough(setup.ballots.groups) else "too few problems to tell"
     support = _describe_gain(setup, decided, gain, rows, matches)
-    last = matches.mixes[MENU, len(setup.budgets) - 1]
+    last = matches.mixes[ALL_MODES, len(setup.budgets) - 1]
     if last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
-        support += f" It spends {menu.format_cost(last.cost)} at most: more samples didn't help."
+        support += f" It spends {mode_set.format_cost(last.cost)} at most: more samples didn't help."
     return Verdict(
         decided=decided,
         sentence=_SENTENCES[decided],
         support=support,
-        policy=MENU,
+        policy=ALL_MODES,
         budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,
         basis=setup.basis,
         problems=len(setup.ballots),
@@ -124,9 +127,9 @@ def _describe_gain(
 ) -> str:
     if gain is None:
         return "No budget can be met by both the menu and a single mode; give larger ones."
-    menu = setup.modes
-    numbers = ", ".join(menu.format_cost(budget, unit=False) for budget in setup.budgets)
-    listed = numbers if menu.unit == "cost" else f"{numbers} {menu.cost_unit}"
+    mode_set = setup.modes
+    numbers = ", ".join(mode_set.format_cost(budget, unit=False) for budget in setup.budgets)
+    listed = numbers if mode_set.unit == "cost" else f"{numbers} {mode_set.cost_unit}"
     right = "is right" if setup.basis == "accuracy" else "gives the answer of all samples of the dearest mode"
     rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
@@ -138,37 +141,37 @@ def _describe_gain(
             f"{FEWEST_GROUPS} groups at least. {ADVICE}"
         )
     if decided == "pays":
-        return gained + _describe_saving(menu, rows)
+        return gained + _describe_saving(mode_set, rows)
     if decided == "not decided yet":
         return f"{gained} Record more problems, or stay with what is simpler."
     return f"{gained} {_advise(setup, matches)}"
 
 
-def _describe_saving(menu: Menu, rows: Sequence[VerdictRow]) -> str:
+def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
     """One sentence on the budget with the largest saving among those with a certain gain."""
     clear = [row for row in rows if (row.gain.low or 0.0) > 0]
     if not clear:
         return ""
     row = max(clear, key=lambda row: row.worth.mean / row.budget)
     needed = row.worth.mean
-    reached = f" At {menu.format_cost(row.budget)} it reaches {100 * row.accuracy:.1f}%"
+    reached = f" At {mode_set.format_cost(row.budget)} it reaches {100 * row.accuracy:.1f}%"
     if not math.isfinite(needed):
         return f"{reached}, which single modes don't reach at any cost that was recorded."
     if needed <= row.budget:
         return f"{reached}."
     more = 100 * (needed / row.budget - 1)
-    return f"{reached}, for which single modes cost {menu.format_cost(needed)}, {more:.0f}% more."
+    return f"{reached}, for which single modes cost {mode_set.format_cost(needed)}, {more:.0f}% more."
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
     """The single mode to prefer: the one with most of the cost without a menu."""
-    menu, name = setup.modes, SINGLES[-1]
-    spent = np.zeros(len(menu))
+    mode_set, name = setup.modes, SINGLES[-1]
+    spent = np.zeros(len(mode_set))
     for at, budget in enumerate(setup.budgets):
         if (mix := matches.mixes[name, at]) is not None:
-            spent += matches.results[name].count_draws(mix, at) * menu.costs / budget
+            spent += matches.results[name].count_draws(mix, at) * mode_set.costs / budget
     if spent.max() > 0.8 * spent.sum():
-        return f"Stay with mode {menu.names[int(spent.argmax())]!r} and stopping."
+        return f"Stay with mode {mode_set.names[int(spent.argmax())]!r} and stopping."
     return "Mix the modes at random."
 
 

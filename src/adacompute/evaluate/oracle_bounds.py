@@ -1,4 +1,4 @@
-"""The uniform baseline, and lower and upper bounds of the one-shot oracle, for one mode or a menu.
+"""The uniform baseline, and lower and upper bounds of the one-shot oracle, for one mode or several.
 
 An oracle chosen and evaluated on the same samples is too optimistic: it exploits luck. One chosen on half of
 the samples and evaluated on the other half (cross-fitted) is too pessimistic, because half of the samples
@@ -20,13 +20,13 @@ from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import OracleGain, paired_interval
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
 from adacompute.replay.matching import Bootstrap
 from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.score import MENU_BUDGETS, Aggregate, Estimator
+from adacompute.score.score import MODE_BUDGETS, Aggregate, Estimator
 from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
@@ -54,7 +54,7 @@ class Scoring:
     estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
     cost: Literal["samples", "tokens"] | TokenPrices = "samples"
-    menu: Menu | None = None  # the modes to score, if there are several
+    mode_set: ModeSet | None = None  # the modes to score, if there are several
     mixed: bool = True  # also score mixed votes of two modes
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
@@ -82,8 +82,8 @@ class Scoring:
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `score`."""
-        if self.menu is not None:
-            return {"menu": self.menu, "mixed": self.mixed, "errors": False}
+        if self.mode_set is not None:
+            return {"modes": self.mode_set, "mixed": self.mixed, "errors": False}
         return {
             "estimator": self.estimator,
             "aggregate": self.aggregate,
@@ -324,10 +324,10 @@ def bracket_oracle(
     setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
 ) -> tuple[OracleBracket, ...]:
     """Both bounds at each budget, counting votes like the policies."""
-    if setup.menu is not None:
+    if setup.mode_set is not None:
         return bracket_modes(
             setup.ballots,
-            setup.menu,
+            setup.mode_set,
             setup.budgets,
             choices={
                 votes.names[0]: tuple(
@@ -335,7 +335,7 @@ def bracket_oracle(
                 )
                 for votes in setup.ballots.parts
             },
-            mixed=len(setup.menu) == 2,
+            mixed=len(setup.mode_set) == 2,
             seed=setup.seed,
         )
     oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
@@ -344,21 +344,21 @@ def bracket_oracle(
 
 def bracket_modes(
     ballots: Ballots,
-    menu: Menu,
+    mode_set: ModeSet,
     budgets: Sequence[float],
     *,
-    choices: Choices = MENU_BUDGETS,
+    choices: Choices = MODE_BUDGETS,
     mixed: bool = True,
     splits: int = _SPLITS,
     seed: int = _SEED,
 ) -> tuple[OracleBracket, ...]:
-    """Both bounds of an oracle over (mode, samples) at each average cost, in the menu's unit.
+    """Both bounds of an oracle over (mode, samples) at each average cost, in the unit of the modes.
 
-    It knows the best column of the menu's table for each problem: one mode's vote, or a mixed vote. The upper
+    It knows the best column of the table for each problem: one mode's vote, or a mixed vote. The upper
     bound chooses and evaluates on the same samples; the lower one is cross-fitted on halves of each mode's
     samples.
     """
-    scoring, ballots = Scoring(menu=menu, mixed=mixed), ballots.select(menu.names)
+    scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)
     table = scoring.score_table(ballots, choices)
     pairs, why = _try_halves(ballots, table, scoring, seed=seed, choices=choices, splits=splits)
     return _bracket(Oracle(choices=(), table=table, pairs=pairs, why=why), ballots, budgets, seed=seed)

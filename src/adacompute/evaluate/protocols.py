@@ -50,8 +50,8 @@ from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots, JoinedPool, Menu
-from adacompute.pool.menu import read_modes
+from adacompute.pool import Ballots, JoinedPool
+from adacompute.pool.modes import ModeSet, read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.matching import PolicyPoints
@@ -109,7 +109,7 @@ def evaluate(
     orders: int | None = None,
     seed: int = 0,
     prices: TokenPrices | None = None,
-    menu: Menu | None = None,
+    modes: ModeSet | None = None,
     labels: bool | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
@@ -122,8 +122,8 @@ def evaluate(
     (`Evaluation.short` counts them). The verdict is about `stopping`, or else the first policy; it has its
     own protocol (`adacompute.evaluate.verdict`), independent of folds, orders and seed.
 
-    With a joined pool or a `menu`, a `MenuPolicy` over its modes is compared with every mode alone, mixes,
-    routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the most
+    With a joined pool or `modes`, a policy over all of them is compared with every mode alone, mixes,
+    routers and cascades. Budgets are in their unit; None: some between the cheapest and the most
     expensive mode. Only "oracle" in `policies` matters. `labels=False` learns and chooses without grades.
 
     Similar problems are held out and resampled together: those found similar, or with `groups` those with
@@ -133,13 +133,13 @@ def evaluate(
     don't depend on it. Scripts then need `if __name__ == "__main__":`.
     """
     if (
-        menu is not None
+        modes is not None
         or isinstance(pool, JoinedPool)
         or (isinstance(pool, Ballots) and len(pool.modes) > 1)
     ):
         return evaluate_modes(
             read_modes(pool).group(groups),
-            Menu.of(pool) if menu is None else menu,
+            ModeSet.of(pool) if modes is None else modes,
             budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
             folds=folds,
             votes=votes,
@@ -302,7 +302,7 @@ def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
 
 def evaluate_modes(
     ballots: Ballots,
-    menu: Menu,
+    modes: ModeSet,
     *,
     budgets: Sequence[float] | None = None,
     folds: int = 5,
@@ -317,7 +317,7 @@ def evaluate_modes(
     """A policy over several modes and its rivals: the runs, and their evaluation."""
     setup, dropped = prepare_modes(
         ballots.group(),
-        menu,
+        modes,
         budgets,
         votes=votes,
         orders=_MODE_ORDERS if orders is None else orders,

@@ -382,7 +382,7 @@ def _raise_upper_ends(
     pairs: Sequence[tuple[MatchedCost, MatchedCost]],
     boot: Bootstrap,
 ) -> list[Interval]:
-    """Lets uniform sampling win only if it does without choosing its best mix, which may be luck.
+    """Raises upper ends below zero, so that uniform sampling can't win merely by a lucky best mix.
 
     If an interval ends below zero, its upper end is raised to that of the gain over the two numbers of
     samples around the cost, if higher.

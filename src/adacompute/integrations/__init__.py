@@ -12,7 +12,7 @@ from adacompute.errors import BudgetOutOfRange, PolicyError
 from adacompute.policies import StoppingPolicy, load_policy
 from adacompute.policies.base import Policy
 from adacompute.serve.pricing.pacer import Pacer
-from adacompute.serve.pricing.policy_registry import find_bounds, find_menu, guess_start
+from adacompute.serve.pricing.policy_registry import find_bounds, find_modes, guess_start
 
 __all__ = ["PacedPolicy"]
 
@@ -34,7 +34,7 @@ class PacedPolicy:
             policy = StoppingPolicy()
         elif not isinstance(policy, Policy):
             policy = load_policy(policy)
-        if find_menu(policy) is not None:
+        if find_modes(policy) is not None:
             raise PolicyError(
                 "a policy over several models can't decide for one; give one that was fitted on one"
             )

@@ -17,7 +17,7 @@ from adacompute.policies.baselines import (
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.guarantee import GuaranteePolicy
-from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 
 __all__ = [

@@ -32,7 +32,7 @@ from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState, read_tallies
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, Menu
+from adacompute.pool.modes import JoinedPool, ModeSet
 from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 
@@ -151,6 +151,9 @@ class Policy(ABC):
     spreads_price: bool = True  # False: all requests use exactly the given dial
     one_shot: bool = False  # True: decides from the prompt alone, without the tally
     reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
+    prices_: Floats = np.zeros(
+        0
+    )  # between which it divides requests among rules, descending; empty: it doesn't
     source_model: str | None = None  # whose samples it was fitted on; None if unknown or unfitted
     reads_first: ClassVar[bool] = True  # False: the first draw is the same for every prompt
     setting_names: ClassVar[tuple[str, ...]] = ()  # constructor arguments, stored in the artefact
@@ -158,7 +161,7 @@ class Policy(ABC):
     optional: ClassVar[Mapping[str, Any]] = {}  # defaults for settings missing from an artefact
 
     @property
-    def menu(self) -> Menu | None:
+    def mode_set(self) -> ModeSet | None:
         """The modes to choose from and the unit of cost; None if it draws from a single mode."""
         return None
 
@@ -353,37 +356,9 @@ def _dump_setting(value: object) -> object:
     """A constructor argument as plain data."""
     if isinstance(value, VoteWeights):
         return dump_weights(value)
-    if isinstance(value, Menu):
+    if isinstance(value, ModeSet):
         return value.dump()
     return list(value) if isinstance(value, tuple) else value
-
-
-def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
-    """Returns the policy; PolicyError if it doesn't match the modes of a menu that samples come from.
-
-    A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
-    menu with one mode, or none.
-    """
-    names = () if policy.menu is None else policy.menu.names
-    if len(modes) < 2 and len(names) < 2:
-        return policy
-    if len(names) < 2 and policy.kind != "fixed":
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
-            f"{', '.join(modes)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
-        )
-    if not modes:
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy over {', '.join(names)} chooses among several modes, and "
-            "samples of one model are drawn here; give their menu (--menu menu.toml)"
-        )
-    lacking = [name for name in names if name not in modes]
-    if lacking:
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy over {', '.join(names)} needs the mode {lacking[0]!r}, and the "
-            f"menu has {', '.join(modes)}; name its table so, or fit again"
-        )
-    return policy
 
 
 def get_ballots(source: PoolSource) -> Ballots:
@@ -393,7 +368,7 @@ def get_ballots(source: PoolSource) -> Ballots:
     if len(ballots.modes) > 1:
         raise PolicyError(
             f"a joined pool has the modes {', '.join(ballots.names)}, and one is needed here; give one "
-            "mode's ballots, or use MenuPolicy"
+            "mode's ballots, or a policy over several modes"
         )
     return ballots
 
@@ -518,7 +493,7 @@ def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tu
 
 
 def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Validated stored settings, none missing or unknown, with vote weights and menu parsed."""
+    """Validated stored settings, none missing or unknown, with vote weights and modes parsed."""
     if missing := sorted(set(names) - set(settings)):
         raise PolicyError(f"setting {missing[0]!r} is missing")
     if unknown := sorted(set(map(str, settings)) - set(names)):
@@ -526,8 +501,9 @@ def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[s
     loaded = dict(settings)
     if loaded.get("weigh") != "auto" and "weigh" in loaded:
         loaded["weigh"] = load_weights(loaded["weigh"])
-    if loaded.get("menu") is not None:
-        loaded["menu"] = Menu.load(loaded["menu"])
+    for name, value in loaded.items():
+        if isinstance(value, Mapping) and "modes" in value:
+            loaded[name] = ModeSet.load(value)
     return loaded
 
 

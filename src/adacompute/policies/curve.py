@@ -35,7 +35,7 @@ from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_bo
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.groups import number_alike
-from adacompute.pool.menu import JoinedPool, Menu, read_modes
+from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
@@ -237,7 +237,7 @@ class CurvePolicy(FeaturePolicy):
         seed: int = 0,
         longest: int = DEFAULT_LONGEST,
         weigh: VoteWeights | None = None,
-        menu: Menu | None = None,
+        menu: ModeSet | None = None,
     ) -> None:
         self.route = None if menu is None else ModeRoute.of(menu, budgets, longest=longest)
         super().__init__(
@@ -255,8 +255,13 @@ class CurvePolicy(FeaturePolicy):
             )
 
     @property
-    def menu(self) -> Menu | None:
+    def menu(self) -> ModeSet | None:
+        """The modes that it routes among, as artefacts call them."""
         return self.route.menu if self.route else None
+
+    @property
+    def mode_set(self) -> ModeSet | None:
+        return self.menu
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -314,7 +319,7 @@ class CurvePolicy(FeaturePolicy):
     def _fit_route(self, route: "ModeRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve per mode from the prompts' texts."""
         ballots = read_modes(pool)
-        table = score(ballots, route.budgets, menu=route.menu, mixed=False)
+        table = score(ballots, route.budgets, modes=route.menu, mixed=False)
         feature_set = FeatureSet(text=True, entropy=False)
         trees = fit_curves(
             feature_set.read(ballots.prompts),
@@ -439,13 +444,13 @@ class CurvePolicy(FeaturePolicy):
 class ModeRoute:
     """The columns of a router, each mode's votes, and their costs."""
 
-    menu: Menu
+    menu: ModeSet
     budgets: Mapping[str, tuple[int, ...]]  # numbers of samples per mode with a finite cost
 
     @classmethod
     def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
         """Checks menu and budgets; drops budgets above `longest`."""
-        if not isinstance(menu, Menu):
+        if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {format_value(menu)} is no menu; give Menu.of(pool, costs={{…}})")
         named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
         if set(named) != set(menu.names):

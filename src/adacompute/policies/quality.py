@@ -153,7 +153,7 @@ class QualityCost:
         if self.unit == "cost":
             raise BudgetInvalid(
                 f"budget '{self.quality}' was measured in costs that were given as numbers; to serve it in "
-                "money, fit the policy with --prices menu.toml"
+                "money, fit the policy with --prices FILE"
             )
         return f"{self.cost:.10g} {self.currency or self.unit}"
 

@@ -1,7 +1,7 @@
 """Stores, reads, writes and checks recorded samples. Knows nothing about endpoints or policies."""
 
 from adacompute.pool.ballots import Ballots, Mode
-from adacompute.pool.menu import MODE_PARAMETER, JoinedPool, Menu, join_pools, read_modes
+from adacompute.pool.modes import MODE_PARAMETER, JoinedPool, ModeSet, join_pools, read_modes
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
 from adacompute.pool.pool_files import (
     ExportResult,
@@ -25,8 +25,8 @@ __all__ = [
     "ExportResult",
     "ImportResult",
     "JoinedPool",
-    "Menu",
     "Mode",
+    "ModeSet",
     "Pool",
     "PoolCounts",
     "Verification",

@@ -114,7 +114,7 @@ class Mode:
     """
 
     name: str
-    # cost per sample in the menu's unit; with prices, the mean over recorded samples; inf: never drawn
+    # cost per sample in the unit of all modes; with prices, the mean over recorded samples; inf: never drawn
     cost: float = 1.0
     prices: TokenPrices | None = None  # None: each sample costs `cost`
     # the model and parameters that drew its recorded samples

@@ -16,12 +16,12 @@ import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.quality import MARGIN, Quality, QualityCost
 from adacompute.policies.votes import Floats, Ints
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import count_calls
 from adacompute.pool.groups import FEWEST_GROUPS, are_enough, count_groups, count_in_groups, number_alike
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound, names_quality
 from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities, sum_by_group
 from adacompute.replay.per_problem import (
@@ -83,19 +83,19 @@ def calibrate(
     None is returned. Problems with fewer samples than the policy may draw are an error, or left out with
     `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
     """
-    menu = check_policy(policy).menu
+    mode_set = check_policy(policy).mode_set
     if isinstance(budget, str) and names_quality(budget):
         rng = check_orders(orders, rng)
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
-    if menu is not None:
-        budget = check_menu_budget(menu, budget)
-        if len(policy.names) == 1:  # its cost is in the menu's unit, but its stopping counts samples
-            budget = _count_samples(menu, policy.names[0], budget)
+    if mode_set is not None:
+        budget = check_mode_budget(mode_set, budget)
+        if len(policy.names) == 1:  # its cost is in the modes' unit, but its stopping counts samples
+            budget = _count_samples(mode_set, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
     recorded = policy.get_ballots(source)
-    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
+    if len(policy.prices_):
         policy.settle(recorded)
         ballots, _ = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)
         return _find_price(policy, ballots, amount, orders=orders, rng=rng)
@@ -133,28 +133,30 @@ def _find_quality_cost(
         policy.settle(ballots)
     quality = Quality.parse(budget)
     found = measure_quality(policy, ballots, quality, margin=margin / 100, orders=orders, rng=rng)
-    sample = 1.0 if policy.menu is None or len(policy.names) > 1 else policy.menu[policy.names[0]].cost
+    sample = (
+        1.0 if policy.mode_set is None or len(policy.names) > 1 else policy.mode_set[policy.names[0]].cost
+    )
     return found.cost * sample
 
 
-def _count_samples(menu: Menu, name: str, budget: float) -> float:
-    """Converts a budget from the menu's unit to samples of one mode."""
-    if not menu[name].cost:
+def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:
+    """Converts a budget from the modes' unit to samples of one mode."""
+    if not mode_set[name].cost:
         raise BudgetInvalid(f"mode {name!r} is free, so no budget can be spent; give a price")
-    return budget / menu[name].cost
+    return budget / mode_set[name].cost
 
 
-def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
-    """An average cost in the menu's unit; BudgetInvalid if the unit or currency differs."""
+def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
+    """An average cost in the modes' unit; BudgetInvalid if the unit or currency differs."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
-        parsed = Budget.parse(budget, currency=menu.currency or None)
-        unit = {"money": "money", "tokens": "tokens"}.get(menu.unit)
+        parsed = Budget.parse(budget, currency=mode_set.currency or None)
+        unit = {"money": "money", "tokens": "tokens"}.get(mode_set.unit)
         if parsed.unit != unit:
-            own = {"cost": "numbers of its own"}.get(menu.unit, menu.currency or menu.unit)
+            own = {"cost": "numbers of its own"}.get(mode_set.unit, mode_set.currency or mode_set.unit)
             raise BudgetInvalid(
-                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and this menu in {own}; "
+                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and these modes in {own}; "
                 "give a number, which counts in that"
             )
         amount = parsed.amount
@@ -164,14 +166,15 @@ def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
 
 
 def _find_price(
-    policy: MenuPolicy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
+    policy: Policy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
 ) -> float:
     """The lowest price at which a policy over several modes averages at most the budget.
 
     Between two corners of its hull, it assigns each request to one corner by the request's hash. The cost
     there follows from the two corners' costs on each path, so only corners are replayed.
     """
-    reading, costs = policy.read(ballots.prompts), dict[int, Floats]()
+    reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
+    assert modes is not None
     layout = arrange_paths(policy, ballots, orders)
     blocks = list(split_paths(policy, ballots, reading, layout=layout, rng=rng))
 
@@ -187,9 +190,9 @@ def _find_price(
 
     low, high = 0, len(policy.prices_) - 1  # find the most expensive corner within the budget
     if cost_of(low).mean() > budget:
-        least = policy.menu.format_least(float(cost_of(low).mean()))
+        least = modes.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
-            f"budget {policy.menu.format_cost(budget)} is below what {policy.kind} costs at any price; "
+            f"budget {modes.format_cost(budget)} is below what {policy.kind} costs at any price; "
             f"give {least} or more"
         )
     while low < high:
@@ -433,7 +436,7 @@ def measure_quality(
         raise BudgetInvalid(f"budget '{quality}': {policy.kind} has no dial; give an amount")
     mode = _find_rival(policy, quality)
     dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
-    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
+    if len(policy.prices_):
         dials = policy.prices_
     layout, reading = arrange_paths(policy, ballots, min(orders, _ORDERS)), policy.read(ballots.prompts)
     parts = []

@@ -205,7 +205,7 @@ class Replayed:
     protocol: str  # description of the method
     certified: float | None = None  # share of requests with a certified answer; None if not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # unit of costs; with several modes, the menu's
+    unit: str = "samples"  # unit of costs; with several modes, theirs
     draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,11 +285,13 @@ def replay(
         results = ProblemResults.merge(list(map_blocks(partial(replay_block, policy, value), blocks)))
         order_count = layout.orders
     result = build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
-    if policy.menu is None:
+    if policy.mode_set is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    sample = policy.menu[policy.names[0]].cost if len(policy.names) == 1 else 1.0  # so far each counted as 1
-    unit = policy.menu.currency or policy.menu.unit
+    sample = (
+        policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
+    )  # so far each counted as 1
+    unit = policy.mode_set.currency or policy.mode_set.unit
     return replace(
         result, unit=unit, draws=draws, cost=result.cost * sample, each_cost=result.each_cost * sample
     )

@@ -34,8 +34,9 @@ from adacompute.evaluate.protocols import (
     score_uniform_exactly,
 )
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
-from adacompute.pool import Ballots, Menu, fingerprint
+from adacompute.pool import Ballots, fingerprint
 from adacompute.pool.groups import count_in_groups
+from adacompute.pool.modes import ModeSet
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import frontier, modes, verdict, worth
@@ -52,7 +53,7 @@ _HELD_OUT_PROTOCOL = (
     "settings. Intervals are 95%, by bootstrap over groups, and paired where two policies are compared."
 )
 _MODES_PROTOCOL = (
-    "Held-out: the problems are split into folds, groups of alike ones whole; the menu, cascades, mixes and "
+    "Held-out: the problems are split into folds, groups of alike ones whole; ours, cascades, mixes and "
     "routers are fitted or chosen on the other folds, then run on the others' samples, in many random "
     "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
     "95%, by bootstrap over groups, and paired where two policies are compared."
@@ -179,7 +180,7 @@ def _run_job(inputs: ReportInputs, job: Job) -> Section:
 def build_report(
     ballots: Ballots,
     *,
-    menu: Menu | None = None,
+    mode_set: ModeSet | None = None,
     name: str,
     command: str = "",
     quick: bool = False,
@@ -194,24 +195,24 @@ def build_report(
 ) -> Report:
     """Evaluates a pool and builds its report; the number of workers doesn't change the result.
 
-    `menu` has the costs of several modes in the ballots; the page is then about them, in its unit. `jobs` are
-    the page's sections and `parts` its parts, in order; a study can add its own. `wait_for_verdict` returns
-    the verdict of `judge_pool` if another process computes it.
+    `mode_set` has the costs of several modes in the ballots; the page is then about them, in its unit.
+    `jobs` are the page's sections and `parts` its parts, in order; a study can add its own.
+    `wait_for_verdict` returns the verdict of `judge_pool` if another process computes it.
 
     More than one worker means processes, so scripts that use them need `if __name__ == "__main__":`.
     """
     check_drawing()
     ballots = ballots.group()
-    several = menu is not None
+    several = mode_set is not None
     jobs = [job for job in jobs if job.several in (None, several)]
     verdict_steps = 0 if several or wait_for_verdict is not None else count_verdict_steps(ballots)
     first_progress, rest_progress = split_progress(progress, verdict_steps + len(jobs))
     verdict_progress, second_progress = split_progress(rest_progress, len(jobs))
     options: dict[str, Any] = {"votes": votes, "seed": seed, "workers": workers, "progress": first_progress}
     oracle, kept = None, ballots
-    if menu is not None:
+    if mode_set is not None:
         folds, orders = _FEW_FOLDS if quick else _FOLDS, _FEW_MODE_ORDERS if quick else None
-        runs, evaluation = evaluate_modes(ballots, menu, folds=folds, orders=orders, **options)
+        runs, evaluation = evaluate_modes(ballots, mode_set, folds=folds, orders=orders, **options)
     else:
         kept, short = leave_out_short(ballots)
         runs, oracle = _run_policies(kept, quick=quick, **options)
@@ -285,7 +286,7 @@ def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
 
 
 def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: bool) -> tuple[str, ...]:
-    ungraded = _UNGRADED_NOTICE if evaluation.menu is None else _UNGRADED_MODES
+    ungraded = _UNGRADED_NOTICE if evaluation.mode_set is None else _UNGRADED_MODES
     notices = [ungraded] if evaluation.basis == "agreement" else []
     if evaluation.short:
         count, verb = (
@@ -302,7 +303,7 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     """A notice if a problem with few samples limits all others."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
-    if setup.menu is not None or fewest >= LONGEST or median <= fewest:
+    if setup.mode_set is not None or fewest >= LONGEST or median <= fewest:
         return []
     short = np.flatnonzero(counts == fewest)
     name = repr(setup.ballots.ids[int(short[0])])
@@ -341,10 +342,10 @@ def collect_facts(
 ) -> dict[str, Any]:
     """The inputs and the versions that made the report, as plain data."""
     drawn = np.concatenate([part.drawn for part in ballots.parts])
-    menu = evaluation.menu
+    mode_set = evaluation.mode_set
     model: str | None = f"of {join_words(list(ballots.names))}"
     parameters: Mapping[str, Any] = {}
-    if menu is None:
+    if mode_set is None:
         model, parameters = ballots.model, dict(ballots.parameters)
     digests = {part.names[0]: hash_ballots(part) for part in ballots.parts}
     return {

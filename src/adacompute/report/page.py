@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.mode_rivals import WITHOUT
 from adacompute.pool.groups import count_in_groups
 from adacompute.records import format_money
 from adacompute.report.canvas import dark_css
@@ -243,14 +244,14 @@ def build_share(report: Report) -> dict[str, Any]:
 
 
 def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
-    verdict, menu = evaluation.verdict, evaluation.menu
+    verdict, mode_set = evaluation.verdict, evaluation.mode_set
     row = verdict.row(verdict.budget)
     if row is None:
         return []
     what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
     about = f"{what} at {row.budget:g} samples on average; uniform {row.uniform:.1%}"
-    if menu is not None:
-        about = f"{what} at {menu.format_cost(row.budget)}; without a menu {row.uniform:.1%}"
+    if mode_set is not None:
+        about = f"{what} at {mode_set.format_cost(row.budget)}; {WITHOUT} {row.uniform:.1%}"
     name, interval = (
         ("95% interval", row.gain) if row.joint.low is None else ("joint 95% interval", row.joint)
     )

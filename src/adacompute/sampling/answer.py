@@ -21,11 +21,12 @@ from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_repr
 from adacompute.client import Endpoint
 from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Policy, check_modes, place_orders
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.base import Policy, place_orders
+from adacompute.policies.modes.policy import MenuPolicy, check_modes
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
-from adacompute.pool import Ballots, Menu, Mode, Pool
+from adacompute.pool import Ballots, Mode, Pool
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import bootstrap_mean, check_policy
@@ -273,7 +274,7 @@ def compute_limit(budget: Budget, requests: int) -> float:
     return budget.amount * requests
 
 
-def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> Menu:
+def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> ModeSet:
     """The modes without recordings, with the cost per sample estimated from prices."""
     asking = plans[0].asking
     sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
@@ -285,7 +286,7 @@ def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem])
         )
         for plan in plans
     ]
-    return Menu(modes=tuple(modes), unit="money", currency=plans[0].prices.currency)
+    return ModeSet(modes=tuple(modes), unit="money", currency=plans[0].prices.currency)
 
 
 def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float | None:
@@ -336,9 +337,9 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
 
     What the policy learned, if that is money; otherwise an estimate from prices.
     """
-    known = policy.menu
+    known = policy.mode_set
     if known is None or known.unit != "money":
-        known = estimate_plan_menu(plans, problems)
+        known = estimate_plan_modes(plans, problems)
     return np.array([known[plan.name].cost for plan in plans])
 
 

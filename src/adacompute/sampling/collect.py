@@ -56,7 +56,7 @@ class SourcePlan:
 
     endpoint: Endpoint | SamplingEngine
     asking: Asking
-    samples: int = 48  # `answer` lets its policy decide instead
+    samples: int = 48  # per problem; `answer` lets its policy decide instead
     prices: TokenPrices = field(default_factory=TokenPrices)
     verifier: Verifier | None = None
 

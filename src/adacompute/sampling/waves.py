@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Policy
-from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.menu.lattice import STOP
+from adacompute.policies.modes.lattice import STOP
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, VotesByMode, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample

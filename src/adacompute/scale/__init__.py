@@ -1,1 +1,1 @@
-"""The same stages on Ray."""
+"""Runs the stages on Ray."""

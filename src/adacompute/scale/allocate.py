@@ -1,8 +1,8 @@
-"""Sample budgets for prompts in files, decided before sampling, at one price: here or on Ray.
+"""Decides sample budgets for prompts in files before sampling, at one price, here or on Ray.
 
-The prompts are worked on in blocks, one after the other, or each by a task on Ray; a task that is lost is
-run again and writes the same bytes. Predicted curves are kept in files beside the output, 8 bytes a budget,
-because each pass of the search for the price needs them.
+Prompts are processed in blocks, sequentially or as Ray tasks; a lost task runs again and writes the same
+bytes. Predicted curves are stored next to the output, 8 bytes per budget, because each pass of the price
+search needs them.
 """
 
 import math
@@ -54,17 +54,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Arrow: TypeAlias = Any  # pyarrow ships no types
 AllocateEngine = Literal["local", "ray"]
-# made or fitted for one budget
+# fitted for one budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
-_TOLERANCE = 0.01  # samples on average: nearer than that counts as met
-_CURVE_ROWS = 1 << 14  # curves that are computed at a time
-_BLOCK_ROWS = 100_000  # a block has about so many, 4 MB of curves
-_BLOCKS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
+_TOLERANCE = 0.01  # average samples closer than this count as met
+_CURVE_ROWS = 1 << 14  # curves computed at a time
+_BLOCK_ROWS = 100_000  # approximate rows per block, 4 MB of curves
+_BLOCKS_A_WORKER = 4  # at least, if there are enough row groups, so that all workers end together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProgress:
-    """The progress: prompts read, or written, of all."""
+    """The progress: prompts read or written, of the total."""
 
     doing: str  # "reading" or "writing"
     done: int
@@ -76,11 +76,11 @@ ProgressListener = Callable[[AllocateProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTotal:
-    """What the budgets of some prompts come to; totals add up."""
+    """Sums over the budgets of some prompts; totals can be added."""
 
-    counts: Ints  # (modes,) prompts that have each
+    counts: Ints  # (modes,) prompts with each mode
     accuracy: float
-    edge: Edge | None = None  # the first at the price that found no room
+    edge: Edge | None = None  # the first edge at the price that didn't fit
     edge_row: int = 0
 
     def __add__(self, other: "BlockTotal") -> "BlockTotal":
@@ -93,38 +93,38 @@ class BlockTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AllocateOutcome:
-    """What is known once the budgets are written."""
+    """The result of writing the budgets."""
 
     total: BlockTotal
-    search: PriceSearch | None = None  # where a price was looked for
+    search: PriceSearch | None = None  # if a price was searched
     blocks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateResult:
-    """The result of an allocation, as numbers; the budgets themselves are in the files."""
+    """The result of an allocation in numbers; the budgets themselves are in the files."""
 
     problems: int
     policy: str  # the policy's kind
-    budget: float | None  # cost on average that was asked for, in `unit`; None: a price was
-    price: float | None  # accuracy a unit of cost that one more must buy; None: the policy has no price
-    budgets: tuple[int, ...]  # rising; with modes, by cost
-    counts: tuple[int, ...]  # (budgets,) prompts that were given each
-    cost: float  # on average, in `unit`
-    accuracy: float | None = None  # on average, as the policy predicts it; None: it predicts none
-    bound: float | None = None  # no allocation within the budget is predicted to be more accurate
-    mix: Move | None = None  # the one prompt that is mixed, its row over all files, so that all is spent
+    budget: float | None  # requested average cost in `unit`; None: a price was given
+    price: float | None  # accuracy per unit of cost at the margin; None: the policy has no price
+    budgets: tuple[int, ...]  # ascending; with modes, by cost
+    counts: tuple[int, ...]  # (budgets,) prompts with each budget
+    cost: float  # average, in `unit`
+    accuracy: float | None = None  # average, as predicted by the policy; None: no prediction
+    bound: float | None = None  # upper bound on the predicted accuracy of any allocation within the budget
+    mix: Move | None = None  # the mixed prompt, which uses up the budget; its row counts over all files
     files: int = 1
-    shards: int = 1  # blocks that prompts were counted in
-    rounds: int = 0  # passes of the search for the price
-    summary_bytes: int = 0  # all counts together
+    shards: int = 1  # blocks in which prompts were counted
+    rounds: int = 0  # passes of the price search
+    summary_bytes: int = 0  # total size of the counts
     seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
-    unit: str = "samples"  # what costs are counted in; with modes, as theirs
-    modes: tuple[str, ...] = ()  # (budgets,) of a router: the mode that each budget is drawn from
+    notes: tuple[str, ...] = ()  # remarks for readers, one per line
+    unit: str = "samples"  # of costs; with modes, theirs
+    modes: tuple[str, ...] = ()  # (budgets,) for a router: the mode of each budget
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; modes and their unit are there for a router only."""
+        """Plain data for JSON; includes modes and their unit only for a router."""
         data = asdict(self)
         if self.mix is not None:
             data["mix"] = {
@@ -141,13 +141,13 @@ class AllocateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BudgetRule:
-    """A policy that can decide on the prompt alone."""
+    """A policy that can decide from the prompt alone."""
 
     policy: Policy
 
     @classmethod
     def from_policy(cls, policy: Policy) -> "BudgetRule":
-        """The rule of a policy; refuses a policy that has to see samples first."""
+        """The rule of a policy; refuses policies that need to see samples."""
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
@@ -167,17 +167,17 @@ class BudgetRule:
 
     @property
     def has_price(self) -> bool:
-        """Whether it predicts curves, from which budgets are bought at any price."""
+        """Whether it predicts curves, so that budgets can be bought at any price."""
         return isinstance(self.policy, CurvePolicy)
 
     @property
     def route(self) -> ModeRoute | None:
-        """The columns of a router; None: it gives numbers of samples."""
+        """A router's columns; None: it gives numbers of samples."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The budgets it may give, rising; of a router, the numbers of its columns."""
+        """The possible budgets, ascending; for a router, column numbers."""
         if self.route is not None:
             return tuple(range(len(self.route.columns)))
         modes: tuple[int, ...] = self.policy.modes  # type: ignore[attr-defined] # all of these have them
@@ -185,36 +185,36 @@ class BudgetRule:
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
-        """Of a router, the mode and the number of samples of each of its columns; None: it has no modes."""
+        """For a router, each column's mode and number of samples; None without modes."""
         return None if self.route is None else tuple(column.draws[0] for column in self.route.columns)
 
     @property
     def costs(self) -> Floats:
-        """What each of `modes` costs, rising."""
+        """The cost of each of `modes`, ascending."""
         return np.array(self.modes, dtype=np.float64) if self.route is None else self.route.costs
 
     @property
     def unit(self) -> str:
-        """Of cost."""
+        """The unit of cost."""
         return "samples" if self.route is None else self.route.unit
 
     @property
     def own_budget(self) -> float | None:
-        """The average it was made or fitted for; None: any."""
+        """The average that it was fitted for; None: any."""
         policy = self.policy
         if isinstance(policy, ClassifierPolicy):
             return policy.budget_
         return None if self.has_price else float(policy.budget)  # type: ignore[attr-defined]
 
     def predict_curves(self, prompts: Sequence[str]) -> Floats:
-        """Accuracy predicted at each budget, (prompts, budgets)."""
+        """Predicted accuracy at each budget, (prompts, budgets)."""
         assert isinstance(self.policy, CurvePolicy)
         return self.policy.predict_curve(prompts)
 
     def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
-        """The budget of each prompt from its curve, (prompts,), their total, and what is left of the quota.
+        """Each prompt's budget from its curve, (prompts,), their total, and the remaining quota.
 
-        Of a router, the number of its column.
+        For a router, column numbers.
         """
         choice = choose(curves, self.costs, quota)
         counts = np.bincount(choice.columns, minlength=len(self.modes))
@@ -223,7 +223,7 @@ class BudgetRule:
         return np.array(self.modes, dtype=np.int64)[choice.columns], total, quota.after(choice)
 
     def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, BlockTotal]:
-        """The budget of each prompt, (prompts,), at a price, or without one, and their total."""
+        """Each prompt's budget, (prompts,), at a price or without one, and their total."""
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
             return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
@@ -245,12 +245,12 @@ def allocate(
     overwrite: bool = False,
     progress: Callable[[AllocateProgress], None] | None = None,
 ) -> AllocateResult:
-    """Writes `source`, a JSONL, CSV or Parquet file or a folder of Parquet, to `into` with a column `budget`.
+    """Writes `source` (a JSONL, CSV or Parquet file, or a folder of Parquet) to `into`, adding `budget`.
 
-    The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
-    searched, so that they get at most that many samples on average; with `price`, that is the price.
-    Both engines give every prompt the same budget. A router (`CurvePolicy` with modes) writes a column
-    `mode` too, and its `budget` is an average cost in the unit of theirs.
+    The policy decides from the prompt alone. `budget` searches one price over all prompts at which they
+    average at most that many samples; `price` sets it. Both engines give every prompt the same budget. A
+    router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an average cost in its
+    modes' unit.
     """
     start = time.monotonic()
     if engine not in ("local", "ray"):
@@ -263,7 +263,7 @@ def allocate(
     is_text = bool(find_text_kind(Path(source)))
     added = list_added(rule.draws)
     prompts = None if is_text else open_prompts(Path(source), column=column, added=added)
-    # a policy that isn't fitted raises here
+    # raises if the policy isn't fitted
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     tell = progress or _ignore_progress
     with open_working_folder(Path(into)) as place:
@@ -287,7 +287,7 @@ def _ignore_progress(progress: AllocateProgress) -> None:
 
 
 def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
-    """Refuses an average, or a price, that the policy has no budgets for."""
+    """Refuses an average or a price for which the policy has no budgets."""
     kind, own_budget = rule.policy.kind, rule.own_budget
     if (budget is None) == (price is None):
         raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
@@ -365,12 +365,13 @@ def _format_cost(result: AllocateResult) -> str:
     return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
-BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]  # maps a function over numbers
+# maps a function over block numbers
+BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 
 @contextmanager
 def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[BlockRun, int]]:
-    """How blocks are mapped, and how many at the same time."""
+    """A function that maps over blocks, and the number of parallel blocks."""
     if engine == "local":
         yield map, 0
         return
@@ -389,7 +390,7 @@ class _Block:
 
 
 def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...]:
-    """Consecutive row groups, never of two files; `workers` 0: as many as there may be."""
+    """Splits files into consecutive row groups of one file each; `workers` 0: as many as possible."""
     max_rows = _BLOCK_ROWS
     if workers:
         max_rows = min(max_rows, sum(file.rows for file in files) // (_BLOCKS_A_WORKER * workers) + 1)
@@ -409,7 +410,7 @@ def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """What the work on every block has to know; its methods are mapped over the blocks' numbers."""
+    """The data for the work on every block; its methods are mapped over block numbers."""
 
     files: tuple[PromptFile, ...]
     column: str
@@ -420,14 +421,14 @@ class _Job:
     @classmethod
     def of(cls, prompts: PromptSet, rule: BudgetRule, place: Path, *, workers: int) -> "_Job":
         files = prompts.files
-        if workers:  # which may run in another folder
+        if workers:  # workers may run in another folder
             files = tuple(replace(file, path=str(Path(file.path).absolute())) for file in files)
         return cls(
             files=files, column=prompts.column, blocks=_split_files(files, workers), rule=rule, place=place
         )
 
     def keep_curves(self, number: int) -> None:
-        """Keeps what the policy predicts for a block's prompts."""
+        """Stores the policy's predictions for a block's prompts."""
         with self._write("curves", number) as out:
             for prompts in self._iterate_prompts(number):
                 out.write(self.rule.predict_curves(prompts).tobytes())
@@ -440,7 +441,7 @@ class _Job:
         return counts
 
     def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
-        """A block's budgets at the price, kept in a file."""
+        """Stores a block's budgets at the price."""
         total, quota = self._no_prompts, quotas[number]
         with self._write("budgets", number) as out:
             for curves in self._iterate_curves(number):
@@ -450,7 +451,7 @@ class _Job:
         return total
 
     def decide_budgets(self, price: float | None, number: int) -> BlockTotal:
-        """A block's budgets without a search, kept in a file."""
+        """Stores a block's budgets without a search."""
         total = self._no_prompts
         with self._write("budgets", number) as out:
             for prompts in self._iterate_prompts(number):
@@ -460,7 +461,7 @@ class _Job:
         return total
 
     def write_output(self, file: int) -> None:
-        """Writes one file, whose budgets its blocks have kept."""
+        """Writes one output file from its blocks' stored budgets."""
         kept = (
             np.fromfile(self._path("budgets", number), dtype=np.int64)
             for number, block in enumerate(self.blocks)
@@ -495,12 +496,12 @@ class _Job:
                 yield np.frombuffer(data).reshape(-1, modes)
 
     def _path(self, name: str, number: int) -> Path:
-        """Where something of a block is kept until the output is written."""
+        """Where a block's data is stored until the output is written."""
         return self.place / f"{name}-{number}"
 
     @contextmanager
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
-        """A file of a block, which is whole or not there, also if two tasks write it."""
+        """A block's file, written all or nothing, even by two tasks."""
         path = self._path(name, number)
         if not self.place.exists():
             raise ScaleError(
@@ -516,7 +517,7 @@ class _Job:
 def _write_budgets(
     job: _Job, run: BlockRun, *, budget: float | None, price: float | None, tell: ProgressListener
 ) -> AllocateOutcome:
-    """Writes budgets to the working folder: at the price of an average, at a given price, or without one."""
+    """Writes budgets to the working folder: for an average, at a given price, or without a price."""
     numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 
     def run_and_tell(doing: str, work: Callable[[int], Any], rows: Sequence[int]) -> Iterator[Any]:

@@ -1,6 +1,6 @@
-"""Connecting to Ray for as long as a block lasts, mapping functions there, and turning its errors into ours.
+"""Connects to Ray for the duration of a block, maps functions there, and converts its errors.
 
-RAY_ADDRESS names the cluster; without it one is started on this machine.
+RAY_ADDRESS names the cluster; otherwise one is started on this machine.
 """
 
 import logging
@@ -20,19 +20,19 @@ from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-_CONNECT_SECONDS = 10.0  # seconds for a connection
-_MAX_MESSAGE = 300  # characters of somebody else's message
-# bytes of shared memory, where we start Ray: more is kept on the disk
+_CONNECT_SECONDS = 10.0  # for a connection
+_MAX_MESSAGE = 300  # characters of a foreign message
+# shared memory if we start Ray; more is kept on disk
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Connection:
-    """This process's connection to Ray, which several blocks may use at the same time."""
+    """This process's connection to Ray, which several blocks can share."""
 
-    blocks: int = 0  # that use it now
-    is_ours: bool = False  # made by one of them
-    printer: Any = None  # Ray's own, to be put back
+    blocks: int = 0  # blocks using it
+    is_ours: bool = False  # created here
+    printer: Any = None  # Ray's own, to be restored
 
 
 _CONNECTION = _Connection()
@@ -40,12 +40,12 @@ _CONNECTION = _Connection()
 
 @contextmanager
 def cluster(workers: int | None = None) -> Iterator[int]:
-    """Connects to Ray, and yields how many tasks of one processor each should run at the same time.
+    """Connects to Ray, and yields how many single-processor tasks should run in parallel.
 
-    That is `workers`, or as many as the cluster has processors. Where RAY_ADDRESS names a cluster, that
-    is used; else one is started on this machine, and ended with the block. A connection that the caller
-    has made already is used as it is; one that was made here ends with the last block that uses it.
-    EngineUnavailable where Ray isn't installed, or there is no such cluster.
+    That is `workers`, or the cluster's number of processors. Uses the cluster in RAY_ADDRESS, or starts one
+    on this machine and stops it at the end. A connection made by the caller is used unchanged; one made here
+    ends with the last block that uses it. EngineUnavailable if Ray isn't installed or there is no such
+    cluster.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -93,7 +93,7 @@ def _connect(address: str | None, workers: int | None) -> None:
             **local_options,
         )
         if old_handler is not None and threading.current_thread() is threading.main_thread():
-            # Ray's own would exit with a traceback and another code
+            # Ray's handler would exit with a traceback and another code
             signal.signal(signal.SIGTERM, old_handler)
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
         where = "on this machine" if address is None else f"at RAY_ADDRESS {address!r}"
@@ -103,9 +103,9 @@ def _connect(address: str | None, workers: int | None) -> None:
 
 
 def _probe(address: str) -> None:
-    """Checks that somebody listens there: Ray itself tries for minutes, and then ends the process."""
+    """Checks that the address is reachable: Ray itself retries for minutes, then ends the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():  # such as "auto", which Ray understands
+    if not host or not port.isdigit():  # e.g. "auto", which Ray understands
         return
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
@@ -117,14 +117,14 @@ def _probe(address: str) -> None:
 
 
 def _find_reason(exc: BaseException) -> str:
-    """The last line of Ray's innermost error, which holds the reason."""
+    """The last line of Ray's innermost error, which has the reason."""
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
 
 
 def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Keeps Ray from printing to stdout: it prints there that a worker died, and has no setting for it."""
+    """Keeps Ray from printing worker deaths to stdout, for which it has no setting."""
     from ray._private import worker
 
     previous = getattr(worker, "print_to_stdstream", None)
@@ -144,15 +144,15 @@ def _silence_logging() -> None:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What came of one block, as one object: Ray Data would make columns of an array or a dictionary."""
+    """The result of a block as one object: Ray Data would split arrays or dicts into columns."""
 
     value: Any
 
 
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
-    """`[work(block) for block in blocks]` by Ray Data, a task for each; the first block's error is raised.
+    """Computes `[work(block) for block in blocks]` with Ray Data tasks; raises the first block's error.
 
-    Ray repeats a task that is lost with its worker; an error of ours comes back as data.
+    Ray repeats tasks lost with a worker; our own errors are returned as data.
     """
     import ray
     import ray.data
@@ -178,7 +178,7 @@ def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, work
 
 
 def _run_block(row: dict[str, Any], *, work_ref: Any, refs: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - Ray's
-    """One block's part, in a worker."""
+    """Processes one block in a worker."""
     import ray
 
     try:
@@ -190,12 +190,12 @@ def _run_block(row: dict[str, Any], *, work_ref: Any, refs: list[Any]) -> dict[s
 
 @contextmanager
 def _map_lost_workers() -> Iterator[None]:
-    """Turns the permanent loss of workers into an error that says what to do."""
+    """Converts the permanent loss of workers to an error that says what to do."""
     from ray.exceptions import RayError, RayTaskError
 
     try:
         yield
-    except RayTaskError:  # a bug of ours: its traceback is worth more than one line
+    except RayTaskError:  # our bug: its traceback is worth more than one line
         raise
     except RayError as exc:
         why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:_MAX_MESSAGE]
@@ -205,14 +205,14 @@ def _map_lost_workers() -> Iterator[None]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether a worker is gone, as opposed to its work having failed."""
+    """Whether a worker is gone, rather than its work having failed."""
     from ray.exceptions import RayError, RayTaskError
 
     return isinstance(error, RayError) and not isinstance(error, RayTaskError)
 
 
 def check_alive() -> None:
-    """EngineUnavailable where the cluster has no node any more, so that no worker will ever come."""
+    """Raises EngineUnavailable if the cluster has no nodes left."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -224,13 +224,13 @@ def check_alive() -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type of an error, and the last line of Ray's message, which holds the reason."""
+    """The type of an error, with the last line of Ray's message, which has the reason."""
     last = (str(error).strip().splitlines() or [""])[-1].strip()
     return f"{type(error).__name__}: {last[:_MAX_MESSAGE]}"
 
 
 def raise_worker_error(error: BaseException) -> NoReturn:
-    """Raises an error of ours as it was raised there; any other as EngineUnavailable, in one line."""
+    """Raises our own errors as they were raised there, others as a one-line EngineUnavailable."""
     from ray.exceptions import RayError, RayTaskError
 
     cause: BaseException | None = error

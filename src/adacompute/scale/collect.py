@@ -1,7 +1,7 @@
-"""Samples drawn by collectors on a Ray cluster, each into a shard of its own, merged into one pool.
+"""Draws samples with collectors on a Ray cluster, each into its own shard, merged into one pool.
 
-A collector is a Ray actor that keeps its client between shards. The driver decides who draws what, and
-for how much money. The endpoint's key travels encrypted by a one-time pad that lies in a private file.
+A collector is a Ray actor that keeps its client between shards. The driver decides who draws what, for how
+much money. The endpoint's key travels encrypted with a one-time pad in a private file.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shar
 from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-ShardQueue = deque[tuple[SampleRun, ...]]  # shards that no collector draws yet
-_SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
-_MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
-_MAX_SHARD = 4096  # samples: larger ones would make long transactions
-# A minute: a collector's share is no less, or their first calls would add up.
+ShardQueue = deque[tuple[SampleRun, ...]]  # shards waiting for a collector
+_SHARDS_A_WORKER = 4  # so that a worker that ends early can take another
+_MIN_SHARD = 32  # smaller shards aren't worth a file, unless workers would be idle
+_MAX_SHARD = 4096  # larger ones would make long transactions
+# Per minute: a collector's share is at least this, or their first calls would add up.
 _MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
-_POLL_SECONDS = 0.5  # between two polls of the collectors' progress
-_START_SECONDS = 1200.0  # for the first collector: a cluster may have to get a node for it
-_CHECK_SECONDS = 10.0  # between two checks that the cluster still exists, while nobody draws
-_GRACE_SECONDS = 10.0  # to store and account for what is abandoned
-_MAX_LOSSES = 4  # collectors lost in a row with nothing stored: then it is systematic
+_POLL_SECONDS = 0.5  # between polls of the collectors' progress
+_START_SECONDS = 1200.0  # for the first collector: a cluster may have to start a node
+_CHECK_SECONDS = 10.0  # between checks that the cluster still exists, while nobody draws
+_GRACE_SECONDS = 10.0  # to store and account for abandoned calls
+_MAX_LOSSES = 4  # consecutive collectors lost with nothing stored: a systematic problem
 _MAX_FAILING_PROBLEMS = 8  # consecutive failing problems after which the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedKey:
-    """A key that can be sent through Ray; worthless without its pad.
+    """A key that can be sent through Ray; useless without its pad.
 
-    Ray gets the key masked by random bytes, the pad, which lies in a file beside the shards that only
-    its owner may read. So none of Ray's logs, dashboards, arguments and object stores holds the key, nor does
-    the disk.
+    Ray gets the key masked with random bytes, the pad, which is in a file next to the shards that only its
+    owner can read. So neither Ray's logs, dashboards, arguments and object stores nor the disk contain the
+    key.
     """
 
     pad: Path
@@ -53,7 +53,7 @@ class SealedKey:
     source: str = ""  # where the key came from
 
     def open(self) -> Secret:
-        """The key, where the pad can be read."""
+        """The key, if the pad is readable."""
         try:
             pad = self.pad.read_bytes()
         except OSError as exc:
@@ -66,7 +66,7 @@ class SealedKey:
 
 
 def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
-    """Seals a key to be sent; writes its pad, which the caller has to remove."""
+    """Seals a key for sending, and writes its pad, which the caller must remove."""
     if key is None:
         return None
     plain_bytes = key.reveal().encode()
@@ -80,9 +80,9 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSetup:
-    """What a collector needs to know, whatever it draws."""
+    """The settings of a collector."""
 
-    endpoint: Endpoint  # its share of the limits, and no key
+    endpoint: Endpoint  # with its share of the limits, without a key
     key: SealedKey | None
     asking: Asking
     prices: TokenPrices
@@ -91,19 +91,19 @@ class CollectorSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectShard:
-    """Some runs, and the pool that they are drawn into."""
+    """Some runs, and the pool for their samples."""
 
     path: Path
     runs: tuple[SampleRun, ...]
-    money: float | None = None  # that it may cost; None: no limit
+    money: float | None = None  # cost limit; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardResult:
     """The result of a shard; its samples are in its pool."""
 
-    progress: CollectProgress  # with the cost of this shard alone
-    failures: Mapping[str, str]  # problem id -> the last reason
+    progress: CollectProgress  # with only this shard's cost
+    failures: Mapping[str, str]  # problem id -> the latest reason
     stopped: StopReason | None
     why: str | None
     per_call: int | None
@@ -111,7 +111,7 @@ class ShardResult:
 
 
 class Collector:
-    """Draws one shard at a time; meanwhile it reports its progress, and can be stopped."""
+    """Draws one shard at a time, reports progress, and can be stopped."""
 
     def __init__(self, setup: CollectorSetup) -> None:
         self._setup = setup
@@ -123,26 +123,26 @@ class Collector:
         self._stopped = False
 
     async def ready(self) -> None:
-        """Returns as soon as the actor exists."""
+        """Returns once the actor exists."""
 
     async def report_progress(self) -> CollectProgress | None:
-        """The progress of the shard that it draws; None where it draws none."""
+        """The progress of the current shard; None if there is none."""
         return None if self._workers is None else self._compute_progress(self._workers)
 
     async def stop(self) -> None:
-        """Sends nothing more; what is in flight is finished and stored."""
+        """Sends nothing more; calls in flight are finished and stored."""
         self._stopped = True
         if self._workers is not None:
             self._workers.stop("signal")
 
     async def give_up(self) -> None:
-        """As `stop`, and what is in flight is abandoned, but accounted for."""
+        """Like `stop`, but abandons calls in flight, accounting for them."""
         await self.stop()
         if self._drawing is not None:
             self._drawing.cancel()
 
     async def draw(self, shard: CollectShard) -> ShardResult:
-        """All runs of a shard, into its pool, which is closed when this ends."""
+        """Draws all runs of a shard into its pool, which is closed at the end."""
         if not shard.path.parent.is_dir():
             raise EngineUnavailable(
                 f"{shard.path.parent}: a worker on {os.uname().nodename} doesn't see it; all workers "
@@ -169,12 +169,12 @@ class Collector:
                 self._workers = self._drawing = None
 
     async def _ensure_client(self) -> Client:
-        """The client; a new one where the last was stopped for good."""
+        """The client; a new one if the last was stopped for good."""
         if self._client is None or self._client.gate.ended:
             if self._client is not None:
                 await self._client.__aexit__(None, None, None)
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
-            key = self._setup.key  # not earlier: errors raised while an actor is made are lost
+            key = self._setup.key  # lazy: errors while an actor is created are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
             client = Client(endpoint, on_call=self._record_call)
             self._client = await client.__aenter__()
@@ -199,7 +199,7 @@ class Collector:
 
 
 def _refill_seconds(limits: RateLimits) -> float:
-    """Seconds until a new client may use a rate from its start again."""
+    """Seconds until a new client may use a rate from its beginning again."""
     if limits.requests_per_minute is None and limits.tokens_per_minute is None:
         return 0.0
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
@@ -207,13 +207,13 @@ def _refill_seconds(limits: RateLimits) -> float:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A collector, and what it does now."""
+    """A collector and its current work."""
 
-    number: int  # its share's
+    number: int  # number of its share
     actor: Any
-    busy: "asyncio.Future[Any] | None"  # until it is there, or has drawn its shard
+    busy: "asyncio.Future[Any] | None"  # until it is ready or has drawn its shard
     shard: CollectShard | None = None
-    progress: CollectProgress | None = None  # how far the shard is
+    progress: CollectProgress | None = None  # of the shard
 
 
 class CollectorCrew(Sampler):
@@ -238,25 +238,25 @@ class CollectorCrew(Sampler):
         self._folder = pool.shard_folder
         self._pad = self._folder / (f"{PAD}{engine.place}" if engine.modes > 1 else PAD)
         self._key: SealedKey | None = None
-        self._max_collectors = 0  # collectors; 0: not begun
-        self._money_shares = 0  # number of shares that the remaining money is divided into
+        self._max_collectors = 0  # 0: not started
+        self._money_shares = 0  # number of shares of the remaining money
         self._workers: list[_Worker] = []
         self._losses = 0
-        self._running: list[CollectProgress] = []  # one for each shard that is being drawn
+        self._running: list[CollectProgress] = []  # one per shard in progress
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts no more shards; collectors finish and store what is in flight."""
+        """Starts no more shards; collectors finish and store calls in flight."""
         super().stop(how, why, number=number)
         for worker in self._workers:
             worker.actor.stop.remote()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress of all collectors together."""
+        """The total progress of all collectors."""
         own = super().progress(planned=planned, before=before)
         return replace(CollectProgress.join([own, *self._running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
-        """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
+        """Adds a shard's result without its samples; returns how many consecutive problems failed."""
         done = result.progress
         self._cost_budget.cap.spent += done.cost
         self.errors.update(done.errors)
@@ -273,7 +273,7 @@ class CollectorCrew(Sampler):
         return len(self._failing_problems)
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
-        """All runs: in shards, as many at the same time as there are collectors."""
+        """Draws all runs in shards, as many in parallel as there are collectors."""
         todo = tuple(runs)
         if not todo or self.stopped is not None:
             return
@@ -295,7 +295,7 @@ class CollectorCrew(Sampler):
             polling.cancel()
 
     async def _wait_for_any(self, busy: "list[asyncio.Future[Any]]") -> None:
-        """Waits for one of them; but not for ever for a first collector, on a cluster without room."""
+        """Waits for any of these; but limits the wait for a first collector on a full cluster."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         while True:
             patience = None if self._busy_workers else _CHECK_SECONDS
@@ -310,7 +310,7 @@ class CollectorCrew(Sampler):
                 )
 
     async def close(self) -> None:
-        """Ends all collectors; what they still draw is abandoned, accounted for and stored."""
+        """Ends all collectors; their current calls are abandoned, accounted for and stored."""
         busy_workers = self._busy_workers
         for worker in busy_workers:
             worker.actor.give_up.remote()
@@ -321,7 +321,7 @@ class CollectorCrew(Sampler):
                     self.add_result(future.result())
         self._kill_collectors()
         for worker in busy_workers:
-            with suppress(PoolError):  # it stays where it is, and the next run merges it
+            with suppress(PoolError):  # it stays, and the next run merges it
                 await self._merge_shard(worker.shard)
         if self._max_collectors:
             self._pad.unlink(missing_ok=True)
@@ -329,9 +329,9 @@ class CollectorCrew(Sampler):
         self._exit_stack.close()
 
     def abandon(self) -> None:
-        """Ends all collectors as they are: what they stored stays in their shards, for the next run.
+        """Ends all collectors immediately: their stored samples stay in shards for the next run.
 
-        Does nothing where everything was closed in good order.
+        Does nothing after a regular close.
         """
         self._kill_collectors()
         with suppress(OSError):
@@ -343,7 +343,7 @@ class CollectorCrew(Sampler):
         return [worker for worker in self._workers if worker.shard is not None]
 
     def _start(self) -> None:
-        """Connects to Ray, and prepares what collectors share."""
+        """Connects to Ray, and prepares the collectors' common data."""
         processors = self._exit_stack.enter_context(cluster(self._engine.workers))
         try:
             self._folder.mkdir(exist_ok=True)
@@ -368,7 +368,7 @@ class CollectorCrew(Sampler):
             prices=self._cost_budget.prices,
             task=self._pool.task,
         )
-        # not restarted by Ray: a lost collector is replaced here, once what it stored is safe
+        # no restarts by Ray: lost collectors are replaced here, once their samples are safe
         actor_class: Any = ray.remote(
             num_cpus=1 / self._engine.modes, max_restarts=0, scheduling_strategy="SPREAD"
         )(Collector)
@@ -377,14 +377,14 @@ class CollectorCrew(Sampler):
 
     def _kill_collectors(self) -> None:
         if self._workers:
-            import ray  # not earlier: where it isn't installed there are no collectors
+            import ray  # lazy: without Ray there are no collectors
 
             for worker in self._workers:
                 ray.kill(worker.actor)
         self._workers, self._running = [], []
 
     def _dispatch(self, queue: ShardQueue) -> None:
-        """Hands shards to idle collectors; there are as many collectors as shards, up to the maximum."""
+        """Gives shards to idle collectors; there are as many collectors as shards, up to the maximum."""
         if self.stopped is not None:
             queue.clear()
             return
@@ -400,7 +400,7 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """What the next shard may cost; None: no limit, or it has to wait until others are done."""
+        """The cost limit of the next shard; None: no limit, or it must wait for others."""
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
@@ -408,7 +408,7 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Records the end of a collector's work; where possible, the next shard goes out before the merge."""
+        """Handles the end of a collector's work; if possible, the next shard starts before the merge."""
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
         self._refresh()
@@ -438,9 +438,9 @@ class CollectorCrew(Sampler):
         self._on_progress()
 
     def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
-        """A shard's money was spent: makes fewer shards with more money each.
+        """Handles a spent shard: makes fewer shards with more money each.
 
-        Stops where one shard has all the money and it isn't enough.
+        Stops if one shard has all the money and it isn't enough.
         """
         if self._money_shares == 1 and hopeless:
             self.stop("max-cost", self._cost_budget.describe_end())
@@ -451,12 +451,12 @@ class CollectorCrew(Sampler):
     async def _replace_collector(
         self, worker: _Worker, shard: CollectShard | None, error: BaseException, queue: ShardQueue
     ) -> None:
-        """Starts another collector in its place; merges what it stored, and queues the rest of its shard."""
+        """Replaces a lost collector: merges what it stored, and queues the rest of its shard."""
         import ray
 
         if not is_lost(error):
             raise_worker_error(error)
-        ray.kill(worker.actor)  # it may be unreachable only
+        ray.kill(worker.actor)  # it may only be unreachable
         before = self._compute_spent()
         merged = await self._merge_shard(shard)
         self._losses = 0 if merged else self._losses + 1
@@ -471,7 +471,7 @@ class CollectorCrew(Sampler):
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
 
     def _compute_spent(self) -> float:
-        """What the calls of this source into the pool have cost at most."""
+        """The highest possible cost of this source's calls into the pool."""
         account = self._pool.account(self._asking.model, self._asking.parameters)
         return compute_max_cost(account, self._cost_budget.prices)
 
@@ -483,11 +483,11 @@ class CollectorCrew(Sampler):
         return merged
 
     async def _poll_progress(self) -> None:
-        """Polls the progress of collectors, for as long as they draw."""
+        """Polls the collectors' progress while they draw."""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             for worker in self._busy_workers:
-                with suppress(Exception):  # whoever waits for its shard gets the error
+                with suppress(Exception):  # the error is raised where the shard is awaited
                     progress = await _wrap_ref(worker.actor.report_progress.remote())
                     worker.progress = progress if worker.shard is not None else None
             self._refresh()
@@ -504,29 +504,29 @@ def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's refere
 
 
 def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
-    """Marks an error as retrieved: that of a collector that was killed is of no interest."""
+    """Marks an error as retrieved: a killed collector's doesn't matter."""
     if not future.cancelled():
         future.exception()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayEngine:
-    """Draws from an endpoint by collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
+    """Draws from an endpoint with collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
 
-    Each writes shards of its own beside the pool, in POOL.shards; finished shards are merged into the
-    pool, and the folder is removed. So all workers have to see the pool's file system, under the same
-    path. Whatever ends it, even `kill -9` of a worker or of this process, loses no sample that is in a
-    shard: the next collection into the pool, on whatever engine, merges them first.
+    Each writes its own shards next to the pool, in POOL.shards; finished shards are merged and the folder is
+    removed. So all workers need the pool's file system under the same path. After any interruption, even
+    `kill -9` of a worker or of this process, no sample in a shard is lost: the next collection into the pool,
+    with any engine, merges them first.
     """
 
     endpoint: Endpoint
-    workers: int | None = None  # collectors, at most; None: as many as the cluster has processors
-    place: int = 0  # among the modes that are drawn
-    modes: int = 1  # that are drawn: their collectors share the processors
+    workers: int | None = None  # most collectors; None: the cluster's number of processors
+    place: int = 0  # index among the drawn modes
+    modes: int = 1  # drawn modes: their collectors share the processors
 
     @property
     def width(self) -> int:
-        """Calls at the same time, of all collectors together."""
+        """Total parallel calls of all collectors."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -538,7 +538,7 @@ class RayEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
-        """Collectors, started with the first draw; on leaving, they are gone, their samples in the pool."""
+        """Collectors, started at the first draw; on exit their samples are in the pool."""
         crew = CollectorCrew(pool, self, asking=asking, cost_budget=cost_budget, on_progress=on_progress)
         try:
             yield crew
@@ -548,7 +548,7 @@ class RayEngine:
 
 
 def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun, ...]]:
-    """Runs in shards of about as many samples each, in their order; the same for the same runs."""
+    """Splits runs into shards with similar numbers of samples, in order; deterministic."""
     samples = sum(run.count for run in runs)
     count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
     shards: list[list[SampleRun]] = [[] for _ in range(count)]
@@ -560,14 +560,14 @@ def split_runs(runs: Sequence[SampleRun], workers: int) -> list[tuple[SampleRun,
 
 
 def count_useful_collectors(limits: RateLimits) -> int:
-    """How many collectors can be kept busy within the limits."""
+    """How many collectors the limits can keep busy."""
     rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
     fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
     return max(1, min([limits.concurrency, *fit]))
 
 
 def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
-    """One worker's share of the limits: all shares together are what one client may use."""
+    """One worker's share of the limits; the shares add up to those of one client."""
     calls, remainder = divmod(limits.concurrency, workers)
     requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
     return replace(
@@ -581,7 +581,7 @@ def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
 def find_missing_runs(
     runs: Sequence[SampleRun], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
 ) -> tuple[SampleRun, ...]:
-    """The runs without the samples that are stored, and without the problems that failed."""
+    """The runs without stored samples and without failed problems."""
     return tuple(
         part
         for run in runs

@@ -1,9 +1,9 @@
-"""Files of prompts: Parquet read in bounded batches, and written back with their budgets, and modes.
+"""Files of prompts: reads Parquet in limited batches, and writes it back with budgets and modes.
 
-Files may be larger than memory. The output is made in a hidden, locked folder beside its final place and
-published by a rename, so it is complete or not there; a killed run's remains are removed by the next. JSONL
-and CSV are turned into Parquet and back, a bounded number of rows at a time: lines of JSON and cells of CSV
-stay as they are written, so that nothing but `budget`, and a router's `mode`, is new in the output.
+Files may be larger than memory. The output is created in a hidden, locked folder next to its destination and
+published by a rename, so it is complete or missing; the next run removes a killed run's remains. JSONL and
+CSV are converted to Parquet and back, a limited number of rows at a time; JSON lines and CSV cells stay
+unchanged, so that only `budget`, and a router's `mode`, are new in the output.
 """
 
 import contextlib
@@ -30,28 +30,28 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]
-Budgets = Callable[[Arrow], Ints]  # a batch's rows -> their budgets, in order
-Draws = Sequence[tuple[str, int]]  # a router's columns: the mode and the number of samples of each
-BUDGET = "budget"  # the column that is added
-MODE = "mode"  # added before it by a router
-COLUMN_NAMES = ("prompt", "question", "text")  # the first that is there has the prompts
-_MAX_ROWS = 8192  # in a batch
-_MAX_BYTES = 16 << 20  # in a batch, about
-_BUFFER_BYTES = 1 << 20  # bytes that a column is read ahead
+Budgets = Callable[[Arrow], Ints]  # from a batch's rows to their budgets, in order
+Draws = Sequence[tuple[str, int]]  # a router's columns: mode and number of samples
+BUDGET = "budget"  # the added column
+MODE = "mode"  # added before it for a router
+COLUMN_NAMES = ("prompt", "question", "text")  # candidate names of the prompt column, in order
+_MAX_ROWS = 8192  # per batch
+_MAX_BYTES = 16 << 20  # per batch, approximately
+_BUFFER_BYTES = 1 << 20  # read-ahead per column
 _READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
-_FINISHED = "parts"  # files that are whole
-_UNFINISHED = "begun"  # files in the making
-_PREVIOUS = "before"  # the folder that is being replaced
+_FINISHED = "parts"  # complete files
+_UNFINISHED = "begun"  # incomplete files
+_PREVIOUS = "before"  # the folder being replaced
 _LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFile:
-    """One Parquet file: a table of its own."""
+    """One Parquet file with one table."""
 
     path: str
     groups: tuple[int, ...]  # rows of each row group
-    width: int  # bytes of a row, about, in the row group that has the longest
+    width: int  # approximate bytes per row, in the row group with the longest rows
     size: int  # bytes of the file
     changed: int  # nanoseconds
 
@@ -60,7 +60,7 @@ class PromptFile:
         return sum(self.groups)
 
     def check(self) -> None:
-        """Refuses a file that has changed since it was first inspected."""
+        """Refuses a file that has changed since it was inspected."""
         with _map_read_errors(self.path):
             now = Path(self.path).stat()
         if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
@@ -81,14 +81,14 @@ class PromptSet:
 
 
 def list_added(draws: Draws | None) -> tuple[str, ...]:
-    """The columns that are added: the budget, and a router's mode before it."""
+    """The added columns: the budget, and a router's mode before it."""
     return (BUDGET,) if draws is None else (MODE, BUDGET)
 
 
 def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str] = (BUDGET,)) -> PromptSet:
-    """The Parquet file, or those of a folder in the order of their names; inspected, but not read.
+    """The Parquet file, or those in a folder sorted by name; inspected, but not read.
 
-    `added` are the columns that will be added, so they can't be there yet.
+    `added` columns must not exist yet.
     """
     paths = [source]
     if source.is_dir():
@@ -113,12 +113,12 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
 
 def _is_part(path: Path) -> bool:
     is_visible = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
-    # a link that leads nowhere counts as well: it is refused later, not left out
+    # includes dangling links, which are refused later
     return is_visible and (path.is_file() or path.is_symlink())
 
 
 def _find_nested(source: Path) -> Path | None:
-    """A Parquet file in a subfolder, if there is one."""
+    """A Parquet file in a subfolder, if any."""
     folders = sorted(path for path in source.iterdir() if path.is_dir() and path.name[0] not in "._")
     return next((file for folder in folders for file in folder.rglob("*.parquet")), None)
 
@@ -139,7 +139,7 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
 
 
 def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """The column of prompts, by name; it must occur once, and none of those that will be added."""
+    """The name of the prompt column, which must occur once and not be among the added ones."""
     present = ", ".join(names[:20]) or "nothing"
     if taken := [name for name in added if name in names]:
         raise ScaleError(
@@ -156,7 +156,7 @@ def choose_column(names: Sequence[str], wanted: str | None, place: str, added: S
 
 
 def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[str]) -> str:
-    """The column of prompts, which must hold text."""
+    """The prompt column, which must contain text."""
     import pyarrow as pa
 
     name = choose_column(schema.names, wanted, str(path), added)
@@ -170,7 +170,7 @@ def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[
 
 
 def open_parquet(path: str | Path) -> Arrow:
-    """The open file, read as it is needed: whole row groups may not fit in memory."""
+    """The open file, read on demand: whole row groups may not fit in memory."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -179,7 +179,7 @@ def open_parquet(path: str | Path) -> Arrow:
 
 @contextmanager
 def _map_read_errors(path: str | Path) -> Iterator[None]:
-    """Turns errors of pyarrow and the file system into ours."""
+    """Converts errors of pyarrow and the file system to ours."""
     try:
         yield
     except _READ_ERRORS as exc:
@@ -191,7 +191,7 @@ def _map_read_errors(path: str | Path) -> Iterator[None]:
 def iterate_batches(
     file: PromptFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> Iterator[Arrow]:
-    """The rows of a file, or of some of its row groups, a bounded number at a time."""
+    """The rows of a file, or of some row groups, in limited batches."""
     rows = max(16, min(_MAX_ROWS, _MAX_BYTES // file.width))
     with _map_read_errors(file.path), open_parquet(file.path) as source:
         read = source.iter_batches(batch_size=rows, columns=columns, row_groups=groups, use_threads=False)
@@ -202,7 +202,7 @@ def iterate_batches(
 
 
 def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]:
-    """The prompts of a batch, whose first row is `start`; none may be missing."""
+    """The prompts of a batch that begins at row `start`; raises if one is missing."""
     values = batch.column(batch.schema.get_field_index(column))
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
@@ -220,7 +220,7 @@ def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]
 
 
 def check_source(source: Path) -> None:
-    """Refuses a source that isn't there."""
+    """Refuses a missing source."""
     if not source.exists():
         raise ScaleError(
             f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
@@ -228,7 +228,7 @@ def check_source(source: Path) -> None:
 
 
 def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
-    """Refuses a destination that can't be written to, before any work."""
+    """Refuses an unwritable destination before any work."""
     with map_write_errors(into):
         try:
             target, source_path = into.resolve(), source.resolve()
@@ -242,7 +242,7 @@ def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
 
 
 def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> None:
-    """Refuses a target that isn't beside the source, or not of its kind; both paths are without links."""
+    """Refuses a target that overlaps the source or is of another kind; both paths are resolved."""
     folder = source.is_dir()
     if (
         target == source_path
@@ -252,7 +252,7 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
         raise ScaleError(f"{into}: is, or holds, or lies in what is read; give a place beside {source}")
     if not target.parent.is_dir():
         raise ScaleError(f"{into}: its folder is not there; create {target.parent} first")
-    if into.exists() and not into.is_file() and not into.is_dir():  # such as /dev/null
+    if into.exists() and not into.is_file() and not into.is_dir():  # e.g. /dev/null
         raise ScaleError(f"{into}: is neither a file nor a folder; give the name of a file")
     if into.is_dir() and not folder:
         raise ScaleError(f"{into}: is a folder; give the name of a file, e.g. {into / 'budgets.parquet'}")
@@ -261,13 +261,13 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
 
 
 def _find_foreign_file(folder: Path) -> str | None:
-    """A file in a folder that an allocation wouldn't have written; such a folder isn't replaced."""
+    """A file in a folder that no allocation wrote; such a folder isn't replaced."""
     return next((path.name for path in folder.iterdir() if path.suffix.lower() != ".parquet"), None)
 
 
 @contextlib.contextmanager
 def open_working_folder(into: Path) -> Iterator[Path]:
-    """A hidden folder beside the output, empty and locked for this run; removed on leaving."""
+    """A hidden folder next to the output, empty and locked for this run; removed at the end."""
     into = into.resolve()
     place = into.with_name(f".{into.name}.allocating")
     with map_write_errors(into):
@@ -277,8 +277,8 @@ def open_working_folder(into: Path) -> Iterator[Path]:
             _restore_previous(place, into)
             for old in place.iterdir():
                 if old.is_dir():
-                    shutil.rmtree(old, ignore_errors=True)  # a worker of the killed run may still write there
-            own_folder = place / uuid4().hex  # a new name, so that such a worker finds no folder
+                    shutil.rmtree(old, ignore_errors=True)  # the killed run's workers may still write there
+            own_folder = place / uuid4().hex  # a new name, which these workers don't know
             for name in (_FINISHED, _UNFINISHED):
                 (own_folder / name).mkdir(parents=True)
         yield own_folder
@@ -293,7 +293,7 @@ def open_working_folder(into: Path) -> Iterator[Path]:
 
 
 def _restore_previous(place: Path, into: Path) -> None:
-    """Restores the previous output where a stop or a kill came between two renames."""
+    """Restores the previous output after an interruption between two renames."""
     before = place / _PREVIOUS
     if before.exists() and not into.exists():
         before.rename(into)
@@ -303,7 +303,7 @@ def _lock_folder(place: Path, into: Path) -> int:
     while True:
         place.mkdir(exist_ok=True)
         try:
-            return lock_file(place / _LOCK)  # not the folder: NFS locks only what is open for writing
+            return lock_file(place / _LOCK)  # not the folder: NFS locks only files open for writing
         except FileNotFoundError:  # the last holder removed the folder
             continue
         except BlockingIOError as exc:
@@ -311,9 +311,9 @@ def _lock_folder(place: Path, into: Path) -> int:
 
 
 def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws | None = None) -> None:
-    """Writes one file with its budgets into the working folder; written twice, it is the same.
+    """Writes a file with its budgets to the working folder; repeating it gives the same file.
 
-    With `draws`, `budgets` gives numbers of these, and modes are written too.
+    With `draws`, `budgets` returns their indexes, and modes are written too.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -340,7 +340,7 @@ def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws 
 
 
 def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
-    """The columns that are added."""
+    """The added columns."""
     import pyarrow as pa
 
     if draws is None:
@@ -351,12 +351,12 @@ def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
 
 
 def find_finished(place: Path, file: PromptFile) -> Path:
-    """Where a finished file lies until it is published."""
+    """Where a finished file is until it is published."""
     return place / _FINISHED / Path(file.path).name
 
 
 def publish(prompts: PromptSet, place: Path, into: Path) -> None:
-    """Moves the finished files to their destination at once."""
+    """Moves all finished files to their destination at once."""
     finished, into = place / _FINISHED, into.resolve()
     with map_write_errors(into):
         if not prompts.folder:
@@ -371,7 +371,7 @@ def publish(prompts: PromptSet, place: Path, into: Path) -> None:
 
 @contextlib.contextmanager
 def map_write_errors(path: Path) -> Iterator[None]:
-    """Turns errors of the disk into ours, naming the path."""
+    """Converts disk errors to ours, naming the path."""
     try:
         yield
     except OSError as exc:
@@ -381,18 +381,18 @@ def map_write_errors(path: Path) -> Iterator[None]:
 
 
 _SUFFIXES = {".jsonl": "JSONL", ".ndjson": "JSONL", ".csv": "CSV", ".tsv": "CSV"}
-_PROMPT, _ROW = "prompt", "row"  # the columns of the Parquet in between
+_PROMPT, _ROW = "prompt", "row"  # columns of the intermediate Parquet file
 _TABLE = "prompts.parquet"  # its name in the working folder
 _GROUP_ROWS = 8192
 _GROUP_CHARACTERS = 8 << 20
 _TEXT_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
-_Added = Mapping[str, str | int]  # what is added to a row, by name
+_Added = Mapping[str, str | int]  # values added to a row, by name
 
 
 class _Row(NamedTuple):
-    """One row: its prompt, and the whole of it as text."""
+    """A row: its prompt, and the whole row as text."""
 
     prompt: str
     text: str
@@ -407,7 +407,7 @@ def find_text_kind(path: Path) -> str:
 
 
 def check_text_output(into: Path, source: Path) -> None:
-    """Refuses an output whose name says another format than the one that will be written."""
+    """Refuses an output name with another format than the one that will be written."""
     given, kind = find_text_kind(into), find_text_kind(source) or "Parquet"
     if given == kind or (kind == "Parquet" and not given):
         return
@@ -439,7 +439,7 @@ def read_text_prompts(
 def publish_text(
     source: Path, prompts: PromptSet, place: Path, into: Path, *, added: Sequence[str] = (BUDGET,)
 ) -> None:
-    """Writes the prompts with their budgets, in the source's format, and moves them to their destination."""
+    """Writes prompts with budgets in the source's format, and moves them to their destination."""
     finished = find_finished(place, prompts.files[0])
     written = finished.with_name("text")
     (table,) = open_prompts(finished, column=_PROMPT, added=()).files
@@ -477,7 +477,7 @@ def _write_rows(
 
 
 def _add_keys(line: str, values: _Added) -> bytes:
-    """A line of JSON with these keys more; the rest of it stays as it is written."""
+    """A JSON line with these keys added; the rest is unchanged."""
     head = line.rstrip().removesuffix("}").rstrip()
     comma = "" if head.endswith("{") else ", "
     keys = ", ".join(f'"{name}": {orjson.dumps(value).decode()}' for name, value in values.items())
@@ -486,7 +486,7 @@ def _add_keys(line: str, values: _Added) -> bytes:
 
 @contextmanager
 def _open_text(source: Path) -> Iterator[IO[str]]:
-    """The file's text; errors of reading become ours."""
+    """The file's text; converts reading errors."""
     try:
         with source.open("rb") as raw:
             unpacked: Any = gzip.GzipFile(fileobj=raw) if source.suffix.lower() == ".gz" else raw
@@ -546,7 +546,7 @@ def _check_prompt(value: object, column: str, place: str) -> str:
 
 
 def _group_rows(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """The rows, in groups that fit in memory."""
+    """The rows in groups that fit in memory."""
     group: list[_Row] = []
     size = 0
     for row in rows:

@@ -1,8 +1,8 @@
-"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data.
+"""Runs `score`, `solve` and `replay` over a folder of Parquet shards with Ray Data.
 
-Tasks read the files, each a shard; their votes, without texts, are merged here. Then the stages run here as
-they do on any votes, but map their blocks over tasks: slabs of votes that are scored, and problems whose
-paths are drawn. So results are those of one machine.
+Tasks read the files, one shard each, and their votes, without texts, are merged here. Then the stages run
+here as usual, but map their blocks over tasks: slabs of votes to score, and problems to draw paths for. So
+results equal those of one machine.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from adacompute.records import SIGNAL_NAMES
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.score.grades import BlockMap
 
-MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
+MAX_SHARDS = 1024  # more shards cost more to distribute than they save
 
 
 @contextmanager
@@ -39,13 +39,13 @@ def open_shards(
     parameters: Mapping[str, Any] | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """The votes of a folder of Parquet shards, read on Ray, and what maps blocks there while this lasts.
+    """The votes of a folder of Parquet shards, read on Ray, and a function that maps blocks there.
 
-    `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give what they give of the
-    folder as a pool.
+    `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give the same results as
+    the folder opened as a pool.
 
-    `model` and `parameters` name the source where there are several, as in a pool. All workers must see the
-    folder under the same path. Errors are those of `open_pool(folder)` and of its ballots.
+    `model` and `parameters` select a source if there are several, as in a pool. All workers need the folder
+    under the same path. Raises the errors of `open_pool(folder)` and of its ballots.
     """
     names = _list_files(folder)
     reader = _ShardReader(
@@ -61,14 +61,14 @@ def open_shards(
         run = partial(map_blocks, workers=task_count)
         shards = run(reader.read, files)
         groups = join_shards([shard.ids for shard in shards])
-        if len(groups) < len(files):  # some problems are in several files, which are read as one shard
+        if len(groups) < len(files):  # problems in several files make these one shard
             files = [tuple(sorted(file for k in group for file in files[k])) for group in groups]
             shards = run(reader.read, files)
         yield _merge_shards(shards, reader), run
 
 
 def _list_files(folder: Path) -> tuple[str, ...]:
-    """The Parquet files of a folder, by name; ScaleError where this is not a folder."""
+    """The Parquet files of a folder, by name; ScaleError if it isn't a folder."""
     if folder.is_dir():
         return list_parquet_files(folder)
     if not folder.exists():
@@ -80,7 +80,7 @@ def _list_files(folder: Path) -> tuple[str, ...]:
 
 
 def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Files by number, grouped into shards by the size of each.
+    """Groups files, by number, into shards of similar size.
 
     >>> group_files([5, 5, 5])
     [(0,), (1,), (2,)]
@@ -93,7 +93,7 @@ def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Groups of shards that must be one because they share a problem; those that share none stay alone.
+    """Groups of shards that must be merged because they share a problem; others stay separate.
 
     >>> join_shards([["a", "b"], ["c"], ["b"]])
     [[0, 2], [1]]
@@ -102,7 +102,7 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 
     def find_root(shard: int) -> int:
         while parent[shard] != shard:
-            parent[shard] = parent[parent[shard]]  # halves the path, else it would grow with every pair
+            parent[shard] = parent[parent[shard]]  # path halving; otherwise paths would grow with every pair
             shard = parent[shard]
         return shard
 
@@ -118,21 +118,21 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Shard:
-    """What was read of some files."""
+    """The content of some files."""
 
-    ids: tuple[str, ...]  # all problems, also those without samples of the source
-    places: npt.NDArray[np.int64]  # (problems,) of the ballots, in the order of the pool
+    ids: tuple[str, ...]  # all problems, including those without samples from the source
+    places: npt.NDArray[np.int64]  # (problems,) of the ballots, in pool order
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # those of the one source that fits; None: the files are empty
+    ballots: Ballots | None  # of the only matching source; None: the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShardReader:
-    """How all shards are read."""
+    """How to read shards."""
 
-    folder: str  # as workers find it
-    shown: str  # as it was given, for messages
-    names: tuple[str, ...]  # every file's
+    folder: str  # the workers' path
+    shown: str  # the given path, for messages
+    names: tuple[str, ...]  # all files
     task: Task
     model: str | None
     parameters: Mapping[str, Any] | None
@@ -141,13 +141,13 @@ class _ShardReader:
         """Reads some files, by number, as ballots."""
         try:
             return self._read(files)
-        except AdacomputeError as exc:  # the message names the folder as the user gave it
+        except AdacomputeError as exc:  # the message names the folder as given
             raise type(exc)(str(exc).replace(self.folder, self.shown)) from exc
 
     def _read(self, files: tuple[int, ...]) -> _Shard:
         reading = read_parquet_folder(Path(self.folder), self.names, files)
         first = next(reading.entries, None)
-        if first is None:  # an empty file: a pool of none is an error only where all are
+        if first is None:  # an empty file: only an error if all are empty
             return _Shard(ids=(), places=np.zeros(0, dtype=np.int64), sources=(), ballots=None)
         places: dict[str, int] = {}
         entries = _note_places(chain([first], reading.entries), places)
@@ -161,7 +161,7 @@ class _ShardReader:
             )
 
     def _select_ballots(self, pool: Pool) -> Ballots:
-        """Those of the one source that fits; none where none or several do: the driver reports that."""
+        """The only matching source's ballots; None if none or several match, which the driver reports."""
         mark = None if self.parameters is None else fingerprint(self.parameters)
         fitting = [
             pool.source_key(name, values)
@@ -172,7 +172,7 @@ class _ShardReader:
 
 
 def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[Entry, None, None]:
-    """The entries; each problem's first place is noted in `places` on the way."""
+    """The entries; records each problem's first place in `places`."""
     for entry in entries:
         name = entry.value.get("id") if isinstance(entry.value, dict) else None
         if isinstance(name, str):
@@ -181,7 +181,7 @@ def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[
 
 
 def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
-    """The ballots of all shards, as the pool gives them."""
+    """The ballots of all shards, as from a pool."""
     pieces = [shard.ballots for shard in shards if shard.ballots is not None]
     if not pieces:
         raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
@@ -211,9 +211,9 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
 
 
 def _widen(ballots: Ballots, name: str, width: int) -> npt.NDArray[Any]:
-    """An array of these ballots with a column for each of so many samples; those added are absent."""
+    """An array of these ballots widened to this many samples; added ones are absent."""
     array = getattr(ballots, name)
-    if array is None:  # signals, which others have
+    if array is None:  # signals, which other shards have
         array = np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
     if array.ndim == 1:
         return np.asarray(array)

@@ -13,7 +13,7 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool import Pool
 from adacompute.pool.ballots import ABSENT, Ballots, PromptCharge, count_calls
-from adacompute.pool.menu import JoinedPool, Menu, read_modes
+from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score.aggregates import (
     fit_vote_weights,
@@ -31,8 +31,15 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
-MENU_BUDGETS = (1, 2, 4, 8)  # samples of each mode if there are several
-_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # the only options for a menu's table
+MODE_BUDGETS = (1, 2, 4, 8)  # samples of each mode if there are several
+_PLAIN_OPTIONS = (
+    "exact",
+    "vote",
+    "logprob",
+    "samples",
+    None,
+    None,
+)  # the only options for a table of several modes
 _SEED = 0  # seeds simulations without a given generator, so that results repeat
 _MIN_DRAWS = 2  # fewest draws that give an error estimate
 _SUBSETS = "mean over all subsets of b of a problem's samples"
@@ -44,7 +51,7 @@ def score(
     source: Pool | JoinedPool | Ballots,
     budgets: Budgets | None = None,
     *,
-    menu: Menu | None = None,
+    modes: ModeSet | None = None,
     mixed: bool = True,
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
@@ -68,8 +75,8 @@ def score(
     are an error; `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters`
     select a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
-    Joined pools, or a pool with several sources and a `menu`, give a table over modes: each mode's budgets
-    and, unless `mixed=False`, mixed votes of two modes, in the menu's unit of cost. Without `menu`, a sample
+    Joined pools, or a pool with several sources and `modes`, give a table over modes: each mode's budgets
+    and, unless `mixed=False`, mixed votes of two modes, in their unit of cost. Without `modes`, a sample
     costs its mean of recorded tokens. `budgets` may then be given per mode, and default to 1, 2, 4 and 8.
     Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote has at most 16 samples of each
     mode; `errors=False` omits their standard errors.
@@ -84,10 +91,10 @@ def score(
     [0.64, 0.85]
     """
     several = isinstance(source, Ballots) and len(source.modes) > 1
-    if menu is not None or several or isinstance(source, JoinedPool):
+    if modes is not None or several or isinstance(source, JoinedPool):
         options = (estimator, aggregate, by, cost, model, parameters)
-        _check_menu_options(*options)
-        return _score_modes(source, menu, budgets, mixed=mixed, too_few=too_few, errors=errors)
+        _check_mode_options(*options)
+        return _score_modes(source, modes, budgets, mixed=mixed, too_few=too_few, errors=errors)
     sizes = _check_method(
         DEFAULT_BUDGETS if budgets is None else budgets,
         estimator=estimator,
@@ -135,13 +142,13 @@ class ModeColumn:
 
 
 def list_columns(
-    menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
+    modes: ModeSet, budgets: Budgets = MODE_BUDGETS, *, mixed: bool = True
 ) -> tuple[ModeColumn, ...]:
-    """The columns of a menu's table: each mode's budgets in menu order, then the mixes of each pair.
+    """The columns of a table of several modes: each mode's budgets in their order, then mixes of each pair.
 
     A mode with infinite cost is never drawn, so it has no column.
     """
-    sizes = _check_menu_budgets(menu, budgets)
+    sizes = _check_mode_budgets(modes, budgets)
     single = [ModeColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
     mixes = [
         ModeColumn(((first, k), (second, j)))
@@ -152,40 +159,36 @@ def list_columns(
     return (*single, *mixes)
 
 
-def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ...]]:
-    """Each mode's budgets in menu order, without modes that are never drawn."""
-    names = [mode.name for mode in menu.modes if math.isfinite(mode.cost)]
+def _check_mode_budgets(modes: ModeSet, budgets: Budgets) -> dict[str, tuple[int, ...]]:
+    """Each mode's budgets in their order, without modes that are never drawn."""
+    names = [mode.name for mode in modes.modes if math.isfinite(mode.cost)]
     if not names:
-        raise ScoreError(
-            f"every mode of the menu ({', '.join(menu.names)}) costs {math.inf}; give one a cost"
-        )
+        raise ScoreError(f"every mode ({', '.join(modes.names)}) costs {math.inf}; give one a cost")
     if not isinstance(budgets, Mapping):
         return dict.fromkeys(names, check_budgets(budgets))
-    if unknown := [name for name in budgets if name not in menu.names]:
-        raise ScoreError(
-            f"budgets name {unknown[0]!r}, no mode of the menu; its modes are {', '.join(menu.names)}"
-        )
+    if unknown := [name for name in budgets if name not in modes.names]:
+        raise ScoreError(f"budgets name {unknown[0]!r}, no mode; there are {', '.join(modes.names)}")
     if missing := [name for name in names if name not in budgets]:
         raise ScoreError(
-            f"budgets lack mode {missing[0]!r} of the menu; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
-            "or make a menu without it"
+            f"budgets lack mode {missing[0]!r}; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
+            "or leave it out of the modes"
         )
     return {name: check_budgets(budgets[name]) for name in names}
 
 
-def _check_menu_options(*options: object) -> None:
+def _check_mode_options(*options: object) -> None:
     """Raises ScoreError for options that apply to one mode only."""
     names = ("estimator", "aggregate", "by", "cost", "model", "parameters")
     for name, value, default in zip(names, options, _PLAIN_OPTIONS, strict=True):
         if value is not default and not (isinstance(value, str) and value == default):
             raise ScoreError(
-                f"{name} {value!r} is for one mode, not for a menu; leave it out, or score one mode's pool"
+                f"{name} {value!r} is for one mode, not for several; leave it out, or score one mode's pool"
             )
 
 
 def _score_modes(
     source: Pool | JoinedPool | Ballots,
-    menu: Menu | None,
+    modes: ModeSet | None,
     budgets: Budgets | None,
     *,
     mixed: bool,
@@ -194,11 +197,11 @@ def _score_modes(
 ) -> AccuracyTable:
     """The table over the modes of joined pools, or of a pool with several sources."""
     recorded = read_modes(source)
-    menu = Menu.of(recorded) if menu is None else menu
-    sizes = _check_menu_budgets(menu, MENU_BUDGETS if budgets is None else budgets)
-    columns = list_columns(menu, sizes, mixed=mixed)
+    modes = ModeSet.of(recorded) if modes is None else modes
+    sizes = _check_mode_budgets(modes, MODE_BUDGETS if budgets is None else budgets)
+    columns = list_columns(modes, sizes, mixed=mixed)
     _check_choice("too_few", too_few, ("error", "drop"))
-    ballots = recorded.select([menu[name] for name in sizes])
+    ballots = recorded.select([modes[name] for name in sizes])
     rows = _select_rows(ballots, sizes, drop=too_few == "drop")
     costs = {
         votes.names[0]: _compute_mode_costs(votes, sizes[votes.names[0]], rows) for votes in ballots.parts
@@ -216,7 +219,7 @@ def _score_modes(
         modes=[str(column) for column in columns],
         standard_error=error,
         ids=kept.ids,
-        unit=menu.currency or menu.unit,
+        unit=modes.currency or modes.unit,
         order="any",
         dropped=[ballots.ids[row] for row in sorted(set(range(len(ballots))) - set(rows.tolist()))],
         protocol="; ".join(notes),

@@ -1,5 +1,5 @@
 """The held-out frontier of every policy with both bounds of the one-shot oracle: curves, figure and text.
-Costs are samples for one mode, and in the menu's unit for several.
+Costs are samples for one mode, and in the modes' unit for several.
 """
 
 import math
@@ -23,9 +23,9 @@ from adacompute.evaluate.comparison import (
 )
 from adacompute.evaluate.conclusions import EvaluationRuns, format_samples, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
-from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
+from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES, WITHOUT
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.pool import Menu
+from adacompute.pool.modes import ModeSet
 from adacompute.report.canvas import (
     WIDTH,
     Canvas,
@@ -51,14 +51,14 @@ _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
 _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
 _CASCADE = PolicyStyle(name="better cascade", colour="orange")
-_SINGLE = PolicyStyle(name="without a menu", colour="ink", line="--")
-_COST_LABEL = "samples a request, on average"
+_SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
+_COST_LABEL = "average samples per request"
 _CLEARLY_ABOVE = 1e-9
 _ABOUT_MODES = (
     "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
     "agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint fixed vote: "
     "so many samples of every mode for everyone. cascades: samples of a cheap mode until they agree, else a "
-    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled draws: what the menu "
+    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled draws: what ours "
     "drew for each request, handed to a request of another prompt. Blank: it can't cost so little."
 )
 
@@ -79,7 +79,9 @@ class PolicyFrontier:
     """Every policy's accuracy at every average cost, from one sample to the maximum."""
 
     curves: tuple[CostCurve, ...]
-    published: CostCurve | None  # best mix of uniform and published rules; with a menu, the better cascade
+    published: (
+        CostCurve | None
+    )  # best mix of uniform and published rules; with several modes, the better cascade
     oracle: OracleCurve | None  # None without grades
     problems: int
     folds: int
@@ -88,7 +90,7 @@ class PolicyFrontier:
     longest: int  # most samples per request
     budgets: tuple[float, ...]  # average costs shown in tables
     single: CostCurve | None = None  # best of several modes, alone or mixed
-    menu: Menu | None = None  # the menu of these modes
+    mode_set: ModeSet | None = None  # those modes, with their costs
 
     @property
     def baseline(self) -> CostCurve | None:
@@ -98,16 +100,16 @@ class PolicyFrontier:
     @property
     def ours(self) -> str:
         """The policy that the page is about."""
-        return OURS if self.menu is None else MENU
+        return OURS if self.mode_set is None else ALL_MODES
 
     @property
     def base_name(self) -> str:
         """The baseline's name in text."""
-        return "uniform" if self.menu is None else SINGLES[0]
+        return "uniform" if self.mode_set is None else SINGLES[0]
 
     def format_cost(self, cost: float) -> str:
         """An average cost with its unit."""
-        return format_sample_count(cost) if self.menu is None else self.menu.format_cost(cost)
+        return format_sample_count(cost) if self.mode_set is None else self.mode_set.format_cost(cost)
 
     def get(self, policy: str) -> CostCurve | None:
         """A policy's curve; None if it wasn't evaluated."""
@@ -119,7 +121,7 @@ def trace_frontier(
 ) -> PolicyFrontier:
     """The held-out curves of one evaluation, each with its band over problems."""
     setup = runs.setup
-    if evaluation is not None and evaluation.menu is not None:
+    if evaluation is not None and evaluation.mode_set is not None:
         return trace_modes(evaluation)
     boot, grid = make_bootstrap(setup), make_cost_grid(float(setup.longest), setup.budgets)
     uniform = runs.get(UNIFORM).points
@@ -162,7 +164,7 @@ def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
         basis=evaluation.basis,
         longest=evaluation.longest,
         budgets=evaluation.budgets,
-        menu=evaluation.menu,
+        mode_set=evaluation.mode_set,
     )
 
 
@@ -218,7 +220,7 @@ def draw_frontier(
 
 def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: str) -> Picture:
     uniform, ours, rules = frontier.baseline, frontier.get(frontier.ours), frontier.published
-    styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.menu is None else (_CASCADE, _SINGLE)
+    styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.mode_set is None else (_CASCADE, _SINGLE)
     with Canvas(key, width=width, height=4.1) as canvas:
         ax = canvas.axes[0]
         handles: list[Any] = []
@@ -240,8 +242,8 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
     return Picture(
         key=key,
         title="What an average number of samples buys"
-        if frontier.menu is None
-        else f"What an average cost buys ({frontier.menu.cost_unit})",
+        if frontier.mode_set is None
+        else f"What an average cost buys ({frontier.mode_set.cost_unit})",
         protocol=_describe_protocol(frontier),
         svg=svg,
         alt=_alt_text(frontier, match),
@@ -358,11 +360,11 @@ def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier:
 
 
 def _label_costs(ax: "Axes", frontier: PolicyFrontier) -> None:
-    if frontier.menu is None:
+    if frontier.mode_set is None:
         set_samples_axis(ax, frontier.longest, _COST_LABEL)
     else:
-        label = f"{frontier.menu.cost_unit}, on average"
-        set_cost_axis(ax, frontier.budgets, partial(frontier.menu.format_cost, unit=False), label)
+        label = f"{frontier.mode_set.cost_unit}, on average"
+        set_cost_axis(ax, frontier.budgets, partial(frontier.mode_set.format_cost, unit=False), label)
 
 
 def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
@@ -372,7 +374,7 @@ def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
     """One legend above both panels: labels would overlap where the curves meet."""
-    middle = 4.0 if frontier.menu is None else frontier.budgets[len(frontier.budgets) // 2]
+    middle = 4.0 if frontier.mode_set is None else frontier.budgets[len(frontier.budgets) // 2]
     curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(middle, curve.cost, curve.accuracy)))
     handles: list[Any] = [
         ax.plot([], [], **_line_style(policy_style(curve.policy), wide=curve.policy == frontier.ours))[0]
@@ -391,7 +393,7 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
     """Where a curve shows values: at round numbers of samples and its end, else everywhere."""
-    if frontier.menu is not None:
+    if frontier.mode_set is not None:
         return list(range(len(cost)))
     indices = {len(cost) - 1}
     for samples in _MARKED_COSTS:
@@ -412,11 +414,11 @@ def _describe_protocol(frontier: PolicyFrontier) -> str:
 
 def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
     text = f"Bands are 95% intervals, over problems, of the gain over {frontier.base_name} at the same cost. "
-    if frontier.menu is not None:
-        text += "Without a menu: the best of the modes alone or mixed by lot, uniform or stopping. "
+    if frontier.mode_set is not None:
+        text += "Single modes: the best of the modes alone or mixed by lot, uniform or stopping. "
     elif few:
         text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
-    if frontier.oracle is not None and frontier.menu is None:
+    if frontier.oracle is not None and frontier.mode_set is None:
         choices = ", ".join(map(str, frontier.oracle.choices))
         text += f"The one-shot oracle knows the answers and gives each problem {choices} samples beforehand"
         ends = ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
@@ -430,8 +432,8 @@ def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
     names = ", ".join(policy_style(curve.policy).name for curve in frontier.curves)
     what = basis_name(frontier.basis).capitalize()
     text = f"{what} against samples on average, 1 to {frontier.longest}, for {names}."
-    if frontier.menu is not None:
-        text = f"{what} against average cost ({frontier.menu.cost_unit}) for {names}."
+    if frontier.mode_set is not None:
+        text = f"{what} against average cost ({frontier.mode_set.cost_unit}) for {names}."
     if match is not None and match.worth is not None and math.isfinite(match.worth.mean):
         text += (
             f" At {format_samples(match.cost)} samples on average {match.policy} "
@@ -474,20 +476,20 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Every policy's gain over uniform at each budget, best first; with a menu, its gain over each policy."""
-    budgets, menu = evaluation.budgets, evaluation.menu
+    """Every policy's gain over uniform at each budget, best first; with several modes, ours over each."""
+    budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []
     for curve in frontier.curves:
         cells: list[Cell] = [policy_style(curve.policy).name]
         for budget in budgets:
             match = evaluation.match(curve.policy, budget)
-            difference = None if match is None else match.gain if menu is None else match.lead
+            difference = None if match is None else match.gain if mode_set is None else match.lead
             cells += [None if match is None else match.accuracy, difference]
         rows.append(tuple(cells))
     middle = 1 + 2 * (len(budgets) // 2)
     rows.sort(key=lambda row: -float(row[middle]) if isinstance(row[middle], float) else 2.0)  # type: ignore[arg-type]
     columns = [Column(name="policy")]
-    over = "points over uniform" if menu is None else "points of the menu over it"
+    over = "points over uniform" if mode_set is None else "points of our policy over it"
     for budget in budgets:
         cost = evaluation.format_budget(budget)
         columns += [
@@ -498,12 +500,12 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
         key="policies",
         title=f"{basis_name(evaluation.basis).capitalize()} of every policy at the same average cost",
         protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average"
-        if menu is None
-        else f"held-out, {evaluation.folds} folds, at the same average cost ({menu.cost_unit})",
+        if mode_set is None
+        else f"held-out, {evaluation.folds} folds, at the same average cost ({mode_set.cost_unit})",
         columns=tuple(columns),
         rows=tuple(rows),
         note="95% intervals over problems of the gain over uniform, paired. Blank: it can't cost so little."
-        if menu is None
+        if mode_set is None
         else _ABOUT_MODES,
         bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(frontier.ours).name),
     )
@@ -546,7 +548,7 @@ def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
         texts.append(f"Also clearly above {frontier.base_name}: {join_words(clear)}.")
     elif spans:
         texts.append(f"No other policy is clearly above {frontier.base_name} at any cost looked at.")
-    if frontier.oracle is not None and ours is not None and frontier.menu is None:
+    if frontier.oracle is not None and ours is not None and frontier.mode_set is None:
         texts.append(_describe_oracle(ours, frontier))
     return tuple(text for text in texts if text)
 
@@ -554,10 +556,13 @@ def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
 def _describe_lead(ours: CostCurve, frontier: PolicyFrontier) -> str:
     clear = ours.gain_low > _CLEARLY_ABOVE
     clear_costs = ours.cost[clear]
-    name, base = ("Stopping" if frontier.menu is None else "The menu"), frontier.base_name
+    name, base = (
+        ("Stopping" if frontier.mode_set is None else "The policy over all modes"),
+        frontier.base_name,
+    )
     scale, unit = 1, "samples on average"
-    if frontier.menu is not None:
-        scale, unit = frontier.menu.shown_requests, f"on average ({frontier.menu.cost_unit})"
+    if frontier.mode_set is not None:
+        scale, unit = frontier.mode_set.shown_requests, f"on average ({frontier.mode_set.cost_unit})"
     if not len(clear_costs):
         return f"{name} is nowhere clearly above {base}: its band holds the zero line."
     best = int(np.where(clear, ours.gain, -1.0).argmax())

@@ -1,40 +1,40 @@
-"""Compares several models or efforts: their costs and accuracies, and which ones the menu uses."""
+"""Compares several models or efforts: their costs and accuracies, and which ones our policy uses."""
 
 import math
 
 from adacompute.evaluate.comparison import Evaluation, Match
 from adacompute.evaluate.conclusions import EvaluationRuns
-from adacompute.evaluate.mode_rivals import CASCADES, MENU
-from adacompute.pool import Menu
+from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES
+from adacompute.pool.modes import ModeSet
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
 
 _UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # uniform numbers of samples of one mode
 _SMALL_SHARE = 0.02  # a mode with a smaller share of the cost counts as unused
 _LIMITS = (
-    "A menu lives on problems where the cheap mode is right, and shows it by agreeing with itself. It gains "
-    "little where prices are close, where the cheap mode is hardly ever right, or where the budget is so "
-    "large that everyone can have the dear mode. What is shown is of these problems, "
+    "Several modes pay on problems where the cheap one is right, and shows it by agreeing with itself. They "
+    "gain little where prices are close, where the cheap mode is hardly ever right, or where the budget is "
+    "so large that everyone can have the dear mode. What is shown is of these problems, "
     "models and prices: others need recordings of their own."
 )
 _CASCADE_LEVEL = (
     "No clear difference from a cascade whose settings are chosen on the same recordings, anew for every "
-    "budget. The menu is fitted once, and has one price for every budget."
+    "budget. Our policy is fitted once, and has one price for every budget."
 )
 
 
-def cost_column(menu: Menu, name: str, about: str = "") -> Column:
+def cost_column(mode_set: ModeSet, name: str, about: str = "") -> Column:
     """A column of costs, scaled by `scale_cost`."""
-    return Column(name=name, kind="money" if menu.unit == "money" else "amount", about=about)
+    return Column(name=name, kind="money" if mode_set.unit == "money" else "amount", about=about)
 
 
-def scale_cost(menu: Menu, cost: float) -> float:
+def scale_cost(mode_set: ModeSet, cost: float) -> float:
     """A cost as shown on the page, per some number of requests, with three digits."""
-    return float(f"{cost * menu.shown_requests:.3g}")
+    return float(f"{cost * mode_set.shown_requests:.3g}")
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Each mode's cost and accuracy, and how much of each the menu draws."""
+    """Each mode's cost and accuracy, and how much of each our policy draws."""
     return Section(
         key="modes",
         title="Whom it asks",
@@ -45,8 +45,8 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 def _build_modes_table(runs: EvaluationRuns) -> Table:
     """For each mode, the cost per sample and the accuracy of one or more samples."""
-    menu, ballots, rows = runs.setup.modes, runs.setup.ballots, []
-    for mode in menu.modes:
+    mode_set, ballots, rows = runs.setup.modes, runs.setup.ballots, []
+    for mode in mode_set.modes:
         drawn = ballots[mode.name].drawn
         least, most = int(drawn.min()), int(drawn.max())
         budgets = tuple(count for count in _UNIFORM_SAMPLES if count <= least)
@@ -55,21 +55,25 @@ def _build_modes_table(runs: EvaluationRuns) -> Table:
             votes = score(ballots[mode.name], budgets).accuracy.mean(axis=0).tolist()
         row: tuple[Cell, ...] = (
             mode.name,
-            scale_cost(menu, mode.cost),
-            mode.cost / menu.modes[0].cost if menu.modes[0].cost else None,
+            scale_cost(mode_set, mode.cost),
+            mode.cost / mode_set.modes[0].cost if mode_set.modes[0].cost else None,
             votes[0] if votes else None,
             f"{votes[-1]:.1%} ({budgets[-1]} samples)" if votes else None,
             f"{most}" if least == most else f"{least} to {most}",
         )
         rows.append(row)
-    per = f"{menu.currency} for 1,000 samples" if menu.unit == "money" else f"{menu.unit} of a sample"
+    per = (
+        f"{mode_set.currency} for 1,000 samples"
+        if mode_set.unit == "money"
+        else f"{mode_set.unit} of a sample"
+    )
     return Table(
         key="modes",
-        title="The modes of the menu",
+        title="The modes",
         protocol="uniform votes are exact, over all subsets of the recorded samples",
         columns=(
             Column(name="mode"),
-            cost_column(menu, per, "on average over the recorded samples where prices are given"),
+            cost_column(mode_set, per, "on average over the recorded samples where prices are given"),
             Column(name="times the cheapest", kind="tenths"),
             Column(name="one sample", kind="share", about="how often it is right"),
             Column(name="most samples", about="a vote for everyone, as many as were recorded, 16 at most"),
@@ -80,33 +84,33 @@ def _build_modes_table(runs: EvaluationRuns) -> Table:
 
 
 def _list_drawn(evaluation: Evaluation) -> list[Match]:
-    matches = (evaluation.match(MENU, budget) for budget in evaluation.budgets)
+    matches = (evaluation.match(ALL_MODES, budget) for budget in evaluation.budgets)
     return [match for match in matches if match is not None]
 
 
-def _compute_spent(menu: Menu, match: Match) -> dict[str, float]:
+def _compute_spent(mode_set: ModeSet, match: Match) -> dict[str, float]:
     """Each mode's share of the cost, at mean costs."""
-    spent = {name: count * menu[name].cost for name, count in match.draws.items()}
+    spent = {name: count * mode_set[name].cost for name, count in match.draws.items()}
     return {name: cost / (sum(spent.values()) or 1.0) for name, cost in spent.items()}
 
 
 def _build_shares_table(evaluation: Evaluation) -> Table:
-    """What the menu draws at each budget."""
-    menu = evaluation.get_menu()
+    """What our policy draws at each budget."""
+    mode_set = evaluation.get_modes()
     rows: list[tuple[Cell, ...]] = []
     for match in _list_drawn(evaluation):
-        spent = _compute_spent(menu, match)
-        pairs = [(match.draws[name], spent[name]) for name in menu.names]
-        rows.append((scale_cost(menu, match.budget), *(cell for pair in pairs for cell in pair)))
-    columns = [cost_column(menu, menu.cost_unit)]
-    for name in menu.names:
+        spent = _compute_spent(mode_set, match)
+        pairs = [(match.draws[name], spent[name]) for name in mode_set.names]
+        rows.append((scale_cost(mode_set, match.budget), *(cell for pair in pairs for cell in pair)))
+    columns = [cost_column(mode_set, mode_set.cost_unit)]
+    for name in mode_set.names:
         columns += [
             Column(name=f"samples of {name}", kind="number", about="a request, on average"),
-            Column(name=f"share of cost, {name}", kind="percent", about="of what the menu spends"),
+            Column(name=f"share of cost, {name}", kind="percent", about="of what our policy spends"),
         ]
     return Table(
         key="shares",
-        title="What the menu draws at each average cost",
+        title="What our policy draws at each average cost",
         protocol=evaluation.verdict.protocol,
         columns=tuple(columns),
         rows=tuple(rows),
@@ -114,47 +118,50 @@ def _build_shares_table(evaluation: Evaluation) -> Table:
 
 
 def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
-    """Describes the menu's modes at the smallest and largest budget, and the unused ones."""
-    menu, drawn = evaluation.get_menu(), _list_drawn(evaluation)
+    """Describes the modes used at the smallest and largest budget, and the unused ones."""
+    mode_set, drawn = evaluation.get_modes(), _list_drawn(evaluation)
     if not drawn:
         return ()
     texts = []
     for match in [drawn[0], drawn[-1]][: len(drawn)]:
         parts = [f"{count:.2f} of {name}" for name, count in match.draws.items()]
-        texts.append(f"at {menu.format_cost(match.budget, unit=False)} a request gets {join_words(parts)}")
-    sentence = f"In samples on average, {'; '.join(texts)} ({menu.cost_unit})."
-    spent = [_compute_spent(menu, match) for match in drawn]
-    unused = [name for name in menu.names if all(share[name] < _SMALL_SHARE for share in spent)]
+        texts.append(
+            f"at {mode_set.format_cost(match.budget, unit=False)} a request gets {join_words(parts)}"
+        )
+    sentence = f"In samples on average, {'; '.join(texts)} ({mode_set.cost_unit})."
+    spent = [_compute_spent(mode_set, match) for match in drawn]
+    unused = [name for name in mode_set.names if all(share[name] < _SMALL_SHARE for share in spent)]
     if not unused:
         return (sentence,)
     return (sentence, f"It has no use for {join_words(unused)} here: less than 2% of the cost at any budget.")
 
 
 def build_limits(evaluation: Evaluation) -> Section:
-    """When the menu isn't worth it on this pool, and what that depends on."""
+    """When several modes aren't worth it on this pool, and what that depends on."""
     words = (*_describe_unclear(evaluation), *_describe_cascade(evaluation))
-    ratio = _describe_ratio(evaluation.get_menu())
+    ratio = _describe_ratio(evaluation.get_modes())
     return Section(key="limits", title="When it isn't worth it", words=(*words, *ratio, _LIMITS))
 
 
 def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
-    menu, rows = evaluation.get_menu(), evaluation.verdict.rows
+    mode_set, rows = evaluation.get_modes(), evaluation.verdict.rows
     if not rows or rows[0].gain.low is None:  # too few groups for an interval
         return ()
     above, below = find_clear_signs([row.gain for row in rows])
     if len(above) == len(rows):
-        return (f"Over no menu, the gain is clear at every cost looked at ({menu.cost_unit}).",)
+        return (f"Over single modes, the gain is clear at every cost looked at ({mode_set.cost_unit}).",)
     unclear = [
-        f"{menu.format_cost(row.budget, unit=False)}: {100 * row.gain.mean:+.1f} "
+        f"{mode_set.format_cost(row.budget, unit=False)}: {100 * row.gain.mean:+.1f} "
         f"({100 * (row.gain.low or 0.0):+.1f} to {100 * (row.gain.high or 0.0):+.1f})"
         for at, row in enumerate(rows)
         if at not in above
     ]
     text = (
-        f"No clear gain over single modes at {join_words(unclear)} points ({menu.cost_unit}, 95% interval)."
+        f"No clear gain over single modes at {join_words(unclear)} points ({mode_set.cost_unit}, 95% "
+        "interval)."
     )
     if below:
-        text += " Where the interval is below zero, do without a menu."
+        text += " Where the interval is below zero, stay with one mode."
     return (text,)
 
 
@@ -173,8 +180,8 @@ def _describe_cascade(evaluation: Evaluation) -> tuple[str, ...]:
     return (f"It is clearly ahead of the better of two cascades, tuned as it was, at {count} costs.",)
 
 
-def _describe_ratio(menu: Menu) -> tuple[str, ...]:
-    cheapest, dearest = menu.modes[0], menu.modes[-1]
+def _describe_ratio(mode_set: ModeSet) -> tuple[str, ...]:
+    cheapest, dearest = mode_set.modes[0], mode_set.modes[-1]
     if not cheapest.cost or not math.isfinite(dearest.cost):
         return ()
     ratio = dearest.cost / cheapest.cost

@@ -7,9 +7,10 @@ import numpy as np
 from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Verdict, VerdictRow, basis_name
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
+from adacompute.evaluate.mode_rivals import ALL_MODES, NEEDED, WITHOUT
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.pool import Menu
 from adacompute.pool.ballots import ABSENT
+from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Interval
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
@@ -43,7 +44,7 @@ def build_section(
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
-    if evaluation.menu is None and not _has_tokens(runs):
+    if evaluation.mode_set is None and not _has_tokens(runs):
         missing.append(_NO_TOKENS)
     tables = [build_money_table(money, evaluation)] if money.compute_savings(evaluation.verdict) else []
     tables.append(build_budgets_table(evaluation))
@@ -99,8 +100,8 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
 def build_budgets_table(evaluation: Evaluation) -> Table:
     """One row per average budget: uniform, ours, and the oracle's bounds."""
     what, verdict = basis_name(evaluation.basis), evaluation.verdict
-    if evaluation.menu is not None:
-        return _build_costs_table(evaluation, evaluation.menu)
+    if evaluation.mode_set is not None:
+        return _build_costs_table(evaluation, evaluation.mode_set)
     rows = []
     for budget in [row.budget for row in verdict.rows] or evaluation.budgets:
         judged = verdict.row(budget)
@@ -137,18 +138,18 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
     )
 
 
-def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
-    """The table for several modes: the best of them alone, the menu, and the oracle's bounds."""
+def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
+    """The table for several modes: the best of them alone, our policy, and the oracle's bounds."""
     brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
     rows: list[tuple[Cell, ...]] = []
     for row in evaluation.verdict.rows:
         bracket, needed = brackets.get(row.budget), row.worth.mean
         saved: tuple[Cell, Cell] = (None, None)
         if not row.gain.holds_zero:
-            saved = scale_cost(menu, needed), 1 - row.cost / needed if math.isfinite(needed) else None
+            saved = scale_cost(mode_set, needed), 1 - row.cost / needed if math.isfinite(needed) else None
         rows.append(
             (
-                scale_cost(menu, row.budget),
+                scale_cost(mode_set, row.budget),
                 row.uniform,
                 row.accuracy,
                 row.gain,
@@ -161,15 +162,15 @@ def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
         )
     return Table(
         key="budgets",
-        title=f"{evaluation.basis.capitalize()} at each average cost, and what the menu saves",
+        title=f"{evaluation.basis.capitalize()} at each average cost, and what asking several modes saves",
         protocol=evaluation.verdict.protocol,
         columns=(
-            cost_column(menu, menu.cost_unit),
-            Column(name="without a menu", kind="share", about="the best of the modes alone or mixed"),
-            Column(name="menu", kind="share", about="stops, asks again or asks another mode"),
-            Column(name="gain", kind="points", about="points over no menu, 95% interval, paired"),
-            cost_column(menu, "no menu needs", f"{menu.cost_unit}, for the menu's {evaluation.basis}"),
-            Column(name="saved", kind="percent", about="of that; below 0 the menu costs more"),
+            cost_column(mode_set, mode_set.cost_unit),
+            Column(name=WITHOUT, kind="share", about="the best of the modes alone or mixed"),
+            Column(name=ALL_MODES, kind="share", about="stops, asks again or asks another mode"),
+            Column(name="gain", kind="points", about="points over single modes, 95% interval, paired"),
+            cost_column(mode_set, NEEDED, f"{mode_set.cost_unit}, for the same {evaluation.basis}"),
+            Column(name="saved", kind="percent", about="of that; below 0 it costs more"),
             *ROUND_COLUMNS,
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
-from adacompute.client.modes import ModeConfigs, apply_menu, read_menu_file
+from adacompute.client.modes import ModeConfigs, apply_menu, read_modes_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
@@ -107,7 +107,7 @@ class Asker:
         """
         key = _hide_key(key)
         _refuse_unknown(unknown)
-        modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
+        modes = None if menu is None else read_modes_file(Path(_read_path(menu, "menu")))
         if modes is not None:
             single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
             single |= {"key_file": key_file}
@@ -168,7 +168,7 @@ class Asker:
             in_memory=True,
             concurrency=DEFAULT_CONCURRENCY,
             has_prices=bool(config.endpoint.input_price or config.endpoint.output_price),
-            menu=read_menu_file(Path(config.serve.menu)) if endpoint is None else None,
+            menu=read_modes_file(Path(config.serve.menu)) if endpoint is None else None,
         )
         return asker
 

@@ -1,77 +1,67 @@
-"""The gateway's routes as an ASGI app, and access for web pages.
+"""A client's connection, and the gateway's routes as an ASGI app, with the web pages that may use them.
 
-Pure ASGI: middleware that passes replies through queues would hide a client's disconnect.
+It is pure ASGI throughout: middleware that passes replies through queues would hide a client's disconnect.
+
+`ClientConnection` is uvicorn's protocol, which limits neither the time of a slow client nor the size of a
+request's head, trailers and chunk lines.
 """
 
 import asyncio
-import base64
-import binascii
 import contextlib
-import hashlib
-import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, cast
 from urllib.parse import unquote
 
-import orjson
+import httptools
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
-from adacompute.client.settings import is_loopback
-from adacompute.config import KeyConfig, average_budget
 from adacompute.errors import (
-    ConfigError,
     EndpointError,
-    LedgerUnavailable,
     Overloaded,
     RequestInvalid,
     ServeError,
-    Unauthorized,
     suggest_name,
 )
-from adacompute.records import Budget
-from adacompute.serve.messages.reply import Refusal, build_error, dump_json, find_error_code
+from adacompute.serve.http.pages import BUDGET_PATH, BudgetEndpoint, PageEndpoint, Pages, Reply
+from adacompute.serve.messages.reply import Refusal, build_error, find_error_code
 from adacompute.serve.messages.trace_context import read_trace_headers
 from adacompute.serve.routes.chat import (
     ChatEndpoint,
     ClientDisconnected,
+    Keys,
     RequestSlots,
-    check_content_type,
     get_reply_id,
     has_begun,
-    read_body,
     read_headers,
     send_reply,
 )
 from adacompute.serve.routes.forward import ForwardEndpoint, parse_target
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
-from adacompute.serve.watching.web_pages import DASHBOARD, PLAYGROUND
 
 _log = logging.getLogger("adacompute.serve")
 # scope key for the path prefix where the gateway is mounted, which isn't part of its paths
 PREFIX_KEY = "adacompute.prefix"
-_JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
-_METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_ANONYMOUS = "anonymous"  # the key's name if the gateway has no keys
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
 _FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # the most common forwarded paths
 _COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count their own refusals
-_BUDGET_PATH = "/admin/budget"
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
-    _BUDGET_PATH,
+    BUDGET_PATH,
 )
-_MAX_PATCH = 4096  # bytes of a request to change the budget
 _SETTLE_SECONDS = 5.0  # time for cancelled requests to settle their spending
 # uvicorn's message for requests that it cancels
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
@@ -79,27 +69,28 @@ _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
 def build_app(gateway: Gateway) -> ASGIApp:
     """The ASGI app of a gateway."""
-    pages, slots = _Pages(gateway), RequestSlots(gateway.settings.max_requests)
-    chat = ChatEndpoint(gateway, pages.authenticate, slots)
-    forward = ForwardEndpoint(gateway, pages.authenticate, slots)
-    responses = ResponsesEndpoint(gateway, pages.authenticate, slots, forward)
+    keys, slots = Keys(gateway.keys), RequestSlots(gateway.settings.max_requests)
+    pages = Pages(gateway, keys)
+    chat = ChatEndpoint(gateway, keys.authenticate, slots)
+    forward = ForwardEndpoint(gateway, keys.authenticate, slots)
+    responses = ResponsesEndpoint(gateway, keys.authenticate, slots, forward)
     routes = [
         Route(_CHAT_PATH, chat, methods=["POST"]),
         Route(_RESPONSES_PATH, responses, methods=["POST"]),
-        Route("/v1/models", _PageEndpoint(pages.list_models), methods=["GET"]),
-        Route("/v1/models/{name:path}", _PageEndpoint(pages.describe_model), methods=["GET"]),
-        Route("/healthz", _PageEndpoint(pages.health), methods=["GET"]),
-        Route("/readyz", _PageEndpoint(pages.readiness), methods=["GET"]),
-        Route("/metrics", _PageEndpoint(pages.metrics), methods=["GET"]),
-        Route("/dashboard", _PageEndpoint(pages.dashboard), methods=["GET"]),
-        Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
-        Route(_BUDGET_PATH, _BudgetEndpoint(gateway, pages.check_operator), methods=["GET", "PATCH"]),
+        Route("/v1/models", PageEndpoint(pages.list_models), methods=["GET"]),
+        Route("/v1/models/{name:path}", PageEndpoint(pages.describe_model), methods=["GET"]),
+        Route("/healthz", PageEndpoint(pages.health), methods=["GET"]),
+        Route("/readyz", PageEndpoint(pages.readiness), methods=["GET"]),
+        Route("/metrics", PageEndpoint(pages.metrics), methods=["GET"]),
+        Route("/dashboard", PageEndpoint(pages.dashboard), methods=["GET"]),
+        Route("/dashboard/data", PageEndpoint(pages.dashboard_data), methods=["GET"]),
+        Route(BUDGET_PATH, BudgetEndpoint(gateway, keys.check_operator), methods=["GET", "PATCH"]),
         Route("/v1/{path:path}", forward),  # last: everything not matched above
     ]
     if gateway.settings.playground:
         routes += [
-            Route("/", _PageEndpoint(pages.playground), methods=["GET"]),
-            Route("/playground/data", _PageEndpoint(pages.playground_data), methods=["GET"]),
+            Route("/", PageEndpoint(pages.playground), methods=["GET"]),
+            Route("/playground/data", PageEndpoint(pages.playground_data), methods=["GET"]),
         ]
     shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
     app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
@@ -139,9 +130,6 @@ class _PageMiddleware(CORSMiddleware):
         return Response(body, status, {**headers, "vary": "Origin"})
 
 
-Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
-
-
 class _ShortcutRouter:
     """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
 
@@ -153,183 +141,6 @@ class _ShortcutRouter:
         """Passes a request on."""
         app = self._shortcuts.get(scope["path"], self._router) if scope["method"] == "POST" else self._router
         return app(scope, receive, send)
-
-
-class _Pages:
-    """All pages other than chat completions, and authentication."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._keys = Keys(gateway.keys)
-
-    def authenticate(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized if there is none, or the Host isn't allowed."""
-        return _ANONYMOUS if (key := self._find_key(headers)) is None else key.name
-
-    async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The models listed by the upstream."""
-        self.authenticate(headers)
-        models = await self._gateway.list_models()
-        described = await asyncio.to_thread(self._describe_models, models.values())
-        return 200, _JSON_HEADERS, dump_json({"object": "list", "data": described})
-
-    async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """Describes one model."""
-        self.authenticate(headers)
-        name = scope["path_params"]["name"]
-        model = (await self._gateway.list_models()).get(name)
-        if model is None:
-            raise RequestInvalid(
-                f"model {name[:100]!r} is not known; /v1/models lists those that are",
-                status=404,
-                code="model_not_found",
-            )
-        (described,) = self._describe_models([model])
-        return 200, _JSON_HEADERS, dump_json(described)
-
-    def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The upstream's descriptions of models, masked."""
-        return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
-
-    async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """Says that the process is running."""
-        return 200, _JSON_HEADERS, b'{"status":"ok"}'
-
-    async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """Says whether it accepts requests."""
-        if not self._gateway.ready:
-            return 503, _JSON_HEADERS, b'{"status":"closing"}'
-        if not self._gateway.resources.ledger.available:
-            return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if self._gateway.is_upstream_resting:  # it still accepts requests, but each may have to wait
-            return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
-        return 200, _JSON_HEADERS, b'{"status":"ready"}'
-
-    async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """Metrics for Prometheus."""
-        self.check_operator(headers)
-        summary = await self._gateway.describe_traffic()
-        of_workers = self._gateway.add_workers is not None
-        return (
-            200,
-            _METRICS_HEADERS,
-            self._gateway.observability.render_metrics(summary, of_workers=of_workers),
-        )
-
-    async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard page."""
-        self.check_operator(headers)
-        return 200, *DASHBOARD
-
-    async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The dashboard's data for the last hour, or with `?span=day` for the last day."""
-        self.check_operator(headers)
-        span = "day" if scope.get("query_string") == b"span=day" else "hour"
-        return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
-
-    async def playground(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The playground page, which has no data: it asks the user for the key."""
-        if not self._gateway.keys:
-            _check_host(headers.get("host", ""))
-        return 200, *PLAYGROUND
-
-    async def playground_data(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The playground's data about the gateway."""
-        self.authenticate(headers)
-        return 200, _JSON_HEADERS, dump_json(await self._gateway.describe_playground())
-
-    def check_operator(self, headers: Mapping[str, str]) -> str:
-        """The name of the operator's key; Unauthorized for others. Without keys, everyone is an operator."""
-        key = self._find_key(headers)
-        if key is not None and not key.operator:
-            raise Unauthorized(
-                f"key {key.name!r} may not see this; the operator's may: operator = true in the keys file",
-                status=403,
-                code="not_the_operator",
-            )
-        return _ANONYMOUS if key is None else key.name
-
-    def _find_key(self, headers: Mapping[str, str]) -> KeyConfig | None:
-        if self._gateway.keys:
-            return self._keys.identify(headers.get("authorization"))
-        _check_host(headers.get("host", ""))
-        return None
-
-
-class _PageEndpoint:
-    """One page, as an ASGI app."""
-
-    def __init__(self, handler: Callable[[Scope, Mapping[str, str]], Awaitable[Reply]]) -> None:
-        self._handler = handler
-
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Sends the page."""
-        await send_reply(send, *await self._handler(scope, read_headers(scope)))
-
-
-class _BudgetEndpoint:
-    """The current budget as an ASGI app; an operator's key can change it until the next restart."""
-
-    def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
-        self._gateway, self._check_operator = gateway, check_operator
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the budget, after applying a PATCH."""
-        gateway, headers = self._gateway, read_headers(scope)
-        key = self._check_operator(headers)
-        if scope["method"] == "PATCH":
-            if not gateway.keys:
-                raise Unauthorized(
-                    "only an operator's key may change the budget, and there are no keys; give a keys file "
-                    "(--keys FILE) with operator = true, or change adacompute.toml and send SIGHUP",
-                    status=403,
-                    code="not_the_operator",
-                )
-            check_content_type(headers)
-            await self._change(await read_body(receive, headers, limit=_MAX_PATCH), key)
-        budget = gateway.budget
-        reply = {
-            "budget": str(budget),
-            "amount": budget.amount,
-            "unit": budget.currency or budget.unit,
-            "source": f"PATCH {_BUDGET_PATH}" if gateway.patched_budget else "settings",
-            "settings": str(average_budget(gateway.config)),
-        }
-        await send_reply(send, 200, _JSON_HEADERS, dump_json(reply))
-
-    async def _change(self, raw: bytes, key: str) -> None:
-        gateway = self._gateway
-        if not gateway.resources.ledger.available:
-            raise LedgerUnavailable("the budget can't be shared while the ledger is closed; try again later")
-        before, text = gateway.budget, ""
-        try:
-            value = _parse_patch(raw)
-            if value is not None:
-                currency = gateway.config.endpoint.currency
-                text = str(Budget.parse(value, unit=gateway.settings.unit, currency=currency))
-            gateway.set_budget(text)
-        except ConfigError as exc:
-            raise RequestInvalid(str(exc), param="budget") from exc
-        if gateway.share_budget is not None:
-            await gateway.share_budget(text)
-        _log.warning("budget %s now, in place of %s: changed by key %s", gateway.budget, before, key)
-
-
-def _parse_patch(raw: bytes) -> float | str | None:
-    """The budget in a body; None restores that of the settings."""
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        body = None
-    is_patch = isinstance(body, dict) and list(body) == ["budget"]
-    if not is_patch or isinstance(body["budget"], bool | list | dict):
-        raise RequestInvalid(
-            'the body is no budget; send {"budget": 3}, {"budget": "2 USD per 1000"}, or {"budget": null}, '
-            "which is that of the settings",
-            param="budget",
-        )
-    budget: float | str | None = body["budget"]
-    return budget
 
 
 class _ErrorMiddleware:
@@ -442,75 +253,6 @@ def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
     return RequestInvalid(f"{problem}; {remedy}", status=status, code="not_found")
 
 
-_KEY_REMEDY = "give it as Authorization: Bearer KEY"
-
-
-class Keys:
-    """All known keys. Lookup time doesn't reveal how much of a key was right."""
-
-    def __init__(self, keys: Iterable[KeyConfig]) -> None:
-        self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
-
-    def identify(self, authorization: str | None) -> KeyConfig:
-        """The key in an Authorization header; Unauthorized if it is missing or unknown.
-
-        The header is `Bearer KEY`, or `Basic` with any user and the key as the password.
-        """
-        if not authorization:
-            raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
-        presented = _hash_secret(_read_secret(authorization))
-        match = None
-        for digest, key in self._keys:  # check all of them: stopping early would reveal which key it was
-            if hmac.compare_digest(digest, presented):
-                match = key
-        if match is None:
-            raise Unauthorized(f"the key in the request is not known; {_KEY_REMEDY}")
-        return match
-
-
-def _hash_secret(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-def _read_secret(authorization: str) -> str:
-    """The key in a header's value."""
-    scheme, _, rest = authorization.strip().partition(" ")
-    rest = rest.strip()
-    if scheme.lower() == "bearer":
-        return rest
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
-        except (binascii.Error, ValueError):
-            raise Unauthorized(f"the request's Basic authorization can't be read; {_KEY_REMEDY}") from None
-    raise Unauthorized(f"the request's authorization is neither Bearer nor Basic; {_KEY_REMEDY}")
-
-
-def _check_host(host: str) -> None:
-    """Without keys, only names of this machine are accepted: a web page may point its own domain here."""
-    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
-        raise Unauthorized(
-            f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
-            status=403,
-            code="host_not_allowed",
-        )
-
-
-# clients repeat the same host, and parsing takes 20 µs
-_is_loopback = lru_cache(maxsize=256)(is_loopback)
-
-
-def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The upstream's description of a model, with missing fields that clients rely on."""
-    created, owner = model.get("created"), model.get("owned_by")
-    return {
-        **model,
-        "object": "model",
-        "created": created if isinstance(created, int) and not isinstance(created, bool) else 0,
-        "owned_by": owner if isinstance(owner, str) and owner else "upstream",
-    }
-
-
 _API_PATH = re.compile(r"/+v1(?:/|$)")
 
 
@@ -569,3 +311,228 @@ class RequestTracker:
         if remaining:
             await asyncio.wait(remaining, timeout=_SETTLE_SECONDS)
         return len(remaining)
+
+
+MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also its trailers
+_PARSER_STEP = 1024  # bytes parsed at a time, so that a long line is noticed within one segment
+_MAX_LINE_BYTES = 3 * _PARSER_STEP  # parse steps without a line end: any line above 4 KiB has that many
+_MIN_BODY_RATE = 16 * 1024  # bytes per second of a body: a slower client uses up its time
+_MAX_WAITING = 100  # requests queued behind another one's reply
+_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are discarded, so that the client reads the reply
+_REFUSAL_TEMPLATE = (
+    b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+)
+_ERROR_TEMPLATE = (
+    b'{"error":{"message":"%s","type":"invalid_request_error","param":null,"code":"invalid_request"}}'
+)
+
+
+class ClientConnection(HttpToolsProtocol):
+    """A client's connection that limits how long the client can keep the gateway waiting.
+
+    `sweep` aborts connections with slow clients; uvicorn closes idle ones.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._gateway = cast("ASGIApp", self.app)
+        self.app = cast("ASGI3Application", self._answer)
+        self._running: RequestResponseCycle | None = None  # the current request, or the latest
+        self._in_head = False  # whether headers are being received
+        self._in_chunk = False  # whether a chunk, or the trailers, are being received
+        self._is_chunked = False  # whether the body is chunked
+        self._unended_bytes = 0  # bytes since the last end of headers or a chunk line, or part of a body
+        self._discarded = 0  # bytes after the reply
+        self._waiting_since: float | None = time.monotonic()  # when the client was last expected to send
+        self._unread_since: float | None = None  # when it stopped reading buffered data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Also notifies the current request if others are queued: uvicorn notifies the last one."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer after a reset
+        del self.app  # it references this object
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._refuse(b"400 Bad Request", b"this is not an HTTP/1.1 request; was https sent to http?")
+        if self._running is not None and not self._in_head:
+            self._track_body(len(data))
+
+    def _parse(self, data: bytes) -> None:
+        """Parses data in steps, because any part may be headers, a chunk line or a trailer."""
+        for start in range(0, len(data), _PARSER_STEP):
+            piece = data[start : start + _PARSER_STEP]
+            self._unended_bytes += len(piece)
+            self._parse_piece(piece)
+            self._check_lengths()
+            if self.transport.is_closing():
+                return
+
+    def _parse_piece(self, piece: bytes) -> None:
+        """Answers in this protocol if the client offers another one, as Java's does."""
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as exc:
+            version = self.parser.get_http_version().encode()
+            lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+            lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
+            self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
+
+    def _check_lengths(self) -> None:
+        """Refuses headers, trailers or a chunk line above the limits."""
+        in_headers, size = self._in_head or self._in_chunk, self._unended_bytes
+        if in_headers and size > MAX_HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
+        elif self._is_chunked and not in_headers and size >= _MAX_LINE_BYTES:
+            message = b"the line before a chunk is above 4 KiB; leave its extensions out"
+            self._refuse(b"400 Bad Request", message)
+
+    def _track_body(self, size: int) -> None:
+        """A body gets the time left by its headers, plus some for every byte, up to the maximum.
+
+        If the reply is sent before the body has arrived, the rest is discarded within limits of size and
+        time.
+        """
+        if self._waiting_since is None:
+            return
+        if not self.cycle.response_complete:
+            self._waiting_since = min(time.monotonic(), self._waiting_since + size / _MIN_BODY_RATE)
+            return
+        self._discarded += size
+        if self._discarded > _MAX_DISCARDED:
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """A request begins. Line breaks before it don't count: an idle connection stays idle."""
+        self._unset_keepalive_if_required()
+        self._in_head, self._is_chunked, self._discarded = True, False, 0
+        self._waiting_since = time.monotonic()
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Stores a header. Trailers are dropped: proxies don't check them."""
+        if not self._in_head:
+            return
+        if name.lower() == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise ValueError("another coding of a body, which servers read differently")
+            self._is_chunked = True
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Handles a request's complete headers; if they offer another protocol, they are parsed again."""
+        if self.parser.should_upgrade() or self.transport.is_closing():
+            return
+        is_idle = self._running is None or self.cycle.response_complete
+        if not is_idle and self.cycle.scope["method"] == "POST":
+            # No client sends the next request before the reply; while one waits nothing is read, so a
+            # disconnect would go unnoticed.
+            self.transport.abort()
+            return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            self._refuse(b"400 Bad Request", b"HTTP/1.1 has one Host header; send it, and once")
+            return
+        self._in_head, self._unended_bytes = False, 0
+        super().on_headers_complete()
+        if is_idle:
+            self._running = self.cycle
+        if len(self.pipeline) > _MAX_WAITING:
+            self.transport.abort()
+
+    def on_chunk_header(self) -> None:
+        """Handles a chunk line; trailers follow the last one."""
+        self._in_chunk, self._unended_bytes = True, 0
+
+    def on_chunk_complete(self) -> None:
+        """Handles the end of a chunk or of the trailers."""
+        self._in_chunk, self._unended_bytes = False, 0
+
+    def on_body(self, body: bytes) -> None:
+        """Handles part of a request's body."""
+        self._unended_bytes = 0
+        if not self._in_head:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Handles the end of a request, unless its headers are parsed again."""
+        self._is_chunked, self._unended_bytes = False, 0
+        if not self._in_head:
+            self._waiting_since = None
+            super().on_message_complete()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Closes the connection if a reply breaks off: the gateway has logged the reason.
+
+        Also closes it if a body was refused before it was sent, because the client may still send it.
+        """
+        cycle = self._running
+
+        async def send_refusal(message: Message) -> None:
+            if cycle is not None and cycle.waiting_for_100_continue:
+                cycle.keep_alive = False
+            await send(message)
+
+        try:
+            expects = cycle is not None and cycle.waiting_for_100_continue
+            await self._gateway(scope, receive, send_refusal if expects else send)
+        except Exception:
+            if cycle is None or not cycle.response_started:
+                raise
+            cycle.disconnected = True
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Handles the end of a reply. While several requests are queued, no more are read."""
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
+        super().on_response_complete()
+        if self.pipeline and not self.transport.is_closing():
+            self.flow.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._unread_since = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread_since = None
+        super().resume_writing()
+
+    def sweep(self, now: float, patience: float) -> None:
+        """Aborts the connection if the client has kept us waiting longer than `patience`; both in seconds."""
+        if self._waiting_since is not None and self.flow.read_paused:
+            self._waiting_since = now  # it can't send, because reading is paused during a reply
+        if self.transport.is_closing() and self._unread_since is None:
+            self._unread_since = now  # the rest doesn't fill a buffer, but isn't read
+        since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
+        if since and now - min(since) > patience:
+            self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes an idle connection; a graceful close would wait forever for a client that doesn't read."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _refuse(self, status: bytes, message: bytes) -> None:
+        """Sends an error unless a reply has begun, and closes the connection."""
+        if self.transport.is_closing():
+            return
+        running, body = self._running, _ERROR_TEMPLATE % message
+        if running is None or running.response_complete or not running.response_started:
+            self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
+        self.transport.close()

@@ -29,8 +29,7 @@ import uvicorn
 
 from adacompute.config import Config, ServeConfig, parse_serve_budgets, read_keys
 from adacompute.errors import AdacomputeError, ConfigError
-from adacompute.serve.http.app import RequestTracker, build_app
-from adacompute.serve.http.client_connection import ClientConnection
+from adacompute.serve.http.app import ClientConnection, RequestTracker, build_app
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming

@@ -113,7 +113,7 @@ class DialMeans:
 
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        # count and sum, every stride
+        # (count, sum) after every `stride` dials
         self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)
         self._stride = 1
 

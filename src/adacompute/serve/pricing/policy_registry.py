@@ -22,20 +22,21 @@ import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_modes_file
 from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError, BudgetInvalid, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Policy, check_modes
+from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, find_quality_cost, read_chart
-from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.modes.policy import MenuPolicy, check_modes
 from adacompute.policies.quality import QualityCost
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.policies.votes import Floats
-from adacompute.pool import Menu, Mode
+from adacompute.pool import Mode
+from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
@@ -261,7 +262,7 @@ class ServedPolicy:
         self.chart = chart
         self.version = version  # a short hash of what was loaded
         self.bounds = find_bounds(policy)  # None: no dial
-        self.menu = find_menu(policy)  # None: it draws from a single model
+        self.menu = find_modes(policy)  # None: it draws from a single model
         self.names = () if self.menu is None else self.menu.names  # names of its modes, cheapest first
         # clients choose budgets, so the cache must be limited
         self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
@@ -491,8 +492,8 @@ def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
 
 def _check_measured_prices(settings: ServeConfig) -> None:
     """Raises BudgetInvalid if a mode's cost has changed since its quality was measured."""
-    listed = {mode.name: mode.endpoint.prices for mode in read_menu_file(Path(settings.menu)).modes}
-    measured = read_policy(settings.policy)[0].menu
+    listed = {mode.name: mode.endpoint.prices for mode in read_modes_file(Path(settings.menu)).modes}
+    measured = read_policy(settings.policy)[0].mode_set
     for mode in () if measured is None else measured.modes:
         then, now = mode.prices, listed.get(mode.name)
         if then and now and (then.input, then.output) != (now.input, now.output):
@@ -600,7 +601,7 @@ def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
 
 
 def _decide(policy: Policy, dial: float | None) -> None:
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     mode = None if menu is None else menu.names[0]
     samples = [Sample(answer=answer, mode=mode) for answer in ("1", "2")]
     for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
@@ -611,7 +612,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
     """The bounds of a policy's dial; None if it has none."""
     if policy.dial != "price":
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
         # its costs are measured while serving, so the dial's range must go further
         return policy.dial, *_CASCADE_PRICES
@@ -625,7 +626,7 @@ def guess_start(policy: Policy, budget: float) -> float:
     """A rough initial dial for a policy without a chart, for about `budget` samples per request."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
-    menu = find_menu(policy)
+    menu = find_modes(policy)
     if menu is not None:
         return _guess_menu_price(policy, menu, budget)
     if not isinstance(policy, StoppingPolicy):
@@ -638,20 +639,20 @@ def guess_start(policy: Policy, budget: float) -> float:
     return policy.convert_price(math.exp(high))
 
 
-def find_menu(policy: Policy) -> Menu | None:
+def find_modes(policy: Policy) -> ModeSet | None:
     """The menu of a policy over several modes; None if it draws from a single model."""
     menu = getattr(policy, "menu", None)
-    return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+    return menu if isinstance(menu, ModeSet) and len(menu) > 1 else None
 
 
 def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
     """The unfitted policy of several modes, from the relative cost of their samples."""
     dearest = max(costs.values()) or 1.0
     order = sorted(costs, key=costs.__getitem__)  # stable for equal costs
-    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+    return MenuPolicy(ModeSet(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
-def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
+def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
     """Whether relative sample costs are far from those in use."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
@@ -660,7 +661,7 @@ def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
     )
 
 
-def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
+def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
     """The price at which a policy over a menu cost this much on its training data."""
     if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
         position = np.interp(budget, policy.cost_, -np.log(policy.prices_))

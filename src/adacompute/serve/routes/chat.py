@@ -1,10 +1,15 @@
 """POST /v1/chat/completions: reads a request, sends its reply or events, and limits concurrency."""
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,8 +18,9 @@ import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.client.large_json import encode_in_parts, run_in_thread
-from adacompute.config import ServeConfig
-from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError
+from adacompute.client.settings import is_loopback
+from adacompute.config import KeyConfig, ServeConfig
+from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.serve.messages.reply import (
     RequestOutcome,
     build_completion,
@@ -57,6 +63,86 @@ _LONG_DIGITS = b"0" * 19  # replaces a long integer's digits
 
 class ClientDisconnected(Exception):
     """The client disconnected before its request was read or answered."""
+
+
+_ANONYMOUS = "anonymous"  # the key's name if the gateway has no keys
+_KEY_REMEDY = "give it as Authorization: Bearer KEY"
+
+
+class Keys:
+    """All known keys. Lookup time doesn't reveal how much of a key was right."""
+
+    def __init__(self, keys: Iterable[KeyConfig]) -> None:
+        self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
+
+    def authenticate(self, headers: Mapping[str, str]) -> str:
+        """The name of the client's key; Unauthorized if there is none, or the Host isn't allowed."""
+        return _ANONYMOUS if (key := self._find(headers)) is None else key.name
+
+    def check_operator(self, headers: Mapping[str, str]) -> str:
+        """The name of the operator's key; Unauthorized for others. Without keys, everyone is an operator."""
+        key = self._find(headers)
+        if key is not None and not key.operator:
+            raise Unauthorized(
+                f"key {key.name!r} may not see this; the operator's may: operator = true in the keys file",
+                status=403,
+                code="not_the_operator",
+            )
+        return _ANONYMOUS if key is None else key.name
+
+    def _find(self, headers: Mapping[str, str]) -> KeyConfig | None:
+        if self._keys:
+            return self.identify(headers.get("authorization"))
+        check_host(headers.get("host", ""))
+        return None
+
+    def identify(self, authorization: str | None) -> KeyConfig:
+        """The key in an Authorization header; Unauthorized if it is missing or unknown.
+
+        The header is `Bearer KEY`, or `Basic` with any user and the key as the password.
+        """
+        if not authorization:
+            raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
+        presented = _hash_secret(_read_secret(authorization))
+        match = None
+        for digest, key in self._keys:  # check all of them: stopping early would reveal which key it was
+            if hmac.compare_digest(digest, presented):
+                match = key
+        if match is None:
+            raise Unauthorized(f"the key in the request is not known; {_KEY_REMEDY}")
+        return match
+
+
+def _hash_secret(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _read_secret(authorization: str) -> str:
+    """The key in a header's value."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer":
+        return rest
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
+        except (binascii.Error, ValueError):
+            raise Unauthorized(f"the request's Basic authorization can't be read; {_KEY_REMEDY}") from None
+    raise Unauthorized(f"the request's authorization is neither Bearer nor Basic; {_KEY_REMEDY}")
+
+
+def check_host(host: str) -> None:
+    """Without keys, only names of this machine are accepted: a web page may point its own domain here."""
+    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
+        raise Unauthorized(
+            f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
+            status=403,
+            code="host_not_allowed",
+        )
+
+
+# clients repeat the same host, and parsing takes 20 µs
+_is_loopback = lru_cache(maxsize=256)(is_loopback)
 
 
 def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:

@@ -79,7 +79,10 @@ class SampleEvents:
         if row is None or row.uniform is None:
             number, what = float(served.policy.longest), "the most that this policy draws"
         else:
-            number, what = row.uniform, "as many as are as accurate on average, as calibration measured"
+            number, what = (
+                row.uniform,
+                "so many for each question are as accurate on average, by calibration",
+            )
         prompts = outcome.prompt_cost
         calls = float(count_calls(number, prompts.choices))
         single = self._read_amount(outcome.spent - prompts.every) / outcome.samples
@@ -226,7 +229,7 @@ def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
     if kind == "agreement":
         if limit == 1:
             return f"one answer of {mode} is enough" if value else f"{mode} has given no answer"
-        return f"{value:g} samples of {mode} agree, where {limit:g} have to"
+        return f"it has {min(value, limit):g} of the {limit:g} equal answers that {mode} needs"
     if kind == "doubt":
         left, right = _format_pair(value, limit)
         return f"the doubt that another answer is commoner is {left}, and {right} is tolerated"

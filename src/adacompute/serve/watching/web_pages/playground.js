@@ -78,6 +78,7 @@ function setUp() {
   if (about.model && names.includes(about.model)) $("#model").value = about.model;
   $("#model-field").hidden = names.length < 2;
   $("#key-hint").hidden = !about.keys;
+  if (!chosenModel()) show("The upstream can't be reached, or lists no model. Ask again once it is up, or start the gateway with --model NAME.");
   update();
 }
 
@@ -156,6 +157,7 @@ function code() {
 function clear() {
   for (const place of ["#events", "#tally", "#costs", "#notes", "#votes"]) $(place).replaceChildren();
   $("#answer").textContent = "";
+  $("#answer").classList.remove("reply");
   $("#verdict").textContent = "The vote so far";
   $("#result").hidden = true;
   $("#course").hidden = false;
@@ -164,6 +166,8 @@ function clear() {
 async function ask() {
   const question = $("#question").value.trim();
   if (!question || state.run || !state.about) return;
+  if (!chosenModel()) await meet(); // the upstream may be there by now
+  if (!chosenModel() || state.run) return;
   const run = { stop: new AbortController(), rows: [], ended: false, text: "", since: performance.now() };
   state.run = run;
   show("");
@@ -312,17 +316,20 @@ function finish(run, extra) {
     $("#verdict").textContent = "The vote when it broke off";
     return;
   }
-  const done = run.done, voted = extra.agreement !== null;
-  $("#verdict").textContent = voted ? (extra.answer === null ? "No answer won" : "The answer") : "The reply, without a vote";
-  $("#answer").textContent = voted && extra.answer !== null ? extra.answer : run.text;
-  const facts = [];
-  if (voted) facts.push(["Agreement", percent(extra.agreement), extra.certified === true ? "certified to be the model's commonest answer" : extra.weak ? "weak, by the operator's minimum" : ""]);
+  const done = run.done, voted = extra.agreement !== null, won = voted && extra.answer !== null;
+  $("#verdict").textContent = voted ? (won ? "The answer" : "No answer won") : "The reply, without a vote";
+  $("#answer").textContent = won ? extra.answer : run.text;
+  $("#answer").classList.toggle("reply", !won);
+  const facts = [], leader = run.rows.find(({ said }) => said === extra.answer);
+  const share = leader ? run.rows.filter(({ vote }) => vote === leader.vote).length / run.rows.length : extra.agreement;
+  const notes = [extra.certified === true ? "certified to be the model's commonest answer" : extra.weak ? "weak, by the operator's minimum" : "", won && Math.abs(share - extra.agreement) > 0.01 ? "votes have unequal weights" : ""];
+  if (voted) facts.push(["Agreement", percent(extra.agreement), notes.filter(Boolean).join("; ")]);
   if (done) {
     const cost = done.unit === "money" ? `${amount(done.cost, "money")}, ${plural(done.tokens, "token")}` : plural(done.tokens, "token");
     facts.push(["This question", `${plural(done.samples, "sample")}, ${cost}`, `${done.seconds.toFixed(1)} s; the budget is an average over many questions`]);
     if (done.uniform) facts.push(["Uniform sampling", `${plural(done.uniform.samples, "sample")}, ${amount(done.uniform.cost, done.unit)}`, done.uniform.what]);
   }
-  for (const [name, mode] of Object.entries(extra.modes || {})) facts.push([`of ${name}`, plural(mode.samples, "sample"), `${count(mode.prompt_tokens + mode.completion_tokens)} tokens${mode.failed ? `, left out: ${mode.failed}` : ""}`]);
+  for (const [name, mode] of Object.entries(extra.modes || {})) facts.push([`Mode ${name}`, plural(mode.samples, "sample"), `${count(mode.prompt_tokens + mode.completion_tokens)} tokens${mode.failed ? `, left out: ${mode.failed}` : ""}`]);
   $("#costs").replaceChildren(...facts.flatMap(([what, much, why]) => [el("dt", { text: what }), el("dd", { text: much }, ...(why ? [el("small", { text: why })] : []))]));
   $("#notes").replaceChildren(...(extra.notes || []).map((note) => el("li", { text: note })));
 }

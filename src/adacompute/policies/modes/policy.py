@@ -37,7 +37,7 @@ from adacompute.policies.base import (
     log_price,
     read_array,
 )
-from adacompute.policies.menu.lattice import (
+from adacompute.policies.modes.lattice import (
     FEATURES_PER_MODE,
     JOINT_FEATURES,
     STOP,
@@ -47,8 +47,8 @@ from adacompute.policies.menu.lattice import (
     choose_caps,
     fit_lattice,
 )
-from adacompute.policies.menu.router import RuleRouter, fit_router
-from adacompute.policies.menu.rules import (
+from adacompute.policies.modes.router import RuleRouter, fit_router
+from adacompute.policies.modes.rules import (
     LatticeRule,
     RoutedRule,
     Rule,
@@ -77,7 +77,7 @@ from adacompute.policies.weights import (
     load_mode_weights,
 )
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, Menu, read_modes
+from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 
 _LONGEST = 16  # most samples per mode
 _UNFITTED_LONGEST = 8  # the same for an unfitted policy
@@ -118,7 +118,7 @@ class MenuPolicy(Policy):
 
     def __init__(
         self,
-        menu: Menu,
+        menu: ModeSet,
         *,
         longest: int = _LONGEST,
         weigh: "VoteWeights | Literal['auto'] | None" = "auto",
@@ -126,9 +126,9 @@ class MenuPolicy(Policy):
         families: bool = False,
         seed: int = 0,
     ) -> None:
-        if not isinstance(menu, Menu):
+        if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
-        self._menu = menu
+        self.menu = menu
         self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that may be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
@@ -162,8 +162,8 @@ class MenuPolicy(Policy):
             self._take_cascades(stoppers)
 
     @property
-    def menu(self) -> Menu:
-        return self._menu
+    def mode_set(self) -> ModeSet:
+        return self.menu
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -636,7 +636,7 @@ class MenuPolicy(Policy):
         if self.router_ is not None:
             arrays |= self.router_.arrays()
         if self.model_ is not None:
-            arrays |= self.model_.arrays()
+            arrays |= self.model_.arrays(self.kind)
             arrays["actions"] = np.array(actions, dtype=np.int8).reshape(-1, self.model_.leaves)
         return arrays
 
@@ -662,7 +662,7 @@ class MenuPolicy(Policy):
             caps = tuple(check_integer("cap", cap) for cap in learned["caps"])
             hints = sum(_hint_width(stopper) for stopper in self.stoppers_)
             features = JOINT_FEATURES + FEATURES_PER_MODE * len(self.modes) + hints
-            self.model_ = LatticeModel.restore(arrays, caps=caps, features=features)
+            self.model_ = LatticeModel.restore(arrays, self.kind, caps=caps, features=features)
             table = read_array(arrays, "actions", np.int8, (None, self.model_.leaves))
             if ((table < STOP) | (table >= len(self.modes))).any():
                 raise PolicyInvalid("array 'actions' names a mode that isn't there")
@@ -677,6 +677,34 @@ class MenuPolicy(Policy):
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
         self.origin_ = learned["origin"]
+
+
+def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
+    """Returns the policy; PolicyError if it doesn't match the modes of a menu that samples come from.
+
+    A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
+    menu with one mode, or none.
+    """
+    names = () if policy.mode_set is None else policy.mode_set.names
+    if len(modes) < 2 and len(names) < 2:
+        return policy
+    if len(names) < 2 and policy.kind != "fixed":
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
+            f"{', '.join(modes)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
+        )
+    if not modes:
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy over {', '.join(names)} chooses among several modes, and "
+            "samples of one model are drawn here; give their menu (--menu menu.toml)"
+        )
+    lacking = [name for name in names if name not in modes]
+    if lacking:
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy over {', '.join(names)} needs the mode {lacking[0]!r}, and the "
+            f"menu has {', '.join(modes)}; name its table so, or fit again"
+        )
+    return policy
 
 
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""The rules of a menu policy at one price: the lattice, a cascade, or one mode's stopping.
+"""The rules of a policy over several modes at one price: the lattice, a cascade, or one mode's stopping.
 
 A rule decides every state of a request. Each is a point of cost and accuracy; the policy keeps their upper
 hull, so at every price it is as good as the best of them.
@@ -14,7 +14,7 @@ import numpy as np
 
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Criterion, check_integer, check_number
-from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
+from adacompute.policies.modes.lattice import STOP, Actions, Lattice, average_paths
 from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
 
@@ -214,7 +214,7 @@ def load_rule(
 ) -> Rule:
     """Restores a rule from `dump`; `actions` come from the arrays, and `routed` are a router's rules."""
     if not isinstance(stored, Mapping):
-        raise PolicyError(f"rule {stored!r} of a menu is not an object")
+        raise PolicyError(f"rule {stored!r} of a policy is not an object")
     values = dict(stored)
     kind = values.pop("rule", None)
     try:
@@ -238,8 +238,8 @@ def load_rule(
             if max(pairs[0]) < modes and pairs[0][0] != pairs[0][1]:
                 return CascadeRule(*pairs)
     except (KeyError, StopIteration) as exc:
-        raise PolicyError(f"rule {stored!r} of a menu lacks {exc}") from exc
-    raise PolicyError(f"rule {stored!r} of a menu is not known")
+        raise PolicyError(f"rule {stored!r} of a policy lacks {exc}") from exc
+    raise PolicyError(f"rule {stored!r} of a policy is not known")
 
 
 def _load_pair(name: str, value: object) -> tuple[int, int]:
@@ -369,7 +369,7 @@ def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
         return np.ones(1)
     slopes = np.diff(accuracy) / np.diff(cost)  # descending
     if not (np.isfinite(slopes).all() and (slopes > 0).all() and (np.diff(slopes) < 0).all()):
-        raise PolicyError("the points of a menu's rules are not the corners of a hull")
+        raise PolicyError("the points of rules are not the corners of a hull")
     inner = np.sqrt(slopes[:-1] * slopes[1:])
     return np.concatenate([[slopes[0] * _END_RATIO], inner, [slopes[-1] / _END_RATIO]])
 

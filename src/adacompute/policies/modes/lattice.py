@@ -205,7 +205,7 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticeModel:
-    """Maps states of a menu to leaves. Decisions are stored per leaf and price."""
+    """Maps states to leaves. Decisions are stored per leaf and price."""
 
     caps: tuple[int, ...]
     # from features to how likely the leader is right, now and after more samples of each mode
@@ -225,21 +225,21 @@ class LatticeModel:
         columns = np.hstack([scores, np.nan_to_num(critical)])
         return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn uses 32 bits too
 
-    def arrays(self) -> Arrays:
+    def arrays(self, prefix: str) -> Arrays:
         """Learned state as arrays."""
         parts = {
             f"leaf_{name}": getattr(self.partition, name)
             for name in ("roots", "feature", "threshold", "left", "right", "leaf")
         }
         trees = {
-            f"menu{k}_{name}": array
+            f"{prefix}{k}_{name}": array
             for k, part in enumerate(self.trees)
             for name, array in part.arrays().items()
         }
         return {**parts, **trees}
 
     @classmethod
-    def restore(cls, arrays: Arrays, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
+    def restore(cls, arrays: Arrays, prefix: str, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
         """Restores a model from arrays; PolicyInvalid if they are invalid."""
         modes = len(caps)
         cells = math.prod(cap + 1 for cap in caps)
@@ -267,7 +267,7 @@ class LatticeModel:
         return cls(
             caps=caps,
             trees=tuple(
-                CriticalPriceTrees.restore(arrays, f"menu{k}_", features=features).trees
+                CriticalPriceTrees.restore(arrays, f"{prefix}{k}_", features=features).trees
                 for k in range(1 + modes)
             ),
             partition=_Partition(**parts),

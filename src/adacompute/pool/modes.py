@@ -44,7 +44,7 @@ from adacompute.pool.sqlite import to_canonical_json
 from adacompute.records import TokenPrices
 
 Floats = npt.NDArray[np.float64]
-MenuUnit = Literal["money", "tokens", "cost"]
+ModeUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
 MODE_PARAMETER: Final = "mode"  # parameter of a source: the mode's name in the menu that it was drawn with
@@ -53,7 +53,7 @@ _NAME_LENGTH = 40  # characters of a parameter shown in a mode's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Menu:
+class ModeSet:
     """The modes that a policy may use, by ascending cost, and the unit of their costs.
 
     >>> menu = Menu(modes=(Mode(name="large", cost=1.0), Mode(name="small", cost=0.1)))
@@ -62,7 +62,7 @@ class Menu:
     """
 
     modes: tuple[Mode, ...]
-    unit: MenuUnit = "cost"  # "cost": plain numbers as given
+    unit: ModeUnit = "cost"  # "cost": plain numbers as given
     currency: str = ""  # only if the unit is money
 
     def __post_init__(self) -> None:
@@ -70,9 +70,9 @@ class Menu:
             raise PoolError("a menu has no mode; give at least one")
         object.__setattr__(self, "modes", tuple(sorted(self.modes, key=lambda mode: mode.cost)))
         check_distinct(self.names)
-        if self.unit not in get_args(MenuUnit):
+        if self.unit not in get_args(ModeUnit):
             raise PriceInvalid(
-                f"unit {format_value(self.unit)} is not known; give {', '.join(get_args(MenuUnit))}"
+                f"unit {format_value(self.unit)} is not known; give {', '.join(get_args(ModeUnit))}"
             )
         if (self.unit == "money") != bool(self.currency):
             raise PriceInvalid(
@@ -87,7 +87,7 @@ class Menu:
         *,
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
-    ) -> "Menu":
+    ) -> "ModeSet":
         """The menu of a joined pool, or of a pool with several sources, from costs per sample or prices.
 
         It has the modes that are named. Without costs or prices it has every mode, and a sample costs its
@@ -170,7 +170,7 @@ class Menu:
         }
 
     @classmethod
-    def load(cls, stored: object) -> "Menu":
+    def load(cls, stored: object) -> "ModeSet":
         """The menu that `dump` wrote."""
         try:
             menu = msgspec.convert(stored, _StoredMenu)
@@ -186,6 +186,9 @@ class Menu:
         return cls(modes=modes, unit=menu.unit, currency=menu.currency)
 
 
+Menu = ModeSet  # its public name
+
+
 class _StoredMode(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     cost: float | Literal["inf"]
@@ -194,7 +197,7 @@ class _StoredMode(msgspec.Struct, forbid_unknown_fields=True):
 
 class _StoredMenu(msgspec.Struct, forbid_unknown_fields=True):
     modes: list[_StoredMode]
-    unit: MenuUnit = "cost"
+    unit: ModeUnit = "cost"
     currency: str = ""
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from adacompute.errors import PolicyInvalid
 from adacompute.policies.base import Arrays, read_array
 from adacompute.policies.features import ENTROPY_COLUMN, FEATURE_KINDS, PROMPT_LIMIT, compute_prompt_features
-from adacompute.policies.menu.rules import RoutedRule, Rule, RulePoint
+from adacompute.policies.modes.rules import RoutedRule, Rule, RulePoint
 from adacompute.policies.stopping.pool_model import BUCKETS, compute_rarity, mark_words, normalise
 from adacompute.policies.stopping.prior import fingerprint_prompts
 from adacompute.policies.votes import Floats, Ints
