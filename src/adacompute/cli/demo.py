@@ -104,7 +104,10 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     Then comes what an average number of samples buys on a recording, and what an average sum of money buys
     with two models, and last a report: a minute or two on two cores.
     """
+    from adacompute.report.canvas import check_drawing
+
     load_settings(context)  # shows errors in the settings immediately
+    check_drawing()  # before a model is started
     names = _check_names(recordings or [_RECORDING])
     clock = _Clock()
     with _judge_in_background(names) as (verdicts, menu):
@@ -228,7 +231,7 @@ def ask_gateway(
     try:
         from openai import OpenAI, OpenAIError
     except ImportError:
-        return {"absent": "the OpenAI SDK isn't here: pip install openai, and say make demo again"}
+        return {"absent": "the OpenAI SDK isn't here: pip install openai, and run the demo again"}
     try:
         with _run_gateway(upstream, folder) as started:
             client = OpenAI(
