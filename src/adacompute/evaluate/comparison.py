@@ -340,7 +340,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null if unknown."""
-        return asdict(self) | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
+        values = {ALL_MODES if name == "mode_set" else name: value for name, value in asdict(self).items()}
+        return values | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

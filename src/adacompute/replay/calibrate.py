@@ -132,11 +132,11 @@ def _find_quality_cost(
     if len(policy.names) == 1:
         policy.settle(ballots)
     quality = Quality.parse(budget)
-    found = measure_quality(policy, ballots, quality, margin=margin / 100, orders=orders, rng=rng)
+    quality_cost = measure_quality(policy, ballots, quality, margin=margin / 100, orders=orders, rng=rng)
     sample = (
         1.0 if policy.mode_set is None or len(policy.names) > 1 else policy.mode_set[policy.names[0]].cost
     )
-    return found.cost * sample
+    return quality_cost.cost * sample
 
 
 def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:

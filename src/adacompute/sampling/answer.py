@@ -22,7 +22,8 @@ from adacompute.client import Endpoint
 from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Policy, place_orders
-from adacompute.policies.modes.policy import MenuPolicy, check_modes
+from adacompute.policies.modes import check_modes
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Mode, Pool

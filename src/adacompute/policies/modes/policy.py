@@ -679,34 +679,6 @@ class MenuPolicy(Policy):
         self.origin_ = learned["origin"]
 
 
-def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
-    """Returns the policy; PolicyError if it doesn't match the modes of a menu that samples come from.
-
-    A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
-    menu with one mode, or none.
-    """
-    names = () if policy.mode_set is None else policy.mode_set.names
-    if len(modes) < 2 and len(names) < 2:
-        return policy
-    if len(names) < 2 and policy.kind != "fixed":
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
-            f"{', '.join(modes)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
-        )
-    if not modes:
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy over {', '.join(names)} chooses among several modes, and "
-            "samples of one model are drawn here; give their menu (--menu menu.toml)"
-        )
-    lacking = [name for name in names if name not in modes]
-    if lacking:
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy over {', '.join(names)} needs the mode {lacking[0]!r}, and the "
-            f"menu has {', '.join(modes)}; name its table so, or fit again"
-        )
-    return policy
-
-
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
     """The relative weight of each mode's votes; confidence scales within a mode may differ."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]

@@ -29,7 +29,8 @@ from adacompute.policies import read_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, find_quality_cost, read_chart
-from adacompute.policies.modes.policy import MenuPolicy, check_modes
+from adacompute.policies.modes import check_modes
+from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.quality import QualityCost
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
