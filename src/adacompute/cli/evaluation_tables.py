@@ -40,7 +40,7 @@ _SCORES_NOTE = (
     "other folds, best of n learns nothing)"
 )
 _HULL_NOTE = (
-    "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
+    "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them at random; "
     "fixed is the same for every problem. peers is the joint hull of all policies but stopping and the "
     "oracle, picked with hindsight."
 )

@@ -55,11 +55,12 @@ _SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
 _COST_LABEL = "average samples per request"
 _CLEARLY_ABOVE = 1e-9
 _ABOUT_MODES = (
-    "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
-    "agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint fixed vote: "
-    "so many samples of every mode for everyone. cascades: samples of a cheap mode until they agree, else a "
-    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled draws: what ours "
-    "drew for each request, handed to a request of another prompt. Blank: it can't cost so little."
+    "uniform: the same number of samples of one mode for everyone. stopping: one mode alone, asked until "
+    "its votes agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint"
+    " fixed vote: the same numbers of samples of every mode. cascades: samples of a cheap mode until they "
+    "agree, else a more expensive one. routers: decide by the prompt, or at random, before sampling. "
+    "shuffled draws: what ours drew for each request, handed to a request of another prompt. Blank: it "
+    "can't cost so little."
 )
 
 
@@ -415,7 +416,7 @@ def _describe_protocol(frontier: PolicyFrontier) -> str:
 def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
     text = f"Bands are 95% intervals, over problems, of the gain over {frontier.base_name} at the same cost. "
     if frontier.mode_set is not None:
-        text += "Single modes: the best of the modes alone or mixed by lot, uniform or stopping. "
+        text += "Single modes: the best of the modes alone or mixed at random, uniform or stopping. "
     elif few:
         text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
     if frontier.oracle is not None and frontier.mode_set is None:
