@@ -258,8 +258,6 @@ def keep_promise(name: str, quality: str, margin: float, rounds: int, *, logprob
         command = [str(Path(sys.executable).parent / "adacompute"), "fit", *words]
         told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         fitted = ac.load_policy(policy)
-        forget_signals(fitted)
-        fitted.save(policy, overwrite=True)
         served = replace(half, policy=fitted, folder=str(policy), options=("--margin", f"{margin:g}"))
         right, cost = ask_gateway(served, quality, rounds)
     asked, rng = Quality.parse(quality), np.random.default_rng(0)
