@@ -113,7 +113,7 @@ MENUS = {
 RATIO_FOLDS, RATIO_ORDERS = 2, 16
 RATIOS = {"crux": (1, 3, 10, 30, 100), "facts": (1, 3, 10, 30, 100)}  # by menu; of the others:
 OTHER_RATIOS = (1, 10, 100)
-RATIO_BUDGETS = {  # by menu of two modes: costs to compare at, in samples of the dear one
+RATIO_BUDGETS = {  # by menu of two modes: costs to compare at, in samples of the expensive one
     "crux": (0.5, 1.0),
     "facts": (0.5, 1.0),
     "gsm8k": (2.0,),
@@ -245,7 +245,7 @@ def describe_match(match: Match) -> Found:
 
 
 def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None:
-    """Adds what a pair gains where its dear mode costs so many times as much, a line for each cost."""
+    """Adds what a pair gains where its expensive mode costs so many times as much, a line for each cost."""
     ballots = read_menu_ballots(MENUS[name].files).group(MENUS[name].groups)
     cheap, dear = MENUS[name].costs
     for ratio in RATIOS.get(name, OTHER_RATIOS):

@@ -41,8 +41,8 @@ _HEAD = """# Menus on recordings
 `python scripts/menu_evaluation.py` from recordings that are not part of the repository; every number and
 every "reached" is computed. What the words mean:
 
-- **cost**: one sample of the dearest mode costs 1; the costs of the others are above each table. They are
-  assumptions (ratios of list prices and lengths), not bills.
+- **cost**: one sample of the most expensive mode costs 1; the costs of the others are above each table. They
+  are assumptions (ratios of list prices and lengths), not bills.
 - **held out**: {folds} folds over problems, alike ones together (facts has 7 groups, too few, so single
   questions are held out there). The menu policy, the weights of votes and the prompt router are fitted, and
   every setting of a cascade, a mix or a router chosen, on the other folds.
@@ -51,10 +51,10 @@ every "reached" is computed. What the words mean:
   around the one that is asked for, and read at exactly the same cost on its own held-out curve. A star: it
   can't spend as much, and costs less.
 - **votes** of peers are weighed as the menu weighs them, or plain, whichever is better on the training folds.
-- **cascades**: of every pair of modes, up to 8 samples of the cheaper and 12 of the dearer one. *Threshold*:
-  k cheap samples, then j dear ones unless the share of the commonest answer is high enough. *Sequential*:
-  cheap ones until m agree, else dear ones until m agree. With four modes also all of them in turn. Several
-  hundred settings each, with plain and with weighed votes.
+- **cascades**: of every pair of modes, up to 8 samples of the cheaper and 12 of the more expensive one.
+  *Threshold*: k cheap samples, then j expensive ones unless the share of the commonest answer is high
+  enough. *Sequential*: cheap ones until m agree, else expensive ones until m agree. With four modes also all
+  of them in turn. Several hundred settings each, with plain and with weighed votes.
 - **stopping, mixed**: each mode's own fitted stopping policy, up to 16 samples, mixed at random. It looks at
   log-probabilities, labels and prompts as the menu does: the strongest that one has without a menu.
 - **rounds**: waves of samples, one after the other: the mean, and what 95% of requests don't exceed.
@@ -81,9 +81,9 @@ _ABOUT_RATIOS = """## What price ratio makes a mode worth having
 ![Points of accuracy that the menu gains over the better of stopping and fixed mixes, by how many times as
 much the expensive mode costs, one line for each pair of modes](../figures/menu-ratios.svg)
 
-The same pairs with other costs of the cheap mode, at one or two average costs, in samples of the dear mode;
-{folds} folds, {orders} orders. Gains over what one has without a menu, in points. Half a dear sample can't be
-met where the cheap one costs as much as the dear one.
+The same pairs with other costs of the cheap mode, at one or two average costs, in samples of the expensive
+mode; {folds} folds, {orders} orders. Gains over what one has without a menu, in points. Half an expensive
+sample can't be met where the cheap one costs as much as the expensive one.
 """
 
 _ABOUT_TRANSFERS = """## Transferred menus
@@ -239,7 +239,7 @@ def _show_ratios(found: Found) -> str:
     lines = [_ABOUT_RATIOS.format(**found["ratio_protocol"])]
     ratios = sorted({int(ratio) for pair in found["ratios"].values() for ratio in pair["gain"]})
     lines += [
-        f"| dear mode costs … times as much | {' | '.join(map(str, ratios))} |",
+        f"| expensive mode costs … times as much | {' | '.join(map(str, ratios))} |",
         f"| --- |{' ---: |' * len(ratios)}",
     ]
     for name, pair in found["ratios"].items():

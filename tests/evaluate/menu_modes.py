@@ -16,7 +16,7 @@ def make_modes(
     skills: tuple[float, ...] = (),
     graded: bool = True,
 ) -> Ballots:
-    """A third of the problems is easy for every mode; the others are mostly for the dearer ones.
+    """A third of the problems is easy for every mode; the others are mostly for the more expensive ones.
 
     `skills` replaces how often each mode is right on the others. Subjects are families of six problems.
     """

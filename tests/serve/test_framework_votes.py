@@ -521,7 +521,7 @@ def test_calls_of_several_modes_are_one_answer_however_their_arguments_are_writt
     assert told["votes"] == {rome: 12, wrong: 4}
     assert (told["answer"], told["answered_by"]) == (rome, "large")
     (call,) = reply.choices[0].message.tool_calls
-    assert call.function.arguments in (SPELLINGS[0], SPELLINGS[2]), "as the dearest mode wrote it"
+    assert call.function.arguments in (SPELLINGS[0], SPELLINGS[2]), "as the most expensive mode wrote it"
 
 
 @pytest.mark.parametrize("other", OTHERS)

@@ -71,7 +71,9 @@ def show_evaluation(
     print_line()
     if evaluation.basis == "agreement":
         what = (
-            "all of a problem's samples" if evaluation.mode_set is None else "all samples of the dearest mode"
+            "all of a problem's samples"
+            if evaluation.mode_set is None
+            else "all samples of the most expensive mode"
         )
         print_paragraph(
             "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is "
@@ -242,7 +244,7 @@ def _format_budgets(evaluation: Evaluation) -> list[str]:
 def _describe_basis(evaluation: Evaluation) -> str:
     if evaluation.basis == "accuracy":
         return "accuracy"
-    dearest = "" if evaluation.mode_set is None else " of the dearest mode"
+    dearest = "" if evaluation.mode_set is None else " of the most expensive mode"
     return f"agreement with the vote of all samples{dearest}"
 
 
@@ -464,7 +466,7 @@ def _build_mode_facts(summary: dict[str, Any], menu: ModeSet) -> list[tuple[str,
     facts = [
         ("saved in", summary["folder"]),
         ("modes", describe_modes(menu)),
-        ("learned", labels if summary["labels"] else "agreement with the dearest mode: no labels"),
+        ("learned", labels if summary["labels"] else "agreement with the most expensive mode: no labels"),
     ]
     if "calibrated" in summary:
         known = summary["calibrated"]

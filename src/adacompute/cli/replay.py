@@ -132,7 +132,7 @@ def _show(result: Replayed, name: str, mode_set: ModeSet | None) -> None:
         if accuracy.low is not None or accuracy.problems == 1:
             known = f"{format_interval(accuracy.low, accuracy.high)} over problems"
         print_fact("accuracy", f"{format_percent(accuracy.mean)} ({known})")
-    reference = "all samples" if mode_set is None else "the dearest mode's samples"
+    reference = "all samples" if mode_set is None else "the most expensive mode's samples"
     print_fact("agreement", f"{format_percent(result.agreement)} with the vote of {reference}")
     if result.certified is not None:
         print_fact("certified", f"{format_percent(result.certified)} of the answers")

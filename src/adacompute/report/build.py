@@ -94,7 +94,7 @@ _UNGRADED_NOTICE = (
 
 _UNGRADED_MODES = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
-    "answer is that of the vote of all samples of the dearest mode stands in for it."
+    "answer is that of the vote of all samples of the most expensive mode stands in for it."
 )
 
 

@@ -14,7 +14,7 @@ _SMALL_SHARE = 0.02  # a mode with a smaller share of the cost counts as unused
 _LIMITS = (
     "Several modes pay on problems where the cheap one is right, and shows it by agreeing with itself. They "
     "gain little where prices are close, where the cheap mode is hardly ever right, or where the budget is "
-    "so large that everyone can have the dear mode. What is shown is of these problems, "
+    "so large that everyone can have the expensive mode. What is shown is of these problems, "
     "models and prices: others need recordings of their own."
 )
 _CASCADE_LEVEL = (

@@ -299,9 +299,9 @@ class ModeStatus:
                 costs.add_metric([name, self._unit], cost)
         yield from (costs, resting)
         gauges = {
-            "alarm": _make_gauge("drift_alarm", "1: a mode doesn't agree with the dearest as it did"),
+            "alarm": _make_gauge("drift_alarm", "1: a mode doesn't agree with the most expensive as it did"),
             "z": _make_gauge("drift_z", "Standard errors from what is expected"),
-            "live": _make_gauge("agreement_live", "How often a mode's answer was the dearest one's"),
+            "live": _make_gauge("agreement_live", "How often a mode's answer was the most expensive one's"),
             "expected": _make_gauge("agreement_expected", "How often it was in the first requests"),
         }
         for name, monitor in self._drifts.items():
