@@ -18,16 +18,16 @@ from harness import import_script
 # The least and the most that is accepted of each number, of a list of its length. The most are what was
 # reached: they only ever go down, and a new capability pays for its lines by what it removes.
 LIMITS: dict[str, tuple[float, float]] = {
-    "code_lines": (1, 55_251),
+    "code_lines": (1, 55_061),
     "modules": (1, 190),
     "median_file": (150, 400),  # lines
     "largest_file": (1, 700),  # lines
     "participle_share": (0, 0.02),
     "repeated_public_class_names": (0, 0),
     "odd_variables": (0, 0),
-    "files_per_request": (1, 32),
-    "files_per_sample": (1, 21),
-    "files_per_ask": (1, 36),
+    "files_per_request": (1, 30),
+    "files_per_sample": (1, 20),
+    "files_per_ask": (1, 34),
 }
 STATIC = [name for name in LIMITS if not name.startswith("files_per")]
 

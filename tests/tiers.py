@@ -43,7 +43,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
     "tests/docs/test_pictures.py": "slow",
     "tests/docs/test_site.py": "nightly",  # builds the site, and its environment where that isn't there
-    "tests/evaluate/test_menu_evaluation.py": "slow",
+    "tests/evaluate/test_modes.py": "slow",
     "tests/policies/test_classifier.py": "slow",
     "tests/policies/test_menu_policy.py": "slow",  # fits two modes, as tests of gateways do
     "tests/policies/test_peers.py": "slow",  # imports the packages that it compares with
