@@ -32,8 +32,9 @@ def crowd(gate: Any, come: Sequence[Visit], *, at_once: int = 1000) -> list[Answ
 async def visits(gate: Any, come: Sequence[Visit], *, at_once: int = 1000) -> list[Answer | None]:
     """As `crowd`, in a loop that runs already."""
     connector = aiohttp.TCPConnector(limit=at_once)
-    whole = aiohttp.ClientTimeout(total=PATIENCE)
-    async with aiohttp.ClientSession(connector=connector, timeout=whole) as session:
+    # for each request from when it is sent: most of a crowd waits for a free connection first
+    each = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE, sock_read=4 * PATIENCE)
+    async with aiohttp.ClientSession(connector=connector, timeout=each) as session:
         return list(await asyncio.gather(*(_visit(session, gate.url, one) for one in come)))
 
 
