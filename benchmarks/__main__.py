@@ -301,7 +301,7 @@ BENCHES = {
         "serve` over sockets, each problem "
         f"{live.ROUNDS} times, with an upstream that plays recorded samples back. Costs in samples; of two "
         "models in USD, a sample of the small one 5e-06, of the large one 1e-04. The difference is in "
-        "points, with its 95% interval over problems. A reply that was cut off before it stated an answer "
+        "points, with its 95% interval over problems. A first reply without a readable answer "
         "isn't voted on (a menu's large model answers), which replay doesn't know; with `vote = \"always\"` "
         "it is. The aim: every difference within its interval, every average on its budget; what misses it, "
         "and why: [findings](../../studies/findings.md#menus-several-models-or-efforts-under-one-budget).",

@@ -251,7 +251,9 @@ def keep_promise(name: str, quality: str, margin: float, rounds: int, *, logprob
         prices.write_text("".join(f"[{m}]\ninput_price = 0\noutput_price = {p}\n" for m, p in PRICES.items()))
         words = [word for file in files for word in ("--join", file)]
         words = (
-            [*words, "--policy", "menu", "--prices", str(prices)] if is_several else [files[0].split("=")[1]]
+            [*words, "--policy", "menu", "--prices", str(prices), "--no-groups"]  # facts has seven
+            if is_several
+            else [files[0].split("=")[1]]
         )
         words += ["--budget", quality, "--margin", f"{margin:g}", "-o", str(policy), "--json"]
         words += [] if logprobs else ["--votes", "plain"]

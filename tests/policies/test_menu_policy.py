@@ -346,7 +346,7 @@ def test_what_a_menu_policy_cannot_use_is_refused_in_one_line():
         MenuPolicy(Menu(modes=(Mode(name="a", cost=math.inf),)))
     with pytest.raises(PolicyError, match="is not a menu"):
         MenuPolicy({"small": 0.1})
-    with pytest.raises(PolicyError, match="use MenuPolicy"):
+    with pytest.raises(PolicyError, match="or a policy over several modes"):
         StoppingPolicy().fit(recorded())
 
 
