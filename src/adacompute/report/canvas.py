@@ -152,9 +152,10 @@ def _share_style(dots: re.Match[str]) -> str:
 
 
 def to_standalone_svg(svg: str) -> str:
-    """A figure as a separate file, with dark colours if the reader prefers them."""
-    page = COLOURS["page"][1]
-    rules = dark_css() + f"@media screen and (prefers-color-scheme: dark){{svg{{background:{page}}}}}"
+    """A figure as a separate file, readable on any page; with dark colours if the reader prefers them."""
+    light, dark = COLOURS["page"]
+    rules = f"svg{{background:{light}}}{dark_css()}"
+    rules += f"@media screen and (prefers-color-scheme: dark){{svg{{background:{dark}}}}}"
     at = svg.index(">") + 1
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg[:at]}<style>{rules}</style>{svg[at:]}\n'
 
