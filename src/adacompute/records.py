@@ -118,7 +118,7 @@ class TokenPrices:
     """Money per million tokens, for prompts (`input`) and responses (`output`).
 
     `prompt_tokens` and `prompts` are for recorded samples: the length of prompts, and whether each sample
-    pays for its own. None: as the pool's calls recorded; without calls, `PromptCharge` says what is assumed.
+    pays for its own. None: as recorded in the pool's calls; `PromptCharge` says what is assumed without.
     `prompt_tokens` is one number for all problems, or one per problem of the source, in order.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)

@@ -145,7 +145,7 @@ class _AnswerClass:
 
 
 class Classes:
-    """Numbers answers by class as they come. Not safe for two threads at once.
+    """Gives each answer the number of its class of equal answers. Not safe for two threads at once.
 
     The work for one answer doesn't grow with the number of answers. An answer with a known value, unit and
     label is found at once. Any other answer is compared with the first 16 classes of its value; a long

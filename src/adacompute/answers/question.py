@@ -288,7 +288,8 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)], maxsplit=1)[0].split()
     if not after:
         return False
-    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
+    # no end of a sentence: "10 a.m. on Monday"
+    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):
         return True
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
@@ -665,7 +666,7 @@ def shorten_question(question: str) -> str:
 
 @lru_cache(maxsize=256)
 def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
-    """Parses a prompt, in its own language and the languages of its replies.
+    """Parses a prompt by the rules of its language and of those that replies may use.
 
     Recent results are cached, because every sample of a request needs them.
     """

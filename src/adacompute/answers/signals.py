@@ -29,7 +29,7 @@ _DIGITS = 6  # decimals kept, fewer than any server's precision
 _FIRST_LOOK = 16  # tokens at the end that are searched first for the answer
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters around a reply of one letter
-_MAX_TRIES = 64  # most places tried per stretch of text
+_MAX_TRIES = 64  # positions tried in each stretch of text, at most
 _NUMBER = (float, int)
 
 

@@ -359,7 +359,7 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 
 _PRICE_DIGITS = 5  # significant digits
-_LISTED_POINTS = 7  # settings over several modes shown at most
+_LISTED_POINTS = 7  # at most this many settings over several modes are shown
 
 
 def show_fit(

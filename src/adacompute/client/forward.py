@@ -279,7 +279,8 @@ class ForwardReply:
         try:
             value = unwrap_error(read_json(raw, key)[0])
         except ValueError:
-            value = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide the key
+            # without NULs, so that a key in UTF-16 is found and masked
+            value = raw.decode("utf-8", "replace").replace("\0", "")
         if self.status < 400 or self.status in (401, 402, 403):
             raise build_refusal(url, HttpReply(self.status, value), key)[0]
         self.headers.pop("content-length", None)

@@ -83,7 +83,7 @@ class SentRequest(NamedTuple):
     cap: int | None
     at: float  # time of sending, in seconds since 1970
     seconds: float  # until the response
-    optional: frozenset[str] = frozenset()  # fields that may be omitted if refused
+    optional: frozenset[str] = frozenset()  # fields to leave out if the endpoint rejects them
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class Scoring:
     mixed: bool = True  # also score mixed votes of two modes
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
-        """The same options for some of the problems, selecting their prompt tokens if given per problem."""
+        """The options for a part of the problems, with the prompt tokens of that part."""
         tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
         if (
             not isinstance(self.cost, TokenPrices)

@@ -89,7 +89,7 @@ class OracleGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """The value of a verifier's scores with a uniform number of samples, on held-out problems."""
+    """How much a verifier's scores improve uniform sampling, on held-out problems."""
 
     samples: int
     plain: float  # accuracy of unweighted votes

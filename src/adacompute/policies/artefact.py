@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # the previous policy's files, and partial files of killed writers of any version
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
-# and optionally "model"
+# the required keys of an artefact; "model" is optional
 _FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
 _READ_ERRORS = (
     zipfile.BadZipFile,

@@ -57,7 +57,7 @@ _FOLDS = 5
 _STANDARD_ERRORS = 2.0  # margin by which a group of features must beat the mean curve
 _MIN_PROMPTS = 20  # fewest prompts that can be split into folds
 _TARGET_ROWS = 5_000  # approximate number of training rows, reached by several orders per problem
-_MAX_FALL = 0.05  # a curve counts as rising if at most this share of gains is lost on other problems
+_MAX_FALL = 0.05  # a curve counts as rising if it falls by at most this share of its gains on other problems
 _ORDERS = (8, 32)  # fewest and most orders of a problem's samples
 
 

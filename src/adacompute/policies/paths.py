@@ -546,7 +546,7 @@ def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> In
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """One value per sample, (problems, samples), in the order that paths draw them, (paths, longest)."""
+    """Reorders values of samples, (problems, samples), as paths draw them, (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 

@@ -196,7 +196,7 @@ _WANTED = {  # the expected type for each key, in words
 
 
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
-    """The value as this type; the Flaw names the part that doesn't fit and what is expected."""
+    """Converts a value to this type; raises Flaw with the part that doesn't fit and what is expected."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:

@@ -87,7 +87,7 @@ class Bootstrap:
         return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
 
     def difference(self, first: Floats, second: Floats) -> Interval:
-        """The mean of `first - second` by problem, with its interval, both (problems,)."""
+        """The mean of `first - second` over problems, with its interval; both arguments are (problems,)."""
         return self.interval(first - second)
 
 

@@ -67,8 +67,8 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 class Column:
     """A heading, and the format of its values.
 
-    Shares are percent with one decimal (`percent`: none), differences of shares are points, numbers have two
-    decimals (`tenths`: one), amounts have no trailing zeros, and money is formatted by `format_money`.
+    Shares are percentages with one decimal (`percent`: none), differences of shares are points, numbers have
+    two decimals (`tenths`: one), amounts have no trailing zeros, and `format_money` formats money.
     """
 
     name: str

@@ -227,7 +227,7 @@ def _tile_value(cost: float, money: Money) -> str:
 
 
 def build_share(report: Report) -> dict[str, Any]:
-    """The share button's data: texts for a picture, and a paragraph. share.js adds money to both."""
+    """Data for the share button: captions of a picture and a paragraph; share.js adds prices."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{_capitalise(protocol).rstrip('.')}." if protocol else ""
     return {

@@ -549,9 +549,9 @@ async def open_samplers(
     on_progress: Callable[[SamplerGroup], None],
     signals: Sequence[signal.Signals] = (),
 ) -> AsyncIterator[SamplerGroup]:
-    """Samplers from all sources to a pool; on exit, everything that arrived is stored.
+    """Opens samplers of all sources, which write to a pool; on exit, everything that arrived is stored.
 
-    The first of `signals` stops them gracefully; the second leaves the block at once.
+    The first signal of `signals` stops them gracefully; the second one leaves the block at once.
     """
     opened: list[SamplerGroup] = []
 

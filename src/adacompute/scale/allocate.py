@@ -56,7 +56,7 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 AllocateEngine = Literal["local", "ray"]
 # fitted for one budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
-_TOLERANCE = 0.01  # average samples closer than this count as met
+_TOLERANCE = 0.01  # samples; an average this close to the budget meets it
 _CURVE_ROWS = 1 << 14  # curves computed at a time
 _BLOCK_ROWS = 100_000  # approximate rows per block, 4 MB of curves
 _BLOCKS_A_WORKER = 4  # at least, if there are enough row groups, so that all workers end together

@@ -172,7 +172,7 @@ class _ShardReader:
 
 
 def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[Entry, None, None]:
-    """The entries; records each problem's first place in `places`."""
+    """Yields the entries; stores in `places` where each problem first occurs."""
     for entry in entries:
         name = entry.value.get("id") if isinstance(entry.value, dict) else None
         if isinstance(name, str):

@@ -1,4 +1,4 @@
-"""The first section of the page: what an average budget buys, also in money."""
+"""The first section of the page: the accuracy that an average budget buys, and its price."""
 
 import math
 

@@ -514,7 +514,7 @@ class ClientConnection(HttpToolsProtocol):
     def sweep(self, now: float, patience: float) -> None:
         """Aborts the connection if the client has kept us waiting longer than `patience`; both in seconds."""
         if self._waiting_since is not None and self.flow.read_paused:
-            self._waiting_since = now  # it can't send, because reading is paused during a reply
+            self._waiting_since = now  # the client couldn't send while reading was paused
         if self.transport.is_closing() and self._unread_since is None:
             self._unread_since = now  # the rest doesn't fill a buffer, but isn't read
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]

@@ -1,4 +1,4 @@
-"""The policies in service by name: reloading, and the live scale of their vote weights.
+"""Holds the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
 Policies in service are never modified: reloading a folder gives a new `ServedPolicy`, and requests in flight
 keep theirs. A broken folder is refused, and the last good policy stays.
@@ -563,7 +563,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
 
 
 def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
-    """Serves a policy from memory. Its chart, if any, is in a folder, so its dial is guessed."""
+    """Serves a policy that isn't in a folder. Without a chart to read, its first dial is estimated."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
     return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")

@@ -92,7 +92,7 @@ class Gateway:
     telemetry: "Telemetry | None" = None  # None: disabled
     # makes a pacer that follows the fleet; None: this gateway sets its own prices
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
-    # cost per sample, over all modes ("") and for each of several
+    # cost per sample, by mode; "": over all modes
     costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
     explore: float = 0.0  # share of requests that are fully sampled
     guard: ObserverGuard = field(default_factory=ObserverGuard)

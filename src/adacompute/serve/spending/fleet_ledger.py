@@ -2,7 +2,8 @@
 
 A script in Redis checks caps and reserves atomically. Windows follow Redis's clock, so all gateways change
 windows together. A gateway's reservations are stored under its name with a lease; when the lease expires,
-another gateway counts them in full (`maybe`). A gateway that was only slow corrects this when it settles.
+another gateway charges them in full (as `maybe` spent). A gateway that was only slow corrects this when it
+settles.
 
 While Redis is unreachable nothing is reserved, so nothing is sent. Meanwhile, settled amounts wait in this
 process.
@@ -269,7 +270,7 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        return refusal or make_closed_error()  # never None: the script compares the same numbers
+        return refusal or make_closed_error()  # the script checked the same limits, so one refuses
 
 
 def _script_limit(limit: int | None) -> int:

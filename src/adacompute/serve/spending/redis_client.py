@@ -281,7 +281,7 @@ class FleetClient:
                 async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
                     await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(0)  # lets others in this round of the loop join
+            await asyncio.sleep(0)  # other tasks may add commands to this batch
             try:
                 self._batch = self._batch or self._next_batch()
                 self._on_answer(self._batch, await self._send(self._batch))

@@ -333,7 +333,7 @@ class AnswerReader:
 
     def check_different(self) -> str:
         """Why more samples are useless: all differ, and it isn't known yet which fields repeat."""
-        if not self._new_routes:  # the usual case for texts
+        if not self._new_routes:  # texts usually add none
             return ""
         chosen = [
             reading
@@ -502,7 +502,7 @@ _WISH_REACH = 30  # characters checked before and after each
 
 
 def choose_shape(request: ChatRequest, task: Task) -> Shape:
-    """The shape for a request's replies."""
+    """The kind of answer expected in a request's replies."""
     options = request.options
     if options.extract not in ("", "auto"):
         return "text"

@@ -37,7 +37,7 @@ class SampleEvents:
         self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of costs
         self._came: list[Response] = []  # in order of arrival
         self._began = sampling.now
-        # the first decision: nothing is sent before the first sample, so that errors have a status
+        # the first decision; held until the first sample, so that an early error still sets the HTTP status
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision

@@ -553,7 +553,7 @@ class SampleLoop:
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
-        """One sample from the default mode, if another mode's shows that there is nothing to vote on."""
+        """Draws one sample of the default mode, if another mode's sample has no answer to vote on."""
         resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
         if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()

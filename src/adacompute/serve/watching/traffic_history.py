@@ -98,7 +98,7 @@ class DialTable:
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
-        """Starts the overall average, for requests with budgets in the gateway's unit."""
+        """Starts the overall average, counting requests whose budget is in the gateway's unit."""
         self._unit = unit
         # requests, their cost and their budgets, for all and for voted requests
         self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
