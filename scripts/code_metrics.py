@@ -356,15 +356,28 @@ _REPORT_SECONDS = 0.2  # until observers, the log and the ledger have been told 
 
 
 def list_comments() -> list[tuple[str, str]]:
-    """Every comment and docstring of the package: where it is, and what it says."""
+    """Every comment and docstring of the package: where it is, and what it says.
+
+    A comment of several lines is one; a comment above a line of code is shown with this line.
+    """
     found = []
     for path in module_files():
         text, place = path.read_text("utf-8"), path.relative_to(SOURCE).as_posix()
         lines = text.splitlines()
+        block: list[str] = []  # lines of a comment that stands alone
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and not re.match(r"# (noqa|type:|fmt:)", token.string):
-                row = token.start[0]
-                found.append((f"{place}:{row}: {lines[row - 1].strip()}", token.string))
+            if token.type != tokenize.COMMENT or re.match(r"# (noqa|type:|fmt:)", token.string):
+                continue
+            row = token.start[0]
+            line = lines[row - 1].strip()
+            if line != token.string:  # behind code
+                found.append((f"{place}:{row}: {line}", token.string))
+                continue
+            block.append(token.string)
+            following = lines[row].strip() if row < len(lines) else ""
+            if not following.startswith("#"):
+                found.append((f"{place}:{row}: {following}", "\n".join(block)))
+                block = []
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (*DEFINITIONS, ast.ClassDef, ast.Module)) and (
                 said := ast.get_docstring(node)

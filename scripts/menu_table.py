@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--from", dest="given", type=Path, help="make the page from kept numbers")
     parser.add_argument("--only", nargs="+", choices=MENUS, help="measure these; the others come from --from")
     parser.add_argument("--seeds", type=int, default=10, help="draws of folds")
-    parser.add_argument("--orders", type=int, default=16, help="random orders of each problem's samples")
+    parser.add_argument("--orders", type=int, default=8, help="random orders of each problem's samples")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     options = parser.parse_args()

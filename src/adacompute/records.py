@@ -73,7 +73,7 @@ class Call:
     paid: Paid = "yes"
     prompt_tokens: int | None = None
     cached_tokens: int | None = None  # prompt tokens that the server had cached, if known
-    completion_tokens: int | None = None  # of all choices
+    completion_tokens: int | None = None  # sum over all choices
     estimated: bool = False  # True: corrected or estimated, not as reported by the server
     # True: usage is missing or impossible, so the server may charge more; not stored in pools
     unmetered: bool = field(default=False, compare=False)
@@ -505,7 +505,7 @@ class AccuracyTable:
     modes: tuple[ModeName, ...]  # (modes,) names
     standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
     ids: tuple[str, ...] | None = None  # (problems,)
-    unit: str = "samples"  # of costs
+    unit: str = "samples"  # unit of costs
     ascending: bool = True  # costs never fall from left to right, in any row
     dropped: tuple[str, ...] = ()  # ids of problems left out on request
     protocol: str = ""  # how accuracies were estimated

@@ -194,7 +194,7 @@ def test_what_it_cant_learn_from_or_answer_is_refused():
 
 def test_a_damaged_menu_is_refused_when_it_is_loaded():
     settings_ = fitted().settings()
-    with pytest.raises(PolicyInvalid, match="menu 3 is no menu"):
+    with pytest.raises(PolicyInvalid, match="a stored menu 3 can't be read"):
         CurvePolicy.restore({**settings_, "menu": 3}, fitted().arrays())
     with pytest.raises(PolicyInvalid, match="array 'rises' is"):
         CurvePolicy.restore(settings_, {**fitted().arrays(), "rises": np.zeros(7, dtype=np.int64)})

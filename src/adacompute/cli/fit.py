@@ -238,7 +238,7 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
+    fits: list[FoldFit] = []  # the verdict's, with the prompts that they have seen
     results: list[PairedResults] = []  # basis of the verdict
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,

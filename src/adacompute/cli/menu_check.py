@@ -51,13 +51,13 @@ class ModeCheck:
 
     name: str
     model: str
-    host: str  # of its upstream, with the port
+    host: str  # the upstream's, with the port
     error: str | None = None  # None: it answered
     text: str = ""
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt; None: not reported
+    cached_tokens: int | None = None  # in the prompt; None: not reported
     completion_tokens: int | None = None
-    reasoning_tokens: int | None = None  # of the response; None: not reported
+    reasoning_tokens: int | None = None  # in the response; None: not reported
     logprobs: bool | None = None  # whether log-probabilities were given; None: no reply
     seconds: float = 0.0
     cost: float = 0.0  # money

@@ -273,7 +273,7 @@ def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> di
         "problems": len(ballots),
         "samples": int(present.sum()),
         "answered": float((ballots.classes[present] >= 0).mean()),
-        "accuracy": accuracy,  # of one sample
+        "accuracy": accuracy,  # one sample's
         "tokens": None if np.isnan(tokens).any() else float(tokens.mean()),
         "cost": mode_set[name].cost if mode_set is not None and name in mode_set.names else None,
     }

@@ -58,7 +58,7 @@ _POINTS_BETWEEN_BUDGETS = 4  # points of the curve in JSON between two budgets
 class SolveResult:
     """The solution for a pool and an average budget, with comparisons."""
 
-    name: str  # of the pool
+    name: str  # the pool's
     table: AccuracyTable
     comparison: OracleComparison
     no_lower_end: str = ""  # reason for a missing lower end

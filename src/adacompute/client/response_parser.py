@@ -49,7 +49,7 @@ CHARACTERS_A_TOKEN = 4.0  # rough average for English, if nothing better is know
 _IMPLAUSIBLE_RATIO = 7.0  # characters per token that no text averages
 _MAX_RATIO = 32  # characters per token that even tables and indented code don't average
 _MAX_TOKENS = 10**10  # per call: far more than any model supports
-_MAX_COUNT = 2**40  # of anything in one reply; millions of these can still be summed and stored
+_MAX_COUNT = 2**40  # most of anything in one reply; millions of these can be summed and stored
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # most additional numbers in a usage
@@ -92,7 +92,7 @@ class Response:
 
     text: str  # "" if the message had none, e.g. for a tool call
     finish_reason: str | None = None
-    tokens: int | None = None  # of this response
+    tokens: int | None = None  # tokens in this response
     estimated: bool = False  # True: `tokens` is a share of a total, or estimated from the length
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens in nats, as far as known from the alternatives

@@ -322,7 +322,7 @@ class CallWithRetries(Generic[T]):
 
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
-        failure: EndpointError | None = None  # of the last attempt
+        failure: EndpointError | None = None  # the last attempt's
         while True:
             self._prepare_body()
             try:

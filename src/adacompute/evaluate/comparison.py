@@ -211,7 +211,7 @@ class VerdictRow:
 
     budget: float
     cost: float  # the budget, or less if even its most expensive setting costs less
-    accuracy: float  # of the policy
+    accuracy: float  # the policy's
     uniform: float  # accuracy of uniform sampling
     gain: Interval  # policy minus uniform, with the 95% interval for this budget alone
     joint: Interval  # the same gain, with intervals that hold for all rows at once, if there are any
@@ -239,7 +239,7 @@ class Verdict:
     problems_needed: int | None = None
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one per budget
-    prompt_tokens: float | None = None  # of an average prompt
+    prompt_tokens: float | None = None  # mean over prompts
     charge: str = ""  # how prompts are charged, in words
     gains: Mapping[str, Interval] = field(default_factory=dict)  # with several modes: mean over each rival
 

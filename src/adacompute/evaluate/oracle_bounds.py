@@ -100,7 +100,7 @@ class UniformAllocation:
     cost: float  # actual average cost
     accuracy: MeanEstimate  # with its 95% interval over problems
     modes: tuple[ModeName, ModeName]  # equal if one mode is enough
-    probability: float  # of the second mode; 0: one mode is enough
+    probability: float  # probability of the second mode; 0: one mode is enough
     each: Floats = field(repr=False, compare=False)  # (problems,) expected accuracy
 
 

@@ -16,7 +16,7 @@ import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +37,7 @@ from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 
 Arrays = Mapping[str, npt.NDArray[Any]]  # what a policy has learned, by name
+Parsers = Mapping[str, Callable[[Any], Any]]  # for stored settings, by name
 Dial = Literal["price", "threshold"]
 PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
@@ -159,6 +160,7 @@ class Policy(ABC):
     setting_names: ClassVar[tuple[str, ...]] = ()  # constructor arguments, stored in the artefact
     learned_names: ClassVar[tuple[str, ...]] = ()  # learned state in the artefact's settings
     optional: ClassVar[Mapping[str, Any]] = {}  # defaults for settings missing from an artefact
+    parsers: ClassVar[Parsers] = {}  # for stored settings, unless they are None
 
     @property
     def mode_set(self) -> ModeSet | None:
@@ -332,7 +334,7 @@ class Policy(ABC):
         """Restores a policy from settings and arrays; PolicyInvalid, naming the error, if impossible."""
         with wrap_restore_errors(cls.kind):
             names = (*cls.setting_names, *cls.learned_names)
-            arguments = load_settings({**cls.optional, **settings}, names)
+            arguments = load_settings({**cls.optional, **settings}, names, cls.parsers)
             learned = {name: arguments.pop(name) for name in cls.learned_names}
             policy = cls(**arguments)
             policy.load_learned(learned, arrays)
@@ -368,7 +370,7 @@ def get_ballots(source: PoolSource) -> Ballots:
     if len(ballots.modes) > 1:
         raise PolicyError(
             f"a joined pool has the modes {', '.join(ballots.names)}, and one is needed here; give one "
-            "mode's ballots, or a policy over several modes"
+            f"mode's (ballots[{ballots.names[0]!r}]), or a policy over several modes"
         )
     return ballots
 
@@ -492,8 +494,8 @@ def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tu
     return tuple(int(b) for b in items)
 
 
-def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Validated stored settings, none missing or unknown, with vote weights and modes parsed."""
+def load_settings(settings: Mapping[str, Any], names: Collection[str], parsers: Parsers) -> dict[str, Any]:
+    """Validated stored settings, none missing or unknown, parsed."""
     if missing := sorted(set(names) - set(settings)):
         raise PolicyError(f"setting {missing[0]!r} is missing")
     if unknown := sorted(set(map(str, settings)) - set(names)):
@@ -501,9 +503,9 @@ def load_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[s
     loaded = dict(settings)
     if loaded.get("weigh") != "auto" and "weigh" in loaded:
         loaded["weigh"] = load_weights(loaded["weigh"])
-    for name, value in loaded.items():
-        if isinstance(value, Mapping) and "modes" in value:
-            loaded[name] = ModeSet.load(value)
+    for name, parse in parsers.items():
+        if loaded[name] is not None:
+            loaded[name] = parse(loaded[name])
     return loaded
 
 

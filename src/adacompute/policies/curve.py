@@ -225,6 +225,7 @@ class CurvePolicy(FeaturePolicy):
     dial = "price"
     setting_names = ("menu", "budgets", "features", "seed", "longest", "weigh")
     optional: ClassVar[Mapping[str, Any]] = {"menu": None}
+    parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
     trees_: Trees  # outputs: accuracy of the cheapest budget, then each increase
     rises_: Ints  # (budgets - 1,) per curve: 1 if hardly any curve falls there, so predictions may not either

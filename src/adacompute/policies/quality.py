@@ -70,7 +70,7 @@ class QualityCurve:
     samples: int  # the rival's samples per request
     mode: str | None = None
     rival_cost: float  # the rival's cost per request
-    accuracy: float  # of the rival
+    accuracy: float  # the rival's
     costs: tuple[float, ...]  # mean cost per request, ascending
     gains: tuple[float, ...]  # mean over problems of the paired difference in accuracy
     lows: tuple[float, ...]  # lower end of the 95% interval
@@ -139,7 +139,7 @@ class QualityCost:
     problems: int
     basis: str = "accuracy"  # or agreement with the full vote, without grades
     measured: str = ""  # the day; "": unknown
-    unit: str = "samples"  # of both costs
+    unit: str = "samples"  # unit of both costs
     currency: str = ""
 
     @property

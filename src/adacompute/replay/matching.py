@@ -21,7 +21,7 @@ from adacompute.solve.hull import find_hull
 
 HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, both (corners,)
 
-_PERCENTILES = (2.5, 97.5)  # of a 95% interval
+_PERCENTILES = (2.5, 97.5)  # ends of a 95% interval
 _BOOTSTRAP_SEED, _VERDICT_SEED = 0, 17
 _DRAWS = 2000
 _LEVEL = 0.95
@@ -157,7 +157,7 @@ class MatchedCost:
     cost: float  # the budget, or less where the best setting costs less
     accuracy: float
     settings: tuple[int, int]  # rows; equal if one setting is enough
-    probability: float  # of the second one
+    probability: float  # probability of the second one
     price: float  # accuracy per sample: the slope of the hull
     each: Floats = field(repr=False)  # (problems,)
     rounds: Rounds | None = None

@@ -87,7 +87,7 @@ class Answers(RunResult):
     weigh: VoteWeights | None  # how votes were weighed; None: unweighted
     plain: bool  # True: the policy weighs votes, but samples have no confidence
     accuracy: MeanEstimate | None  # over requests with a gold answer; None if there are none
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # unit of the budget
     currency: str = ""  # if the unit is money
     used: float = 0.0  # counted towards the limit, including possible charges
     excess_tokens: int | None = None  # in a response longer than max_tokens
@@ -222,12 +222,7 @@ def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") 
     by_name = {mode.name: mode for mode in modes}
     if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
-    check_modes(policy, [name for name in by_name if name], place)
-    if len(modes) > 1:
-        raise PolicyError(
-            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
-            f"{', '.join(by_name)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
-        )
+    check_modes(policy, [name for name in by_name if name], place, except_fixed=False)
     return tuple(modes)
 
 

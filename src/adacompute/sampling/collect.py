@@ -359,7 +359,7 @@ def make_budgets(
 class SourceUse:
     """The samples drawn from a source, and the cost of its calls into the pool over all runs."""
 
-    name: str  # of its mode
+    name: str  # its mode's
     samples: int  # from this collection or batch
     account: Account  # all calls into this pool for this source
     cost: float  # money for these calls

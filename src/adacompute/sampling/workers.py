@@ -63,7 +63,7 @@ class CollectProgress:
     stored: int  # in the pool, including earlier runs
     added: int  # by this run
     failed: int  # samples that this run requested and didn't get
-    tokens: int  # of responses in this run
+    tokens: int  # tokens of responses in this run
     cost: float  # money for all calls into this pool, including possible charges
     errors: Mapping[str, int]  # attempts without a sample, by kind
     calls: int

@@ -120,7 +120,7 @@ class AllocateResult:
     summary_bytes: int = 0  # total size of the counts
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # remarks for readers, one per line
-    unit: str = "samples"  # of costs; with modes, theirs
+    unit: str = "samples"  # unit of costs; with modes, theirs
     modes: tuple[str, ...] = ()  # (budgets,) for a router: the mode of each budget
 
     def to_dict(self) -> dict[str, Any]:

@@ -213,7 +213,7 @@ class _Worker:
     actor: Any
     busy: "asyncio.Future[Any] | None"  # until it is ready or has drawn its shard
     shard: CollectShard | None = None
-    progress: CollectProgress | None = None  # of the shard
+    progress: CollectProgress | None = None  # the shard's
 
 
 class CollectorCrew(Sampler):

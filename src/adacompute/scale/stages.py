@@ -123,7 +123,7 @@ class _Shard:
     ids: tuple[str, ...]  # all problems, including those without samples from the source
     places: npt.NDArray[np.int64]  # (problems,) of the ballots, in pool order
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # of the only matching source; None: the files are empty
+    ballots: Ballots | None  # votes of the only matching source; None: the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

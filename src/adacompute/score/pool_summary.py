@@ -52,7 +52,7 @@ class SourceSummary:
     finished: float | None  # share, among samples where it is known
     mean_tokens: float | None
     failures: Mapping[str, int]  # by kind
-    accuracy: MeanEstimate | None  # of one sample; None if correctness is unknown
+    accuracy: MeanEstimate | None  # one sample's; None if correctness is unknown
     votes: Mapping[int, MeanEstimate]  # by budget, if there are enough samples and answers
     unvotable: int  # problems with grades but no recorded answers: they have an accuracy but no vote
     agreement: float | None  # mean share of the leading answer

@@ -66,7 +66,7 @@ class Edge:
     mode: int  # a column
     cost: float
     gain: float  # in accuracy
-    probability: float  # of the more expensive mode, so that the budget is spent; 0: not mixed
+    probability: float  # the more expensive mode's, to spend the budget; 0: not mixed
 
     @property
     def slope(self) -> float:

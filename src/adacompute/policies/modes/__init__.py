@@ -6,16 +6,16 @@ from adacompute.errors import PolicyError
 from adacompute.policies.base import Policy
 
 
-def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
-    """Returns the policy; PolicyError if it doesn't match the modes of a menu that samples come from.
+def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
+    """PolicyError if the policy doesn't match the modes of the menu that samples come from.
 
     A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
-    menu with one mode, or none.
+    menu with one mode, or none; a fixed policy is served with the first mode, unless `except_fixed` is False.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:
-        return policy
-    if len(names) < 2 and policy.kind != "fixed":
+        return
+    if len(names) < 2 and not (except_fixed and policy.kind == "fixed"):
         raise PolicyError(
             f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
             f"{', '.join(modes)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
@@ -31,4 +31,3 @@ def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
             f"{place}: a {policy.kind} policy over {', '.join(names)} needs the mode {lacking[0]!r}, and the "
             f"menu has {', '.join(modes)}; name its table so, or fit again"
         )
-    return policy

@@ -115,6 +115,7 @@ class MenuPolicy(Policy):
     setting_names = ("menu", "longest", "weigh", "features", "families", "seed")
     learned_names = ("stoppers", "rules", "points", "router", "caps", "votes", "labels", "origin")
     optional: ClassVar[Mapping[str, Any]] = {"origin": "fitted", "router": None}
+    parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
 Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's format
-Messages = list[Any]  # of one prompt, not validated yet
+Messages = list[Any]  # one prompt's messages, not validated yet
 
 _KEY_NAME = "anonymous"  # name for spending, as in a gateway without keys
 _MAX_TOKENS = 100_000_000  # per response, the limit of a gateway's settings

@@ -84,7 +84,7 @@ class VerifierUse:
 
     calls: int = 0  # responses sent to the verifier
     failed: int = 0  # responses without a score, including those not sent because of a cap
-    tokens: int = 0  # of a judge model; 0 for a plain scoring endpoint
+    tokens: int = 0  # a judge model's; 0 for a plain scoring endpoint
     note: str = ""  # for the client
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":

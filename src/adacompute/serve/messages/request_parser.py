@@ -83,7 +83,7 @@ class Route:
     key: str  # name of the client's key; "anonymous" without keys
     policy: str  # name of the policy
     budget: float  # average
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # unit of the budget
     mode: Mode = "adaptive"
     modes: tuple[str, ...] = ()  # modes that may be used, cheapest first; (): all
     deadline: float  # seconds from now

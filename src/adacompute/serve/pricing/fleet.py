@@ -73,7 +73,7 @@ class FleetPacer:
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
-        self.requests = 0  # of all gateways
+        self.requests = 0  # requests to all gateways
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 

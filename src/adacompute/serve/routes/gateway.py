@@ -84,7 +84,7 @@ class Gateway:
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Sequence[KeyConfig]  # of clients; empty: no key needed
+    keys: Sequence[KeyConfig]  # clients' keys; empty: no key needed
     observability: Observability
     reporter: Reporter
     # the quality that the settings' budget was given as; None: an amount

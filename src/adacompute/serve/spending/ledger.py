@@ -104,8 +104,8 @@ NO_SPEND = Spend()
 class PromptCost(Struct, frozen=True, kw_only=True):
     """A request's prompt costs: each call pays once, with any number of samples."""
 
-    every: Spend = NO_SPEND  # of all calls
-    single: Spend = NO_SPEND  # of the first call
+    every: Spend = NO_SPEND  # sum over all calls
+    single: Spend = NO_SPEND  # the first call's
     choices: int | None = None  # most samples per call; None: no known limit
 
 

@@ -279,7 +279,7 @@ class Ledger:
         self._now = now
         self._hour = format_hour(now())  # the current hour
         self._latest_hour = self._hour  # the latest hour so far
-        self._sums = Balance()  # of the current window
+        self._sums = Balance()  # sums in the current window
         self._former_sums: dict[str, Balance] = {}  # by window: past ones that still have reservations
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}

@@ -37,17 +37,17 @@ class DialStats:
 
     policy: str
     budget: float
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # unit of the budget
     price: float | None = None
     average: float | None = None  # from its pacer
     requests: int = 0  # decided by a policy if they can be voted on; kept across restarts
     samples: int = 0
     decided: int = 0  # those that can be voted on, so that the policy decided
-    cost: float = 0.0  # of all requests, in the unit of the budget
-    decided_cost: float = 0.0  # of the decided requests
+    cost: float = 0.0  # sum over all requests, in the budget's unit
+    decided_cost: float = 0.0  # cost of the decided requests
     voted: int = 0  # requests with a vote that the policy fully decided, as in calibration
-    voted_samples: int = 0  # of these requests
-    voted_tokens: float = 0.0  # of these requests
+    voted_samples: int = 0  # samples of voted requests
+    voted_tokens: float = 0.0  # tokens of voted requests
     voted_money: float = 0.0
     single_tokens: float = 0.0  # response tokens of one sample each, from the mean of their samples
     single_money: float = 0.0
@@ -305,16 +305,16 @@ class TimeSlot:
     requests: int = 0
     errors: int = 0  # 4xx and 5xx, except clients that disconnected
     counted: int = 0  # requests counted in the average, with budgets in the gateway's unit
-    samples: int = 0  # of these requests
+    samples: int = 0  # samples of these requests
     target: float = 0.0  # sum of their budgets
     decided: int = 0  # those that can be voted on
-    decided_samples: int = 0  # of these requests
+    decided_samples: int = 0  # samples of these requests
     decided_target: float = 0.0  # sum of their budgets
     voted: int = 0
     agreement: float = 0.0  # sum over the votes
     seconds: float = 0.0  # sum over all
-    cost: float = 0.0  # of counted requests, in the unit of their budgets
-    decided_cost: float = 0.0  # of those that can be voted on
+    cost: float = 0.0  # cost of counted requests, in the unit of their budgets
+    decided_cost: float = 0.0  # cost of those that can be voted on
     money: float = 0.0  # spent on all requests
     drawn: dict[int, int] = field(default_factory=dict)  # requests by number of samples
     # requests and seconds by number of rounds
