@@ -14,7 +14,7 @@ from adacompute.answers.signals import (
     locate_answer,
     summarise_tokens,
 )
-from adacompute.client.large_json import PackedList
+from adacompute.client.large_json import Alternative, compact_tokens
 from adacompute.client.response_parser import Response
 from adacompute.records import Signals
 
@@ -82,18 +82,16 @@ def test_confidence_is_as_defined(rows):
 
 
 @settings(max_examples=30)
-@given(st.lists(LOGPROBS, min_size=1, max_size=40), st.integers(1, 7))
-def test_tokens_that_are_kept_encoded_tell_the_same(values, block):
-    tokens = [
-        {"token": "x", "logprob": v, "top_logprobs": [{"logprob": v}, {"logprob": -9.0}]} for v in values
-    ]
-    packed = PackedList()
-    for at in range(0, len(tokens), block):
-        packed.add(tokens[at : at + block])
-    text = "x" * len(tokens)
-    assert summarise_tokens(packed) == summarise_tokens(tokens)
-    plain = add_answer_signals(Signals(), tokens, text, text)
-    assert add_answer_signals(Signals(), packed, text, text) == plain
+@given(st.lists(LOGPROBS, min_size=1, max_size=40))
+def test_tokens_as_structs_have_the_same_signals(values):
+    alternatives = [{"token": "y", "logprob": -9.0, "bytes": None}, {"token": "z", "logprob": -7}]
+    tokens = [{"token": "x", "logprob": v, "bytes": [120], "top_logprobs": alternatives} for v in values]
+    structs, text = compact_tokens(tokens), "x" * len(tokens)
+    assert all(isinstance(token, Alternative) for token in structs)
+    assert summarise_tokens(structs) == summarise_tokens(tokens)
+    assert add_answer_signals(Signals(), structs, text, text) == add_answer_signals(
+        Signals(), tokens, text, text
+    )
 
 
 def test_one_token_without_two_alternatives_leaves_the_confidence_unknown():

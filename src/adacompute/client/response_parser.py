@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,7 +25,14 @@ from adacompute.client.error_object import (
     find_message,
     find_remedy,
 )
-from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json, load_odd_json
+from adacompute.client.large_json import (
+    MAX_INLINE,
+    Alternative,
+    Token,
+    encode_token,
+    load_large_json,
+    load_odd_json,
+)
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -98,7 +104,7 @@ class Response:
     entropy: float | None = None  # mean over the tokens in nats, as far as known from the alternatives
     signals: Signals | None = None  # without those of the answer's tokens
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unchanged, for passing on
-    # unchanged; many tokens are a PackedList
+    # as in the reply; the tokens of a large one are structs that are read like dictionaries
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
     size: int = 0  # bytes of the reply, if large
 
@@ -591,30 +597,22 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
     if not isinstance(logprobs, dict):
         return None
     content = logprobs.get("content")
-    if isinstance(content, PackedList):
-        return content if content.kinds == {dict} else None
     if not isinstance(content, list) or not content:
         return None
-    return content if set(map(type, content)) == {dict} else None
+    return content if set(map(type, content)) <= {dict, Alternative, Token} else None
 
 
 def encode_json(value: object) -> bytes:
-    """A value as JSON, including packed lists; TypeError if something isn't JSON."""
+    """A value as JSON, including tokens; TypeError if something isn't JSON."""
     try:
-        return orjson.dumps(value, default=_encode_packed)
+        return orjson.dumps(value, default=encode_token)
     except TypeError:  # orjson refuses unpaired surrogates and numbers beyond 64 bits, which are valid JSON
-        return json.dumps(value, default=_unpack).encode("ascii")
+        return json.dumps(value, default=_to_dict).encode("ascii")
 
 
-def _encode_packed(value: object) -> orjson.Fragment:
-    if isinstance(value, PackedList):
-        return value.to_fragment(encode_json)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def _unpack(value: object) -> list[Any]:
-    if isinstance(value, PackedList):
-        return list(value)
+def _to_dict(value: object) -> dict[str, Any]:
+    if isinstance(value, Alternative):
+        return value.to_dict()
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
@@ -624,29 +622,31 @@ def read_json(
     """Parses a body with the key masked in its texts; ValueError if it isn't JSON.
 
     Also returns whether the bytes can be passed on unchanged: strict JSON without the key. `max_marks` limits
-    the brackets and commas of a large body, whose tokens are packed.
+    the brackets and commas of a large body.
     """
-    if len(raw) > MAX_INLINE:
-        mask = None if key is None or not key.is_maskable else partial(_mask_part, key)
-        return load_large_json(raw, max_marks=max_marks, mask=mask), False
     try:
-        try:
-            value, unchanged = orjson.loads(raw), key is None or not _may_contain_key(raw, key)
-        except ValueError:
-            value, unchanged = load_odd_json(raw), False  # the key's bytes look different in UTF-16
-        return (value if unchanged else mask_key(value, key)), unchanged
+        if len(raw) > MAX_INLINE:
+            value, is_strict = load_large_json(raw, max_marks=max_marks)
+        else:
+            value, is_strict = _load_json(raw)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
+    # without strict JSON the key's bytes may look different, e.g. in UTF-16
+    unchanged = is_strict and (key is None or not _may_contain_key(raw, key))
+    return (value if unchanged else mask_key(value, key)), unchanged
+
+
+def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
+    """The value, and whether it was strict JSON."""
+    try:
+        return orjson.loads(raw), True
+    except ValueError:
+        return load_odd_json(raw), False
 
 
 def mask_key(value: object, key: Secret | None) -> object:
     """A value with the key masked in all texts."""
     return _mask_texts(value, key) if key is not None and key.is_maskable else value
-
-
-def _mask_part(key: Secret, value: object, raw: bytes | bytearray | None) -> object:
-    """A part of a large body with the key masked; `raw` is None if it isn't strict JSON."""
-    return value if raw is not None and not _may_contain_key(raw, key) else _mask_texts(value, key)
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
@@ -665,6 +665,8 @@ def _mask_texts(value: object, key: Secret) -> object:
         return key.mask(value)
     if isinstance(value, list):
         return [_mask_texts(item, key) for item in value]
+    if isinstance(value, Alternative):
+        return _mask_texts(value.to_dict(), key)
     if isinstance(value, dict):
         return {
             name if _FIELD_NAME.fullmatch(name) else key.mask(name): _mask_texts(item, key)

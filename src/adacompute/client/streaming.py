@@ -13,7 +13,7 @@ from typing import Any, Unpack, cast
 from yarl import URL
 
 from adacompute.client.error_object import NotHttp, infer_status, unwrap_error
-from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, compact_tokens, run_in_thread
 from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
@@ -43,7 +43,8 @@ _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # fields with which a stream may begin
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
-_PACKED_TOKENS = 1024  # more tokens with log-probabilities than this are packed
+_COMPACT_TOKENS = 1024  # this many tokens with log-probabilities become structs, which need less memory
+_CHUNK_TOKENS = 512  # most tokens with log-probabilities in a chunk
 _BLOCK = 512  # pieces of text joined at a time, to keep few objects
 _EVENT_OVERHEAD = 512  # bytes of an event besides its content
 _EVENT_TEXT = 16  # typical bytes of text in a short event
@@ -194,7 +195,7 @@ class _ChoiceBuilder:
         if isinstance(reason, str):
             self.reason = reason
         for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
-            if isinstance(tokens, list | PackedList):
+            if isinstance(tokens, list):
                 if name not in self._logprobs:
                     self._logprobs[name] = _Tokens()
                 self._logprobs[name].add(tokens)
@@ -244,31 +245,20 @@ class _Values:
 
 
 class _Tokens:
-    """The log-probabilities of a choice's tokens; many are packed."""
+    """The log-probabilities of a choice's tokens; many are structs."""
 
     def __init__(self) -> None:
-        self._packed = PackedList()
+        self._compact: list[Any] = []
         self._recent: list[Any] = []
 
-    def add(self, tokens: list[Any] | PackedList) -> None:
-        if isinstance(tokens, PackedList):
-            self._pack()
-            self._packed.extend(tokens)
-            return
+    def add(self, tokens: list[Any]) -> None:
         self._recent += tokens
-        if len(self._recent) >= _PACKED_TOKENS:
-            self._pack()
-
-    def get_all(self) -> list[Any] | PackedList:
-        if not self._packed:
-            return self._recent
-        self._pack()
-        return self._packed
-
-    def _pack(self) -> None:
-        if self._recent:
-            self._packed.add(self._recent)
+        if len(self._recent) >= _COMPACT_TOKENS:
+            self._compact += compact_tokens(self._recent)
             self._recent = []
+
+    def get_all(self) -> list[Any]:
+        return [*self._compact, *self._recent]
 
 
 def _append_pieces(pieces: _Pieces, part: Mapping[str, Any]) -> None:
@@ -296,19 +286,17 @@ def _join_values(name: str, values: list[Any]) -> object:
 
 
 def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Splits a text with packed log-probabilities by block, each with an equal share of the text.
+    """Splits a text with many log-probabilities into pieces, each with an equal share of the text.
 
     Token boundaries in the text are unknown in general, and clients join the pieces anyway.
     """
-    columns = {
-        name: tokens.split() if isinstance(tokens, PackedList) else [tokens]
-        for name, tokens in logprobs.items()
-    }
-    count = max((len(blocks) for blocks in columns.values()), default=1)
+    lists = {name: tokens for name, tokens in logprobs.items() if isinstance(tokens, list)}
+    count = math.ceil(max([1, *map(len, lists.values())]) / _CHUNK_TOKENS)
     length = math.ceil(len(text) / count)
     for place in range(count):
-        tokens = {name: blocks[place] for name, blocks in columns.items() if place < len(blocks)}
-        yield text[place * length : (place + 1) * length], tokens
+        part = slice(place * _CHUNK_TOKENS, (place + 1) * _CHUNK_TOKENS)
+        pieces = {name: tokens[part] for name, tokens in lists.items()}
+        yield text[place * length : (place + 1) * length], {**logprobs, **pieces}
 
 
 def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -562,7 +550,7 @@ class Stream:
     def _split_completion(self, raw: bytearray) -> tuple[CompletionReply, list[Event]]:
         reply = self._streaming_call.interpret(self._attempt, self._reply_stream.parse_reply(raw))
         chunks = split_into_chunks(reply.body)
-        return reply, [Event(b"".join(encode_in_parts(chunk, encode_json)), chunk) for chunk in chunks]
+        return reply, [Event(encode_json(chunk), chunk) for chunk in chunks]
 
     async def _next(self) -> Event:
         while not self._payloads:

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import orjson
 
 from adacompute.client import Response
-from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts
+from adacompute.client.large_json import MAX_INLINE, Alternative, Token, encode_token
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.client.streaming import split_tokens
 from adacompute.client.transport import ReplyCompressed
@@ -434,13 +435,12 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
     if request.include_usage:
         head["usage"] = None  # in all chunks but the last, as in OpenAI's API
     responses = _select_responses(outcome, request)
-    dump = dump_large_json if outcome.is_large else dump_json
     for index, response in enumerate(responses):
         *deltas, last = _build_deltas(response, request)
         for choice in deltas:
-            yield format_event(dump(head | {"choices": [{"index": index} | choice]}))
+            yield format_event(dump_json(head | {"choices": [{"index": index} | choice]}))
         end = {"adacompute": build_extra(outcome, unit=unit)} if index == len(responses) - 1 else {}
-        yield format_event(dump(head | {"choices": [{"index": index} | last]} | end))
+        yield format_event(dump_json(head | {"choices": [{"index": index} | last]} | end))
     if request.include_usage:
         yield format_event(dump_json(head | {"choices": [], "usage": build_usage(outcome)}))
     yield _DONE
@@ -554,14 +554,14 @@ def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) ->
 
 def _drop_alternatives(tokens: object) -> object:
     """Tokens without their alternatives."""
-    if isinstance(tokens, PackedList):
-        return tokens.map(_drop_all_alternatives)
-    return _drop_all_alternatives(tokens) if isinstance(tokens, list) else tokens
-
-
-def _drop_all_alternatives(tokens: list[Any]) -> list[Any]:
+    if not isinstance(tokens, list):
+        return tokens
     return [
-        {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
+        msgspec.structs.replace(token, top_logprobs=[])
+        if isinstance(token, Token)
+        else {**token, "top_logprobs": []}
+        if isinstance(token, dict) and token.get("top_logprobs")
+        else token
         for token in tokens
     ]
 
@@ -637,29 +637,18 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
     yield end if logprobs is None or text else end | {"logprobs": logprobs}
 
 
-def dump_large_json(value: Mapping[str, Any]) -> bytes:
-    """Like `dump_json` for a large reply, in a thread that lets others run."""
-    return b"".join(encode_in_parts(value, dump_json))
-
-
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """A reply as JSON, whatever an upstream put into it; may contain packed lists."""
+    """A reply as JSON, whatever an upstream put into it; may contain tokens as structs."""
     try:
-        return orjson.dumps(value, default=_encode_packed)
+        return orjson.dumps(value, default=encode_token)
     except TypeError:  # servers may send unpaired surrogates and numbers beyond 64 bits, which orjson refuses
         return orjson.dumps(_make_serialisable(value))
 
 
-def _encode_packed(value: object) -> orjson.Fragment:
-    if isinstance(value, PackedList):
-        return value.to_fragment(dump_json)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
 def _make_serialisable(value: object, depth: int = 0) -> object:
     """A serialisable value: replaces invalid strings, huge numbers and deep nesting."""
-    if isinstance(value, PackedList):
-        return _encode_packed(value)
+    if isinstance(value, Alternative):
+        return encode_token(value)
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

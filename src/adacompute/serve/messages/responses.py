@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adacompute.client.large_json import PackedList
+from adacompute.client.large_json import Alternative
 from adacompute.errors import EndpointError, RequestInvalid
 from adacompute.serve.messages.request_parser import ChatRequest
 
@@ -450,7 +450,7 @@ def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
         "type": "output_text",
         "text": text,
         "annotations": [],
-        "logprobs": logprobs if isinstance(logprobs, PackedList) else list(logprobs),
+        "logprobs": list(logprobs),
     }
 
 
@@ -486,27 +486,24 @@ def translate_usage(usage: Mapping[str, Any]) -> Body:
     }
 
 
-def translate_logprobs(logprobs: object) -> list[Body] | PackedList:
+def translate_logprobs(logprobs: object) -> list[Body]:
     """Converts a chat's token log-probabilities."""
     tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    if isinstance(tokens, PackedList):
-        return tokens.map(_translate_tokens)
-    return _translate_tokens(tokens) if isinstance(tokens, list) else []
+    tokens = tokens if isinstance(tokens, list) else []
+    return [_translate_token(token) for token in tokens if isinstance(token, Mapping | Alternative)]
 
 
-def _translate_tokens(tokens: list[Any]) -> list[Any]:
-    return [_translate_token(token) for token in tokens if isinstance(token, Mapping)]
-
-
-def _translate_token(token: Mapping[str, Any]) -> Body:
+def _translate_token(token: Mapping[str, Any] | Alternative) -> Body:
     alternatives = token.get("top_logprobs")
     alternatives = alternatives if isinstance(alternatives, list) else []
     return _describe_token(token) | {
-        "top_logprobs": [_describe_token(item) for item in alternatives if isinstance(item, Mapping)]
+        "top_logprobs": [
+            _describe_token(item) for item in alternatives if isinstance(item, Mapping | Alternative)
+        ]
     }
 
 
-def _describe_token(token: Mapping[str, Any]) -> Body:
+def _describe_token(token: Mapping[str, Any] | Alternative) -> Body:
     text, logprob, raw = _to_text(token.get("token")), token.get("logprob"), token.get("bytes")
     return {
         "token": text,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from typing import Any, Literal
 
 from adacompute.client import Event
-from adacompute.client.large_json import MAX_INLINE, encode_in_parts, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, run_in_thread
 from adacompute.client.response_parser import encode_json
 from adacompute.serve.messages.reply import filter_logprobs, format_event
 from adacompute.serve.messages.request_parser import ChatRequest
@@ -163,9 +163,7 @@ class StreamRelay:
             return passed
         if visible is value:
             return [*passed, format_event(event.data)]
-        large = len(event.data) > MAX_INLINE
-        data = b"".join(encode_in_parts(visible, encode_json)) if large else encode_json(visible)
-        return [*passed, format_event(data)]
+        return [*passed, format_event(encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
         """The part of an event that the client sees: the same object if all, None if nothing."""

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
-from adacompute.client.large_json import encode_in_parts, run_in_thread
+from adacompute.client.large_json import run_in_thread
 from adacompute.client.settings import is_loopback
 from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
@@ -456,23 +456,16 @@ class ChatEndpoint:
             scope[_ID_KEY] = active.id
             if not request.stream:
                 outcome = await self._gateway.complete(active)
-                headers = {**_JSON_HEADERS, **build_headers(outcome)}
-                if outcome.is_large:
-                    await _send_parts(
-                        send, headers, await run_in_thread(self._encode_reply, outcome, request)
-                    )
-                    return
-                reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
-                await send_reply(send, 200, headers, dump_json(reply))
+                encode = partial(self._encode_reply, outcome, request)
+                reply = await run_in_thread(encode) if outcome.is_large else encode()
+                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, reply)
                 return
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
             events = self._shape.shape_events(active, self._gateway.stream(active))
             await send_events(send, events, lambda: _build_stream_headers(active))
 
-    def _encode_reply(self, outcome: RequestOutcome, request: ChatRequest) -> list[bytes]:
-        """A large reply as JSON, in parts."""
-        reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
-        return list(encode_in_parts(reply, dump_json))
+    def _encode_reply(self, outcome: RequestOutcome, request: ChatRequest) -> bytes:
+        return dump_json(self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit))
 
     async def _read_request(
         self, scope: Scope, receive: Receive, slot: RequestSlot
@@ -549,14 +542,6 @@ async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: 
     """Sends a complete reply."""
     await send_start(send, {**headers, "content-length": str(len(body))}, status=status)
     await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _send_parts(send: Send, headers: Mapping[str, str], parts: list[bytes]) -> None:
-    """Sends a complete reply in many parts, freeing each after it is sent."""
-    await send_start(send, {**headers, "content-length": str(sum(map(len, parts)))})
-    parts.reverse()
-    while parts:
-        await send_body(send, parts.pop(), last=not parts)
 
 
 MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is ready

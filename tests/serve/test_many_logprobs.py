@@ -1,4 +1,4 @@
-"""Log-probabilities of more than 1,024 streamed tokens are packed; clients get them in small replies, too."""
+"""Log-probabilities of more than 1,024 streamed tokens become structs; clients get them as they came."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from running import Running
 from test_loop_stalls import read_events
 
 from adacompute.client import Response
-from adacompute.client.large_json import MAX_INLINE, PackedList
+from adacompute.client.large_json import MAX_INLINE, compact_tokens
 from adacompute.serve.messages.reply import RequestOutcome, build_chunks, build_completion, dump_json
 from adacompute.serve.messages.request_parser import ChatRequest
 from upstream import Upstream
@@ -116,7 +116,7 @@ def test_a_streamed_response_has_all_tokens_of_the_upstreams(gate: Running, head
     assert [token for tokens in deltas for token in tokens] == TOKENS
 
 
-LONG = " " * MAX_INLINE  # makes a whole reply large, so that it is read in steps and packed
+LONG = " " * MAX_INLINE  # makes a whole reply large, so that its tokens are structs
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
@@ -141,19 +141,12 @@ def test_a_whole_reply_has_all_tokens_of_the_upstreams(path: str, padding: str):
     assert found == TOKENS
 
 
-def pack(*blocks: list[Any]) -> PackedList:
-    packed = PackedList()
-    for block in blocks:
-        packed.add(block)
-    return packed
-
-
-def test_a_reply_with_a_packed_list_can_be_written_whatever_its_size():
+def test_a_reply_with_tokens_as_structs_can_be_written_whatever_its_size():
     response = Response(
         text="42",
         finish_reason="stop",
         message={"role": "assistant", "content": "42"},
-        logprobs={"content": pack(TOKENS[:1000], TOKENS[1000:]), "refusal": None},
+        logprobs={"content": compact_tokens(TOKENS[:1000]) + TOKENS[1000:], "refusal": None},
     )
     outcome = RequestOutcome(
         id="chatcmpl-1",
@@ -176,12 +169,10 @@ def test_a_reply_with_a_packed_list_can_be_written_whatever_its_size():
     assert [token for _, tokens in events for token in tokens] == TOKENS
 
 
-def test_what_orjson_refuses_is_replaced_in_and_beside_a_packed_list():
-    packed = pack([{"token": "\ud800"}, {"token": "a"}], [2**70])
-    assert json.loads(dump_json({"packed": packed})) == {
-        "packed": [{"token": "\ufffd"}, {"token": "a"}, 2.0**70]
-    }
-    value = {"text": "\udc00", "packed": pack([1, 2], [3])}
-    assert json.loads(dump_json(value)) == {"text": "\ufffd", "packed": [1, 2, 3]}
+def test_what_orjson_refuses_is_replaced_beside_tokens_as_structs():
+    tokens = compact_tokens(TOKENS[:2])
+    assert tokens != TOKENS[:2]  # structs
+    value = {"text": "\udc00", "tokens": tokens, "number": 2**70}
+    assert json.loads(dump_json(value)) == {"text": "\ufffd", "tokens": TOKENS[:2], "number": 2.0**70}
     with pytest.raises(TypeError):
         dump_json({"bytes": b"abc"})
