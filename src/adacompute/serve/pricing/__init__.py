@@ -1,1 +1,1 @@
-"""Policies in service, and the pacers that keep the average cost on budget."""
+"""Keeps the policies in service, and adjusts their prices so that the average cost stays on budget."""

@@ -1,8 +1,8 @@
-"""A gateway's membership in its fleet: joining, following the price, and setting it if elected.
+"""Shares prices between the gateways of a fleet: all follow them, and one gateway, the pacemaker, sets them.
 
 A *lane* is a policy at a budget. Its name is JSON that includes the dial's bounds, so gateways with another
-version of a policy and other bounds have a separate lane. The same holds if the budget averages other
-requests (setting `average`) or has another unit.
+version of a policy and other bounds have a separate lane. Gateways have separate lanes too if their budgets
+have different units, or average different requests (setting `average`).
 
 The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
 reached Redis. Its state is published, so another gateway can continue from there.
@@ -35,18 +35,22 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-_MAX_LANES = 64  # most recent lanes that are followed even if unused
+_MAX_LANES = 64  # most recent policies and budgets whose price is followed even if unused
 
-FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
+# policy, budget, kind of dial (price or threshold), lowest and highest dial
+FleetLane = tuple[str, float, Dial, float, float]
 
 
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
-    """The name of a lane in Redis; `average` is which requests are settled, `unit` that of their cost."""
+    """Returns the name in Redis of a lane (a policy at a budget).
+
+    `average` says which requests are averaged. `unit` is the unit of the budget.
+    """
     return json.dumps([*lane, average, unit])
 
 
 def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
-    """Parses a lane's name, and the unit of its budget; ValueError if invalid."""
+    """Parses the name of a policy at a budget, and the budget's unit; ValueError if it is invalid."""
     policy, budget, dial, low, high, average, unit = json.loads(name)
     is_known = (
         dial in ("price", "threshold") and average in get_args(Average) and unit in get_args(BudgetUnit)
@@ -57,7 +61,7 @@ def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
 
 
 class FleetPacer:
-    """The pacer of a lane that follows the fleet's price and average."""
+    """Follows the price and average cost that the fleet publishes for a policy at a budget."""
 
     def __init__(
         self,
@@ -73,39 +77,39 @@ class FleetPacer:
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
-        self.requests = 0  # requests to all gateways
+        self.requests = 0  # requests to all gateways of the fleet
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
-        """Reports a request's cost to the pacemaker."""
+        """Reports a request's cost to the gateway that sets prices."""
         self._start = self._start if start is None else repr(start)
         if math.isfinite(cost) and cost >= 0:
             decided_at = self.price if price is None or not math.isfinite(price) else price
             self._report_cost(self.name, self._start, f"{cost!r} {decided_at!r}")
 
     def update(self, price: object, average: object, requests: object) -> None:
-        """Adopts the fleet's numbers; ignores invalid ones."""
+        """Adopts the fleet's price, average cost and number of requests; ignores invalid numbers."""
         try:
             new_price, mean, count = float(str(price)), float(str(average)), int(str(requests))
         except ValueError:
             return
         _, low, high = self.bounds
-        if low <= new_price <= high and math.isfinite(mean):  # excludes NaN
+        if low <= new_price <= high and math.isfinite(mean):  # the comparison is False for NaN
             self.price, self.average, self.requests = new_price, mean, count
 
     def state(self) -> dict[str, float | str]:
-        """Empty: the state is in Redis."""
+        """Returns nothing, because the state is in Redis."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Does nothing, because it follows the fleet."""
+        """Does nothing, because the price comes from the fleet."""
 
 
 class FleetPacers:
-    """The lanes that one gateway follows: those used by requests, and the most recent ones.
+    """Follows the fleet's price for each policy and budget that requests use, and for the most recent ones.
 
-    They are read every `every` seconds, or with the next call if one is new.
+    Prices are read every `every` seconds. The price of a new policy or budget is read with the next call.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class FleetPacers:
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._every, self._due = every, 0.0
         self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called with new prices, like `Reporter.on_price`
+            None  # called when a price changes, like `Reporter.on_price`
         )
         self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
         self._queried: list[FleetPacer] = []
@@ -132,7 +136,10 @@ class FleetPacers:
         high: float,
         unit: BudgetUnit = "samples",
     ) -> FleetPacer:
-        """The pacer of a lane; `start` is the initial dial, taken from the first follower."""
+        """Returns the pacer of a policy at a budget.
+
+        `start` is the initial dial. If several gateways give different ones, the first counts.
+        """
         lane = (policy, target, dial, low, high)
         average = choose_average(self._average, unit)
         name = name_lane(lane, average, unit)
@@ -144,17 +151,17 @@ class FleetPacers:
         return pacer
 
     def build_query(self) -> dict[str, Any]:
-        """This part of the next call's request."""
+        """Returns the policies and budgets whose price the next call to Redis shall read."""
         now, self._queried = time.monotonic(), []
         if now >= self._due:
             self._queried, self._due = list(self._lanes.values()), now + self._every
         return {"lanes": [follower.name for follower in self._queried]} if self._queried else {}
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Processes an answer."""
+        """Adopts the prices in an answer from Redis."""
         for follower, values in zip(self._queried, answer.get("lanes") or [], strict=False):
             if values[0] is False:
-                continue  # no requests were settled yet
+                continue  # no request of this policy and budget has ended yet
             previous = follower.price
             follower.update(*values)
             if follower.price != previous and self.on_price is not None:
@@ -163,25 +170,28 @@ class FleetPacers:
                 )
 
 
-_MAX_PACERS = 1_024  # in memory; others continue from their published state
-_MAX_COST = 1e9  # per request, in any unit
+_MAX_PACERS = 1_024  # pacers kept in memory; others continue from their state in Redis
+_MAX_COST = 1e9  # highest accepted cost of a request, in any unit
 _log = logging.getLogger("adacompute.serve.fleet")
 
 
 class Pacemaker:
-    """Sets the price of every lane while this gateway is the pacemaker."""
+    """Sets the fleet's price for each policy and budget while this gateway is elected to do so."""
 
     def __init__(self) -> None:
         self._pacers: dict[str, Pacer] = {}
-        self._invalid_lanes: set[str] = set()  # each is logged once
+        self._invalid_lanes: set[str] = set()  # names already logged as invalid
 
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
-        """The lanes' states to publish, given each one's start, requests and state so far, and new costs."""
+        """Learns from the new costs of each lane (a policy at a budget), and returns the states to publish.
+
+        `due` holds each lane's name, initial dial, number of requests, previous state and new costs.
+        """
         results = []
         for name, start, requests, state, costs in due:
             try:
                 results.append(self._pace_lane(name, start, requests or "0", state, costs))
-            except (ValueError, TypeError, ConfigError) as exc:  # others can write to Redis too
+            except (ValueError, TypeError, ConfigError) as exc:  # other programs can write to Redis too
                 if name not in self._invalid_lanes and len(self._invalid_lanes) < _MAX_PACERS:
                     self._invalid_lanes.add(name)
                     _log.warning("lane %.200s can't be paced: %s", name, exc)
@@ -190,7 +200,7 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        if pacer is None or str(pacer.requests) != since:  # another gateway was the pacemaker meanwhile
+        if pacer is None or str(pacer.requests) != since:  # another gateway set the price in between
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer
         if len(self._pacers) > _MAX_PACERS:
@@ -209,7 +219,7 @@ class Pacemaker:
 
 
 def _parse_cost(text: str) -> tuple[float, float] | None:
-    """A request's cost and its dial; None if invalid."""
+    """Parses a request's cost, and the price or threshold used; None if invalid."""
     try:
         cost, price = map(float, text.split())
     except ValueError:
@@ -230,18 +240,18 @@ def _make_pacer(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
-    """The state of a gateway in its fleet."""
+    """What a gateway knows about its fleet: its size, and whether this gateway sets the prices."""
 
-    replicas: int  # alive
+    replicas: int  # number of gateways that are alive
     pacemaker: bool  # whether this gateway sets the price
     age: float  # seconds since prices were last read
 
 
 class Fleet:
-    """The state that one gateway shares with the others."""
+    """Connects one gateway to the others of its fleet: shared spending, prices and budget."""
 
     def __init__(self, caps: Caps, *, timing: FleetTiming, average: str = "all") -> None:
-        self.replica = os.urandom(6).hex()  # name of this replica
+        self.replica = os.urandom(6).hex()  # random name of this gateway within the fleet
         self.ledger = FleetLedger(caps, timing=timing)
         self.pacers = FleetPacers(
             lambda lane, start, cost: self.client.add_cost(lane, start, cost),
@@ -249,15 +259,15 @@ class Fleet:
             average=average,
         )
         self.client: FleetClient  # set by `join_fleet`
-        self.budget = ""  # set by an operator for all gateways until the next restart; "": none
-        self.on_budget: Callable[[str], None] | None = None  # called with a new budget
+        self.budget = ""  # an operator's budget for all gateways until they restart; "": none
+        self.on_budget: Callable[[str], None] | None = None  # called when an operator sets a new budget
         self._pacemaker = Pacemaker()
         self._replicas, self._sets_price, self._beat = 1, False, timing.beat
 
     def status(self) -> FleetStatus:
-        """The state of this gateway, for metrics."""
+        """Returns this gateway's view of the fleet, for metrics."""
         age = time.monotonic() - self.client.answered_at
-        sets_price = self._sets_price and age < self._beat  # later, another gateway may take over
+        sets_price = self._sets_price and age < self._beat  # if older, another gateway may set prices
         return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
 
     async def share_budget(self, text: str) -> None:
@@ -266,15 +276,15 @@ class Fleet:
         await self.client.flush()
 
     def build_query(self) -> dict[str, Any]:
-        """The next call's request."""
+        """Returns what the next call to Redis asks for."""
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Processes an answer."""
+        """Processes an answer from Redis."""
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
-            return  # a repeated answer: the rest will be requested again soon
+            return  # a repeated answer is incomplete: the rest will be requested again soon
         self._replicas = answer["replicas"]
         if answer["budget"] != self.budget:
             self.budget = answer["budget"]
@@ -302,7 +312,7 @@ async def join_fleet(
 ) -> Fleet:
     """Joins a fleet as one more gateway; ConfigError if Redis can't be used.
 
-    `average` says which requests its lanes count, as the setting does.
+    `average` says which requests the budget averages, like the setting of that name.
     """
     redis = connect_redis(url, key=key, timeout=timing.timeout)
     fleet = Fleet(caps, timing=timing, average=average)
@@ -324,7 +334,7 @@ async def join_fleet(
     except redis_errors() as exc:
         await redis.aclose()
         raise ConfigError(describe_error(url, exc)) from None
-    except (ValueError, KeyError, TypeError) as exc:  # others can write to Redis too
+    except (ValueError, KeyError, TypeError) as exc:  # other programs can write to Redis too
         await redis.aclose()
         raise ConfigError(
             f"{url}: what it holds of the fleet {name} can't be read ({type(exc).__name__}: {exc}); see who "

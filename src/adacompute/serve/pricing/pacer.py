@@ -1,35 +1,36 @@
-"""The dial that keeps the average cost of live requests on budget, in samples, tokens or money.
+"""Adjusts a policy's dial (its price or threshold) so that live requests cost the budget on average.
 
-Dual ascent on (cost - budget), adapted to concurrent requests. The dial is on a scale whose steps are ratios
-(a price's logarithm, a threshold's log-odds), and is the sum of two parts:
+The budget is in samples, tokens or money. The dial rises if requests cost more than the budget, and falls if
+they cost less (dual ascent, adapted to concurrent requests). It moves on a scale whose steps are ratios: a
+price's logarithm, or a threshold's log-odds. It is the sum of two parts:
 
-- the *centre*, the dial at which traffic costs the budget. A request decided at dial x with cost c suggests x
-  + (c - budget) / slope, however much later it ends. The estimate is the mean of these suggestions, fast at
-  first, eventually over the last 50 requests. The slope is learnt from the same pairs.
+- the *centre*, the dial at which traffic costs the budget. A request decided at dial x with cost c suggests
+  x + (c - budget) / slope, however much later it ends. The estimate is a running mean of these suggestions.
+  It moves fast at first; later it covers about the last 50 requests. The slope is learnt from the same pairs.
 - a *push* that repays overspending or underspending so far, over a horizon that grows with the number of
-  requests in flight. Their contribution is forecast from the dials that they were given, so that the same
-  debt isn't repaid once per request. The push grows with the cube of the debt: an adversary who watches the
+  requests in flight. The cost of those requests is forecast from their dials, so that the same debt isn't
+  repaid once per request. The push grows with the cube of the debt: an adversary who watches the
   price and sends hard questions while it is low soon meets a high price.
 
-Cost is a staircase of the dial. A budget between two steps is met by mixing them, because the gateway shifts
-each request's dial by a random place (`policies.base`). Costs are settled at the unshifted dial.
+Cost as a function of the dial has steps. A budget between two steps is met by mixing both, because the
+gateway shifts each request's dial by a random amount (`policies.base`). Learning uses the unshifted dial.
 
 Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
-credit carried over is at most 5% of the requests seen (counting at most the last 10,000, and at least 100 and
-those in flight), in budgets. A debt is carried up to ten times that. Beyond either limit the average stays
-off.
+credit carried over is limited. It is at most the budget of 5% of the last 10,000 requests, but at least that
+of 100 requests and of those in flight. A debt is carried up to ten times that limit. What exceeds the limits
+is never compensated.
 
-Requests in flight can't be changed: after a change of traffic, those that already have a dial cost what they
-cost. In simulations (tests/serve/pacing.py; the constants below were tuned on the same recordings) the
-average was within 2% of the budget after 2,000 requests on all traffic with up to 16 in flight. With 64 it
-was up to 4% off in one case of twelve. With 256 it was up to 24% off after 2,000 requests with a change of
-traffic, and after 10,000 within 3% (usually 2%), or 5% with slow swings of difficulty.
+Requests in flight can't be changed: after a change of traffic, those that already have a dial keep it. In
+simulations (tests/serve/pacing.py; the constants below were tuned on the same recordings) the average was
+within 2% of the budget after 2,000 requests on all traffic with up to 16 requests in flight. With 64 in
+flight, one case of twelve was up to 4% off. With 256 in flight and a change of traffic, the average was up to
+24% off after 2,000 requests. After 10,000 requests it was within 3%, or 5% if difficulty swings slowly.
 
 The pacer counts in multiples of its budget, so the unit doesn't matter, but the distribution of costs does:
-heavy-tailed lengths make tokens and money noisier than samples. With lengths that vary by a factor of 7
-between requests (a standard deviation of 1 in their logarithm, longer for hard requests) the average was
-within 4% of the budget after 2,000 requests of steady traffic with up to 64 in flight. A budget below the
-cost of one sample can't be met: every request then gets one, and `SampleCosts` says what it costs.
+responses of very different lengths make tokens and money noisier than samples. If lengths vary widely (a
+standard deviation of 1 in their logarithm), the average was within 4% of the budget after 2,000 requests of
+steady traffic with up to 64 in flight. A budget below the cost of one sample can't be met: every request then
+gets one, and `SampleCosts` says what it costs.
 """
 
 import json
@@ -48,15 +49,16 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-_MAX_STRIDE = 1024  # one dial in up to this many is kept: so four million requests can be in flight
-# consecutive requests with a forgotten dial, times the stride, that mean too few dials are kept
+_MAX_STRIDE = 1024  # keeps at least every 1024th dial, which is enough for four million requests in flight
+# After this many requests in a row with a forgotten dial (times the stride), fewer dials are kept, but for
+# longer.
 _MAX_MISSES = 64
 
 
 class DialAges:
     """Remembers issued dials and how many requests had ended then, to measure how many are in flight.
 
-    Keeps the last 4,096; if more requests are in flight, every second, fourth, … of more dials.
+    Keeps 4,096 dials: the latest, or every second, fourth, … one if more requests are in flight.
 
     >>> ages = DialAges()
     >>> ages.record(0.05, at=10)
@@ -65,13 +67,14 @@ class DialAges:
     """
 
     def __init__(self) -> None:
-        self._recorded_at: dict[float, int] = {}  # by dial, oldest first
+        # number of requests that had ended when each dial was issued
+        self._recorded_at: dict[float, int] = {}
         self._last = 0
         self._stride = 1
         self._missed = 0
 
     def record(self, dial: float, *, at: int) -> None:
-        """Records that a dial is issued after `at` requests have ended."""
+        """Records that a dial (price or threshold) is issued after `at` requests have ended."""
         if self._recorded_at and at - self._last < self._stride:
             return
         self._recorded_at[dial] = self._last = at
@@ -79,7 +82,7 @@ class DialAges:
             del self._recorded_at[next(iter(self._recorded_at))]
 
     def find_age(self, dial: float, *, at: int) -> int | None:
-        """How many requests have ended since a dial was issued; None if unknown or forgotten."""
+        """Returns how many requests have ended since a dial was issued; None if unknown or forgotten."""
         recorded_at = self._recorded_at.get(dial)
         if recorded_at is not None:
             self._missed = 0
@@ -90,7 +93,7 @@ class DialAges:
         return None
 
     def ensure_reach(self, flight: float, *, at: int) -> None:
-        """Makes sure to remember twice as many requests as are in flight."""
+        """Makes the history cover at least twice as many requests as are in flight."""
         if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
             self._thin()
 
@@ -102,7 +105,7 @@ class DialAges:
 
 
 class DialMeans:
-    """Means of the latest dials, one per request.
+    """Computes the mean of the latest dials, one per request.
 
     >>> means = DialMeans()
     >>> for dial in (1.0, 2.0, 4.0):
@@ -113,19 +116,18 @@ class DialMeans:
 
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        # (count, sum) after every `stride` dials
+        # count and sum of all dials so far, recorded after every `stride` dials
         self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)
         self._stride = 1
 
     def add(self, dial: float) -> None:
-        """Adds a dial."""
         self._count += 1
         self._sum += dial
         if self._count % self._stride == 0:
             self._kept.append((self._count, self._sum))
 
     def average_last(self, count: int) -> tuple[int, float]:
-        """The number and mean of the last `count` dials, as far as they are kept."""
+        """Returns the number and mean of the last `count` dials, or of fewer if older ones weren't kept."""
         while count > self._stride * (_MAX_KEPT - 1) and self._stride < _MAX_STRIDE:
             self._stride *= 2
             kept = [(count_, total) for count_, total in self._kept if count_ % self._stride == 0]
@@ -136,37 +138,40 @@ class DialMeans:
         return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
 
 
-Bounds = tuple[Dial, float, float]  # kind of dial, lowest and highest value
+Bounds = tuple[Dial, float, float]  # kind of dial (price or threshold), lowest and highest value
 
-_MIN_PRICE = 1e-12  # keeps its logarithm finite
-_MIN_THRESHOLD = 1e-4  # and at most 1 minus this, which keeps its log-odds finite
-_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost saved per unit step of the dial, in budgets
+_MIN_PRICE = 1e-12  # lower limit of a price, so that its logarithm is finite
+_MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their log-odds are finite
+# initial, lowest and highest slope: cost saved per unit step of the dial, in multiples of the budget
+_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
 _SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope counts as much as the initial guess
-_MEMORY = 0.02  # eventual weight of the newest request
-_WARMUP = 8.0  # number of requests that the initial dial counts as
-# Horizon of the push in requests: an initial value, plus some per request seen, because the same debt becomes
-# a smaller share of all, plus one per request in flight. A credit is returned more slowly: at a low price a
-# request may cost many times the budget, while at a high one it saves at most one budget.
+_MEMORY = 0.02  # weight of the newest request in running means, after many requests
+_WARMUP = 8.0  # the initial dial weighs as much as this many requests
+# Number of requests over which overspending is repaid: an initial value, plus some per request seen, because
+# the same debt becomes a smaller share of all cost, plus some per request in flight. A credit is returned
+# more slowly: at a low price a request may cost many times the budget, while at a high one it saves at most
+# one budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-_MAX_URGENCY = 3.0  # horizons of debt at which the push is strongest
-_INTEGRAL = 0.25  # share of the push added to the centre over a horizon
+_MAX_URGENCY = 3.0  # the correction is strongest once overspending is this many times its horizon's budget
+_INTEGRAL = 0.25  # over a horizon, this share of the correction is added to the estimated dial
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
-_SILENCE = 60.0  # seconds after which nothing relevant can be in flight
+_SILENCE = 60.0  # after this many seconds without an ended request, none is assumed in flight
 
 
-_RECENT_COSTS = 1000  # requests covered by the mean cost per sample
-_ENOUGH_COSTS = 20  # requests after which that mean is reported
-_RECORDED_COSTS = 10.0  # number of requests that recorded lengths count as
-EARLY_REQUESTS = 50  # first requests of a lane, while changing sample costs still move its initial dial
-_EARLY_STEP = 0.5  # largest step on the dial's scale that one of these suggests
+_RECENT_COSTS = 1000  # the mean cost per sample covers about this many requests
+_ENOUGH_COSTS = 20  # the mean cost per sample is reported after this many requests
+_RECORDED_COSTS = 10.0  # recorded response lengths weigh as much as this many live requests
+# during the first requests at a budget, new estimates of sample costs still move the initial dial
+EARLY_REQUESTS = 50
+_EARLY_STEP = 0.5  # largest change of the dial (on its scale) that an early request can suggest
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
 class SampleCosts:
-    """The cost per sample in tokens and in money: the mean over ended requests.
+    """Estimates the cost per sample in tokens and in money, as the mean over ended requests.
 
-    A request counts once, with any number of samples. So this is the cost of a request with one sample.
+    Each request weighs the same, whatever its number of samples.
 
     >>> costs = SampleCosts()
     >>> costs.add(Spend(samples=2, tokens=500))
@@ -179,7 +184,7 @@ class SampleCosts:
         self._means = dict.fromkeys(_KNOWN_UNITS, 0.0)
 
     def add(self, spent: Spend) -> None:
-        """Adds an ended request with the total cost of its samples."""
+        """Adds the total cost and number of samples of an ended request."""
         if spent.samples <= 0:
             return
         self.requests += 1
@@ -188,7 +193,10 @@ class SampleCosts:
             self._means[unit] = mean + weight * (spent.amount_in(unit) / spent.samples - mean)
 
     def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
-        """The mean so far, with the cost of `recorded` samples as a few requests; None if unknown."""
+        """Returns the mean cost per sample so far; None if unknown.
+
+        `recorded` is a cost known from earlier data; it weighs as much as a few requests.
+        """
         if unit == "samples":
             return 1.0
         if recorded is not None:
@@ -197,11 +205,11 @@ class SampleCosts:
         return self._means[unit] if self.requests else None
 
     def find(self, unit: BudgetUnit) -> float | None:
-        """The mean once it is reliable: after 20 requests."""
+        """Returns the mean cost per sample, or None before 20 requests."""
         return self.estimate(unit) if self.requests >= _ENOUGH_COSTS else None
 
     def describe_surplus(self, budget: Budget, longest: int) -> str:
-        """Says that even the most samples cost less than a budget; "" if they don't, or it isn't known."""
+        """Returns a warning if even the most samples cost less than the budget; "" if not, or if unknown."""
         cost = self.estimate(budget.unit)
         if cost is None or longest * cost >= budget.amount:
             return ""
@@ -209,11 +217,11 @@ class SampleCosts:
         return f"even {longest} samples cost {most} on average, less than the budget of {budget}"
 
     def state(self) -> dict[str, float]:
-        """State for `restore`."""
+        """Returns the state for `restore`."""
         return {"requests": float(self.requests)} | {str(unit): mean for unit, mean in self._means.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`; ignores an invalid one."""
+        """Continues from a stored state; ignores an invalid one."""
         numbers = {name: _to_float(state.get(name)) for name in self.state()}
         if all(math.isfinite(value) and value >= 0 for value in numbers.values()):
             self.requests = int(numbers.pop("requests"))
@@ -221,11 +229,11 @@ class SampleCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """Raises ConfigError if the modes can't meet the budget, or exploring alone would exceed it."""
+    """Raises ConfigError if the modes can't meet the budget, or if exploring alone would exceed it."""
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
-        return  # in other units the cost of exploring isn't known yet
+        return  # in tokens or money, the cost of exploring isn't known yet
     maximum = (budget.amount - 1) / max(1, longest - 1)
     if settings.explore > maximum:
         raise ConfigError(
@@ -235,23 +243,23 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
 
 
 def round_budget(budget: float, unit: BudgetUnit) -> float:
-    """A budget as used for lanes: samples to two decimals, tokens and money to four digits."""
+    """Rounds a budget, so that nearly equal ones share a pacer: samples to 2 decimals, others to 4 digits."""
     return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
 
 
-Average = Literal["voted", "all"]  # the requests that a budget averages
+Average = Literal["voted", "all"]  # which requests a budget averages: those with votes, or all
 
 
 def choose_average(setting: str, unit: BudgetUnit) -> Average:
-    """Which requests a budget averages: in tokens and money all, unless the setting says otherwise.
+    """Returns which requests a budget averages: in tokens and money all, unless the setting says otherwise.
 
-    In samples, requests that can't be voted on always cost one, so they are excluded.
+    In samples, requests that can't be voted on always cost one sample, so they are excluded.
     """
     return "voted" if setting == "voted" or (setting == "auto" and unit == "samples") else "all"
 
 
 class Pacer:
-    """Moves a dial so that requests cost `target` on average, in samples or another unit.
+    """Adjusts a dial (price or threshold) so that requests cost `target` on average, in any unit.
 
     A request costs at least one sample; in other units the minimum isn't known.
 
@@ -290,34 +298,36 @@ class Pacer:
         self._now = now
         self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # overspending so far, within the limit carried over
+        self._debt = 0.0  # overspending so far, limited to what is carried over
         self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # the initial dial's share of the centre
+        self._start_share = 1.0  # how much of the centre still comes from the initial dial, from 0 to 1
         self._slope = _SLOPE * target
-        # running means of dial and cost, and their central moments dial² and dial x cost
+        # means of dial and cost, variance of the dial, and how cost falls as the dial rises (negative
+        # covariance)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
 
     @property
     def price(self) -> float:
-        """The dial for the next request; reading it counts as starting a request."""
-        if self._bottom < self._position < self._top:  # at a bound all dials are equal, and reveal no age
+        """Returns the dial for the next request; reading it counts as starting a request."""
+        # at a bound many requests share one dial, so it doesn't tell when a request began
+        if self._bottom < self._position < self._top:
             self._dial_ages.record(self._price, at=self.requests)
         return self._price
 
     @property
     def average(self) -> float:
-        """Mean cost per request so far; the target before the first."""
+        """Mean cost per request so far; the target before any request has ended."""
         return self._spent / self.requests if self.requests else self.target
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request and its cost.
 
-        `price` is its dial; the current one is assumed by default, which is less accurate with many
-        concurrent requests. Don't settle requests without a result. `start` is the initial dial by current
-        knowledge.
+        `price` is the dial that the request was decided at. The default is the current dial, which is less
+        accurate with many concurrent requests. Don't settle requests without a result. `start` is the initial
+        dial by current knowledge.
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
@@ -337,7 +347,7 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        if is_early:  # many were decided at the old initial dial, far away, and say little about costs here
+        if is_early:  # early requests used an initial dial far from the centre, so they say little about it
             step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
         self._start_share *= 1 - weight
         self._centre += weight * step + share
@@ -345,7 +355,7 @@ class Pacer:
         self._choose_dial()
 
     def state(self) -> dict[str, float | str]:
-        """State for `restore`."""
+        """Returns the state for `restore`."""
         return {
             "dial": self.dial,
             "low": self._low,
@@ -359,13 +369,13 @@ class Pacer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`, all or nothing; ConfigError if it is invalid."""
+        """Continues from a stored state; ConfigError, with nothing restored, if it is invalid."""
         current = self.state()
         numbers = {name: _to_float(state.get(name)) for name in current if name != "dial"}
         invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
         invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
         invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
-        invalid += [] if state.get("dial") == self.dial else ["dial"]  # from another policy
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # the state is from another policy
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
@@ -382,7 +392,7 @@ class Pacer:
         self._choose_dial()
 
     def _move_start(self, start: float) -> None:
-        """Moves the centre in proportion to how much it still depends on the initial dial."""
+        """Moves the estimated dial with a new initial dial, as far as it still depends on the initial one."""
         self._centre += self._start_share * (start - self._start)
         self._start = start
 
@@ -394,23 +404,23 @@ class Pacer:
         return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
 
     def _measure_flight(self, price: float | None, position: float) -> None:
-        """Learns how many requests are in flight from the age of this one's dial.
+        """Estimates how many requests are in flight, from how long ago this request's dial was issued.
 
-        `position` is the dial on the scale.
+        `position` is the dial on the pacer's scale.
         """
         now = self._now()
         if now - self._last_settled > _SILENCE:
             self._in_flight = 0.0
         self._last_settled = now
         if price is None or not self._bottom < position < self._top:
-            return  # at a bound all dials are equal, and reveal no age
+            return  # at a bound many requests share one dial, so it has no age
         age = self._dial_ages.find_age(price, at=self.requests)
         if age is not None:
             self._in_flight += (age - self._in_flight) * (0.1 if age > self._in_flight else 0.01)
             self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
 
     def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
-        """Learns how cost falls with the dial; a guess is used until the dial has moved enough."""
+        """Learns how cost falls with the dial; starts from a guess until the dial has moved enough."""
         dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
         self._mean_dial += weight * dial_offset
         self._mean_cost += weight * cost_offset
@@ -420,7 +430,7 @@ class Pacer:
         self._slope = min(max(slope, _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
 
     def _choose_dial(self) -> None:
-        """Chooses the next dial."""
+        """Sets the next dial: the centre, plus a correction for overspending so far."""
         in_flight, mean = self._dial_means.average_last(int(self._in_flight))
         expected = 0.0  # expected overspending of the requests in flight
         if in_flight:
@@ -459,23 +469,23 @@ def _to_float(value: object) -> float:
 
 
 class PacerProtocol(Protocol):
-    """A dial for one policy at one budget: a gateway's own `Pacer`, or a follower of the fleet's."""
+    """The methods of a pacer: a gateway's own `Pacer`, or one that follows the fleet's price."""
 
     @property
     def price(self) -> float:
-        """The dial for the next request."""
+        """The dial (price or threshold) for the next request."""
 
     @property
     def requests(self) -> int:
-        """Number of settled requests."""
+        """Number of ended requests."""
 
     @property
     def average(self) -> float:
-        """Mean cost per request so far; the target before the first."""
+        """Mean cost per request so far; the target before any request has ended."""
 
     @property
     def bounds(self) -> Bounds:
-        """Kind of dial, lowest and highest value."""
+        """Kind of dial (price or threshold), lowest and highest value."""
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request, its cost and its dial.
@@ -484,20 +494,20 @@ class PacerProtocol(Protocol):
         """
 
     def state(self) -> dict[str, float | str]:
-        """State for `restore`."""
+        """Returns the state for `restore`."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`."""
+        """Continues from a stored state."""
 
 
-_MAX_LANES = 64  # clients choose budgets, so the number must be limited
+_MAX_LANES = 64  # most policies and budgets that are kept; limited because clients choose budgets
 _log = logging.getLogger("adacompute.serve")
 
-Lane = tuple[str, float, BudgetUnit]  # a policy's name and a budget
+Lane = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the budget's unit
 
 
 class Pacers:
-    """A limited number of pacers by policy and budget; drops the least recently used.
+    """Keeps a limited number of pacers, one per lane (a policy at a budget); drops the least recently used.
 
     The operator's own lanes, `permanent`, are never dropped. A lane is kept once one of its requests is
     settled; until then it lives as long as a request uses it.
@@ -511,16 +521,17 @@ class Pacers:
         average: str = "all",
         currency: str = "",
     ) -> None:
-        self._currency = currency  # lanes stored in another currency aren't continued
-        self._average = average  # which requests are settled, from the setting
+        self._currency = currency
+        self._average = average  # the setting `average`: which requests a budget averages
         self.set_permanent(permanent, unit)
-        self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
-        # including those only in use
+        self._lanes: dict[Lane, PacerProtocol] = {}  # pacers with an ended request, least recently used first
+        # all pacers, including those whose first request is in flight
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()
-        self._stored: dict[Lane, Mapping[str, Any]] = {}  # lanes without a settled request yet
+        # stored states of pacers without an ended request yet
+        self._stored: dict[Lane, Mapping[str, Any]] = {}
 
     def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
-        """Sets the operator's own lanes."""
+        """Sets the operator's own policies and budgets, whose pacers are never dropped."""
         self._permanent = frozenset((policy, round_budget(budget, unit), unit) for policy, budget in lanes)
 
     def get(
@@ -532,9 +543,10 @@ class Pacers:
         bounds: Bounds,
         unit: BudgetUnit = "samples",
     ) -> PacerProtocol:
-        """The pacer of a lane. `make` creates one for a budget, which continues from its stored state.
+        """Returns the pacer of a policy at a budget.
 
-        `bounds` are the policy's current ones: a pacer with other bounds belonged to another policy.
+        If there is none, `make` creates it for a budget, and it continues from its stored state. `bounds` are
+        the policy's current ones: a pacer with other bounds belonged to another policy.
         """
         lane = (policy, round_budget(budget, unit), unit)
         pacer = self._alive.get(lane)
@@ -553,7 +565,7 @@ class Pacers:
         unit: BudgetUnit = "samples",
         start: float | None = None,
     ) -> None:
-        """Settles a request of a lane with its pacer, and keeps the lane from now on."""
+        """Gives the cost of an ended request to its pacer, and keeps this pacer from now on."""
         pacer.settle(cost, price, start=start)
         lane = (policy, round_budget(budget, unit), unit)
         if self._alive.get(lane) is not pacer:  # the policy was replaced meanwhile
@@ -567,7 +579,7 @@ class Pacers:
                 del self._lanes[other]
 
     def state(self) -> dict[str, Any]:
-        """State for `restore`."""
+        """Returns the state for `restore`."""
         states = dict(self._stored) | {
             lane: {**pacer.state(), "average": choose_average(self._average, lane[2])}
             for lane, pacer in self._lanes.items()
@@ -578,9 +590,9 @@ class Pacers:
         return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Lanes created from now on continue from a `state`; invalid entries are logged and skipped.
+        """Stores a state, from which pacers created later continue. Logs and skips invalid entries.
 
-        So are those in another currency, in which the same number is a different budget.
+        Skips entries in another currency too, because the same number is a different budget there.
         """
         for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
             lane = parse_lane(name, self._currency)
@@ -603,19 +615,19 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """A stored state, reduced to its dial if it averaged other requests."""
+        """Keeps only the dial of a stored state whose averages covered other requests than now."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 
 
 def name_lane(lane: Lane, currency: str) -> str:
-    """A lane as JSON, because policy names can be any text; includes the currency of money budgets."""
+    """Returns a policy and budget as JSON text, with the currency if the budget is money."""
     return json.dumps([*lane, currency if lane[2] == "money" else ""])
 
 
 def parse_lane(name: str, currency: str) -> Lane | None:
-    """Parses a lane's name; None if it is invalid, or its budget is in another currency."""
+    """Parses a policy and budget; None if the text is invalid, or the budget is in another currency."""
     try:
         policy, budget, unit, _ = json.loads(name)
         lane = (policy, round_budget(float(budget), unit), unit)

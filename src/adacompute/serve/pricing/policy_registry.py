@@ -1,7 +1,7 @@
 """Holds the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
-Policies in service are never modified: reloading a folder gives a new `ServedPolicy`, and requests in flight
-keep theirs. A broken folder is refused, and the last good policy stays.
+Policies in service are never modified: reloading a folder makes a new `ServedPolicy`, and requests in flight
+keep the old one. A broken folder is refused, and the last good policy stays.
 
 In order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which loads and
 swaps policies.
@@ -42,28 +42,28 @@ from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
 
-MIN_SAMPLES = 20  # with fewer samples the policy's own scale is used
-MEMORY = 2000  # approximate number of samples in the running mean
-MAX_MODELS = 16  # most recent models with their own scale; others share one
-_NAME_LENGTH = 200  # characters of a model's name that are compared
-_MIN_MOVE = 0.01  # smaller relative changes of the scale are ignored
-_MAX_SAMPLE_RATIO = 8.0  # a single sample counts at most this multiple of the policy's own scale
+MIN_SAMPLES = 20  # with fewer live samples, the scale that the policy was fitted with is used
+MEMORY = 2000  # approximate number of samples that the running mean covers
+MAX_MODELS = 16  # number of recently used models that keep a scale of their own
+_NAME_LENGTH = 200  # only this many first characters of a model's name count
+_MIN_MOVE = 0.01  # smaller relative changes of the scale of vote weights are ignored
+_MAX_SAMPLE_RATIO = 8.0  # a sample's confidence counts at most this multiple of the policy's own scale
 # the live scale is at most this multiple of the policy's own, and at least the inverse
 _MAX_SCALE_RATIO = 4.0
-_MIN_SHIFT = 0.05  # in spreads: smaller changes of a signal's centre or spread are ignored
+_MIN_SHIFT = 0.05  # changes of a signal's centre or spread below this share of the spread are ignored
 
 
 class SignalScales:
-    """Running mean and spread of each signal over live samples, for refitting a signal model."""
+    """Keeps each confidence signal's mean and spread over live samples, to refit a signal model."""
 
     def __init__(self, base: SignalModel) -> None:
         self.base = base
-        self._means = {name: [0, 0.0, 0.0] for name in base.names}  # count, mean, mean of squares
+        self._means = {name: [0, 0.0, 0.0] for name in base.names}  # number, mean, mean of squares
         self._bounds = [base.find_bounds(name) for name in base.names]
-        self._is_settled = True  # whether the model was refitted since the last sample
+        self._is_settled = True  # False if samples were added since the model was last refitted
 
     def observe(self, sample: Sample) -> None:
-        """Adds a sample with an answer, if it has signals."""
+        """Adds the signals of a sample with an answer; ignores other samples."""
         values = None if sample.answer is None else self.base.read(sample)
         for (name, means), value, (low, high) in zip(
             self._means.items(), values or (), self._bounds, strict=False
@@ -76,7 +76,7 @@ class SignalScales:
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
 
     def settle(self, previous: SignalModel) -> SignalModel:
-        """The model on the live scale; `previous` until a centre or spread has moved."""
+        """Returns the model refitted to live samples, or `previous` if no centre or spread has moved."""
         if self._is_settled:
             return previous
         self._is_settled = True
@@ -90,16 +90,16 @@ class SignalScales:
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:
-        """Whether samples clipped by this model could have such a mean."""
+        """Checks that a stored mean is possible, given the model's limits on the signal's values."""
         count, mean, _ = means
         return not count or abs(self.base.bound(name, mean) - mean) <= 1e-9 * max(1.0, abs(mean))
 
     def state(self) -> dict[str, list[float]]:
-        """Plain data for JSON, for the observed signals."""
+        """Returns the means of all observed signals as plain data for JSON."""
         return {name: list(means) for name, means in self._means.items() if means[0]}
 
     def restore(self, state: object) -> None:
-        """Continues from the valid parts of a state, for signals that this model reads."""
+        """Continues from a stored state; ignores invalid numbers and signals that the model lacks."""
         for name, means in state.items() if isinstance(state, Mapping) else ():
             numbers = [number for number in means if _is_finite(number)] if isinstance(means, list) else []
             if name not in self._means or len(numbers) != 3 or type(numbers[0]) is not int:
@@ -113,22 +113,22 @@ def _is_finite(number: object) -> bool:
 
 
 class ConfidenceScale:
-    """The mean confidence of live samples: the scale of vote weights.
+    """Follows the mean confidence of live samples, which scales the weights of votes.
 
-    A policy's own scale comes from other traffic, possibly from another model. A running mean in constant
-    memory follows live samples; votes get a new scale only once it has moved, so that equal votes have equal
-    weights. It stays near the policy's own scale, because servers may send placeholders such as -9999.
+    A policy's own scale comes from other traffic, possibly from another model. Votes get a new scale only
+    once the running mean has moved, so that equal votes have equal weights. The scale stays near the policy's
+    own scale, because servers may send placeholders such as -9999.
     """
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self.count = 0  # samples with the signal
+        self.count = 0  # number of samples with the confidence signal
         self.mean = 0.0
         self._signals = None if base.model is None else SignalScales(base.model)
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample]) -> None:
-        """Adds samples; ignores those without the signal."""
+        """Adds samples; ignores those without the confidence signal."""
         for sample in samples:
             if self._signals is not None:
                 self._signals.observe(sample)
@@ -140,28 +140,28 @@ class ConfidenceScale:
         self._settle()
 
     def weigh(self) -> VoteWeights:
-        """The current weights: the same object until the scale of a signal has moved."""
+        """Returns the current vote weights: the same object until a signal's scale has moved."""
         return self._weigh
 
     def _settle(self) -> None:
-        """Updates the weights if the scales have moved."""
+        """Updates the vote weights if a scale has moved."""
         if self._signals is not None and self._weigh.model is not None:
             model = self._signals.settle(self._weigh.model)
             if model is not self._weigh.model:
                 self._weigh = replace(self._weigh, model=model)
         base, previous = self.base.scale, self._weigh.scale
-        if self.count < MIN_SAMPLES or not self.mean / base > 0:  # 0 would give votes no weight
+        if self.count < MIN_SAMPLES or not self.mean / base > 0:  # a scale of 0 would give votes no weight
             return
         scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
         if abs(scale - previous) > _MIN_MOVE * abs(previous):
             self._weigh = replace(self._weigh, scale=scale)
 
     def state(self) -> list[Any]:
-        """Plain data, for JSON."""
+        """Returns the scale as plain data for JSON."""
         return [self.count, self.mean, {} if self._signals is None else self._signals.state()]
 
     def restore(self, state: object) -> bool:
-        """Continues from a state; returns False, unchanged, if it is invalid for this signal and policy."""
+        """Continues from a stored state; returns False, unchanged, if it is invalid for this policy."""
         if not isinstance(state, list) or len(state) != 3:
             return False
         count, mean, signals = state
@@ -177,7 +177,7 @@ class ConfidenceScale:
 
 
 class LiveScales:
-    """A scale for each mode of the weights, or for each of the most recent models."""
+    """Keeps a scale of vote weights for each mode, or for each recently used model if there are no modes."""
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
@@ -185,23 +185,23 @@ class LiveScales:
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample], name: str = "") -> None:
-        """Adds samples of a model or mode."""
+        """Adds samples of the model or mode `name`."""
         name = name[:_NAME_LENGTH]
         if (scale := self._scales.pop(name, None) or self._make_scale(name)) is not None:
-            self._scales[name] = scale  # moves it to the end
+            self._scales[name] = scale  # adding it again makes it the most recently used
             scale.observe(samples)
         if len(self._scales) > MAX_MODELS and not self.base.modes:
             del self._scales[next(iter(self._scales))]
 
     def _make_scale(self, name: str) -> ConfidenceScale | None:
-        """A new scale; None for a mode whose votes aren't weighed by its tokens."""
+        """Returns a new scale; None for a mode whose vote weights don't use token probabilities."""
         if not self.base.modes:
             return ConfidenceScale(self.base)
         own = dict(self.base.modes).get(name)
         return ConfidenceScale(own) if own is not None and own.reads_tokens else None
 
     def weigh(self, model: str = "") -> VoteWeights:
-        """The current weights of a model's votes, or of all modes'; the same until a scale has moved."""
+        """Returns the current vote weights; the same object until a scale has moved."""
         if not self.base.modes:
             scale = self._scales.get(model[:_NAME_LENGTH])
             return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weigh()
@@ -214,11 +214,11 @@ class LiveScales:
         return self._weigh
 
     def state(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns the scales by name, as plain data for JSON."""
         return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with the scales in a state that fit these weights; returns whether all do."""
+        """Continues with the stored scales that fit these weights; returns whether all of them fit."""
         restored = {}
         for name, values in list(state.items())[-MAX_MODELS:]:
             scale = self._make_scale(name)
@@ -228,26 +228,26 @@ class LiveScales:
         return len(restored) == len(state)
 
 
-SINGLE = "single"  # name of the policy with one sample and no vote
+SINGLE = "single"  # name of the built-in policy with one sample and no vote
 _SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
-_MAX_GUESSES = 256  # initial dials that are cached
-_UNSURE_SAMPLES = 2.0  # upper limit for the mean samples per request before their cost is known
-_VERSION_LENGTH = 12  # digits of a version
-EXPLORED_SAMPLES = 8  # most samples per mode for a fully sampled request
+_MAX_GUESSES = 256  # number of initial prices or thresholds in the cache
+_UNSURE_SAMPLES = 2.0  # while the cost per sample is unknown, a budget counts as at most this many samples
+_VERSION_LENGTH = 12  # hexadecimal digits of a policy's version
+EXPLORED_SAMPLES = 8  # most samples per mode when a request is sampled fully to explore
 _START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # price of one sample in accuracy
+_START_PRICE = 0.02  # initial price of one sample, as the accuracy it must add
 _BISECTIONS = 50
-_COST_RATIO = 1.5  # cascades are rebuilt if a measured cost differs by this factor from the one in use
-_MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
-_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # range of prices per sample that make a difference
-_CASCADE_PRICES = (1e-6, 1e4)  # range of prices for a sample of the most expensive mode without a fit
+_COST_RATIO = 1.5  # cascades are rebuilt if a mode's measured cost differs by this factor from the one in use
+_MIN_SPREAD = 0.1  # minimum difference between logarithms of quantiles, because quantiles may coincide
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # a lower or higher price per sample makes no difference
+_CASCADE_PRICES = (1e-6, 1e4)  # range of prices per sample of the most expensive mode, for an unfitted policy
 
 
 class ServedPolicy:
-    """A policy in service. Policy and chart don't change; only the scale of its weights is live."""
+    """A policy in service. Its policy and chart don't change; only the scale of its vote weights does."""
 
     def __init__(
         self,
@@ -261,22 +261,22 @@ class ServedPolicy:
         self.name = name
         self.policy = policy
         self.chart = chart
-        self.version = version  # a short hash of what was loaded
-        self.bounds = find_bounds(policy)  # None: no dial
-        self.menu = find_modes(policy)  # None: it draws from a single model
-        self.names = () if self.menu is None else self.menu.names  # names of its modes, cheapest first
-        # clients choose budgets, so the cache must be limited
+        self.version = version  # a short hash of the policy's files
+        self.bounds = find_bounds(policy)  # None if the policy has no price or threshold
+        self.menu = find_modes(policy)  # None if the policy samples from a single model
+        self.names = () if self.menu is None else self.menu.names  # modes, cheapest first
+        # clients choose budgets, so the number of cached prices must be limited
         self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
         if self._scales is not None and scales is not None:
             self._scales.restore(scales.state())
 
     def weigh(self, model: str = "") -> VoteWeights | None:
-        """The policy's vote weights, on the scale of a model's live samples so far."""
+        """Returns the policy's vote weights, scaled to a model's live samples so far."""
         return None if self._scales is None else self._scales.weigh(model)
 
     def observe(self, samples: Iterable[Sample], model: str = "") -> None:
-        """Learns the confidence of live samples of a model or mode."""
+        """Updates the scale of vote weights with live samples of a model or mode."""
         if self._scales is not None:
             self._scales.observe(samples, model)
 
@@ -285,8 +285,8 @@ class ServedPolicy:
     ) -> float:
         """Converts a budget to the policy's unit: samples, or the unit of its modes.
 
-        The cost per sample comes from earlier samples and those that the policy was fitted on; otherwise from
-        `lengths`, a guess of prompt and response tokens.
+        The cost per sample comes from live samples and from the policy's training data. Without either it
+        comes from `lengths`, a guess of the prompt and response tokens.
         """
         target, unit, menu = average.amount, average.unit, self.menu
         if menu is not None and menu.unit == unit and (unit != "money" or menu.currency == average.currency):
@@ -300,9 +300,9 @@ class ServedPolicy:
         return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """The initial, lowest and highest dial for a budget; None: the policy has no dial.
+        """Returns the initial, lowest and highest price or threshold for a budget; None if there is none.
 
-        The budget is in samples; with several modes, in their unit.
+        The budget is in samples; with several modes, in the unit of their costs.
         """
         if self.bounds is None:
             return None
@@ -312,7 +312,7 @@ class ServedPolicy:
         return min(high, max(low, dial)), low, high
 
     def describe_foreign_model(self, models: Sequence[str]) -> str:
-        """Says that it was fitted on another model than those served; "" if not, or unknown."""
+        """Returns a warning if the policy was fitted on a model that isn't served; "" if not, or unknown."""
         fitted = self.policy.source_model
         if not fitted or not models or fitted in models:
             return ""
@@ -322,36 +322,36 @@ class ServedPolicy:
         )
 
     def state(self) -> dict[str, Any] | None:
-        """The live scales as plain data; None: votes aren't weighted."""
+        """Returns the live scales as plain data; None if votes aren't weighted."""
         return None if self._scales is None else self._scales.state()
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with stored scales; False if they belong to another signal."""
+        """Continues with stored scales of vote weights; returns False if they don't fit this policy."""
         return self._scales is not None and self._scales.restore(state)
 
     def replace_with(self, other: "ServedPolicy") -> "ServedPolicy":
-        """`other` in place of this policy, keeping this one's live scales."""
+        """Returns `other` to serve in place of this policy, with this policy's live scales."""
         return ServedPolicy(
             other.name, other.policy, chart=other.chart, version=other.version, scales=self._scales
         )
 
     def is_same(self, other: "ServedPolicy") -> bool:
-        """Whether everything loaded is equal."""
+        """Checks whether the other policy was loaded from equal files."""
         return (self.version, self.chart) == (other.version, other.chart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReading:
-    """The content of all folders at one time."""
+    """What was read from all policy folders at one time."""
 
-    number: int  # increases with each reading
+    number: int  # increases each time the folders are read
     policies: Mapping[str, ServedPolicy]
-    refused: Mapping[str, AdacomputeError]  # by policy name
-    remarks: Mapping[str, str]  # e.g. that a chart isn't used
+    refused: Mapping[str, AdacomputeError]  # errors of refused policies, by policy name
+    remarks: Mapping[str, str]  # by policy name, e.g. that a chart isn't used
 
 
 class PolicyRegistry:
-    """Policies by name. Created by `open`; to reload, `read` in a thread and `swap` in the event loop."""
+    """Holds policies by name. To reload them, `read` in a thread, then `swap` in the event loop."""
 
     def __init__(
         self,
@@ -362,11 +362,11 @@ class PolicyRegistry:
         modes: Sequence[str] = (),
         max_rounds: int = 0,
     ) -> None:
-        """`folders` by name, the default policy first; "" is the built-in prior.
+        """`folders` maps policy names to folders, the default first; "" is the built-in policy.
 
-        `fixed` is the dial of all policies of any kind; None: it moves. `policy` replaces the default
-        policy's folder. `modes` are the gateway's mode names; empty with a single upstream. `max_rounds`
-        limits the rounds of a request, which stopping takes into account; 0: no limit.
+        `fixed` is a fixed price or threshold for all policies; None if it may move. `policy` replaces the
+        default policy's folder. `modes` are the gateway's mode names; empty with a single upstream.
+        `max_rounds` limits the rounds of a request, which stopping takes into account; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -375,9 +375,9 @@ class PolicyRegistry:
         self._fixed = fixed
         self.default = next(iter(self._folders))
         self.names = (*self._folders, SINGLE)
-        self.remarks: tuple[str, ...] = ()  # about the first reading
+        self.remarks: tuple[str, ...] = ()  # remarks from the first time the folders were read
         self._numbers = itertools.count(1)
-        self._number = 0  # number of the reading in service
+        self._number = 0  # `PolicyReading.number` of the policies in service
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod
@@ -386,7 +386,8 @@ class PolicyRegistry:
     ) -> "PolicyRegistry":
         """Loads all policies in the settings; raises the first error.
 
-        `policy` is the default one if in memory rather than in a folder. `modes` are the menu's.
+        `policy` is the default policy if it is in memory, not in a folder. `modes` are the names of the
+        menu's modes.
         """
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
@@ -408,14 +409,14 @@ class PolicyRegistry:
         return registry
 
     def get(self, name: str) -> ServedPolicy:
-        """The policy with that name as it serves now; PolicyError if there is none."""
+        """Returns the policy with that name as it serves now; PolicyError if there is none."""
         served = self._served.get(name)
         if served is None:
             raise PolicyError(f"there is no policy {name!r:.80} here; there are {', '.join(self.names)}")
         return served
 
     def read(self) -> PolicyReading:
-        """Loads all folders for `swap`: slow, without side effects."""
+        """Loads all policy folders for `swap`. This is slow, and changes nothing."""
         number = next(self._numbers)
         policies, refused, remarks = {}, {}, {}
         for name, folder in self._folders.items():
@@ -437,8 +438,8 @@ class PolicyRegistry:
         return PolicyReading(number=number, policies=policies, refused=refused, remarks=remarks)
 
     def swap(self, reading: PolicyReading) -> list[str]:
-        """Puts a reading into service, except refused policies; returns a line per change or refusal."""
-        if reading.number <= self._number:  # a later reading was faster
+        """Puts newly read policies into service unless refused; returns a line per change or refusal."""
+        if reading.number <= self._number:  # a later reading was already put into service
             return []
         served, lines = dict(self._served), []
         for name, new in reading.policies.items():
@@ -454,7 +455,7 @@ class PolicyRegistry:
         return lines
 
     def update_cascades(self, costs: Mapping[str, float]) -> bool:
-        """Rebuilds the cascades of an unfitted policy if samples' costs changed; returns whether it did."""
+        """Rebuilds the cascades of an unfitted policy if sample costs changed; returns whether they did."""
         old = self._served[self.default]
         if old.menu is None or not _are_far(costs, old.menu):
             return False
@@ -464,12 +465,12 @@ class PolicyRegistry:
         return True
 
     def state(self) -> dict[str, Any]:
-        """The live scales by policy, as plain data."""
+        """Returns each policy's live scales as plain data."""
         states = {name: served.state() for name, served in self._served.items()}
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
-        """Continues with stored scales; returns a line for each one that can't be used."""
+        """Continues with stored scales; returns a line for each stored scale that can't be used."""
         lines = []
         for name, scale in state.items():
             served = self._served.get(name)
@@ -481,7 +482,7 @@ class PolicyRegistry:
 
 
 def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
-    """Replaces a quality budget by its cost in the settings; BudgetInvalid if there is none."""
+    """Replaces a budget given as a quality by what that quality costs; BudgetInvalid if no cost is known."""
     settings = config.serve
     if not names_quality(settings.budget):
         return config, None
@@ -505,10 +506,10 @@ def _check_measured_prices(settings: ServeConfig) -> None:
 
 
 def _read_folders(settings: ServeConfig) -> dict[str, str]:
-    """Folders by name, the default first; ConfigError for an invalid name."""
+    """Returns policy folders by name, the default policy first; ConfigError for an invalid name."""
     first = "stopping"
     if settings.policy:
-        # not resolved: a link such as `current` keeps its own name
+        # links aren't resolved: a link such as `current` keeps its own name
         first = _INVALID_CHARACTERS.sub("-", Path(os.path.abspath(settings.policy)).name)[:64] or "policy"  # noqa: PTH100
     folders = {_check_name(first, settings.policy): settings.policy}
     for text in settings.policies:
@@ -534,7 +535,7 @@ def _check_name(name: str, setting: str) -> str:
 
 
 def _limit_rounds(policy: Policy, most: int) -> Policy:
-    """The policy, or a copy limited to this many rounds; 0: no limit."""
+    """Returns the policy, or a copy limited to `most` rounds; 0 means no limit."""
     if not most or not isinstance(policy, StoppingPolicy) or policy.ladder is not None:
         return policy
     limited = copy.copy(policy)
@@ -543,7 +544,7 @@ def _limit_rounds(policy: Policy, most: int) -> Policy:
 
 
 def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
-    """The policy in one folder, and a remark about it; PolicyError if it can't be served."""
+    """Reads a policy from a folder, with a remark for the log; PolicyError if it can't be served."""
     if not folder:
         bundled = _limit_rounds(StoppingPolicy(), most)
         return ServedPolicy(name, bundled, chart=load_bundled_chart(), version="bundled"), ""
@@ -554,7 +555,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
         chart = read_chart(folder, policy=sha256)
     except PolicyError as exc:  # a chart is optional
         remark = f"{exc}; until then it serves without a chart"
-    if chart is not None and not chart.rows:  # a chart over several modes has only qualities
+    if chart is not None and not chart.rows:  # a chart over several modes holds qualities but no rows
         chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
@@ -563,14 +564,14 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
 
 
 def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
-    """Serves a policy that isn't in a folder. Without a chart to read, its first dial is estimated."""
+    """Serves a policy that isn't in a folder. If it has no chart, its initial price is estimated."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
     return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")
 
 
 def _is_bundled(policy: Policy) -> bool:
-    """Whether it is the built-in prior, unchanged."""
+    """Checks whether the policy is the built-in one, unchanged."""
     if not isinstance(policy, StoppingPolicy) or policy.pool_model_ is not None:
         return False
     bundled = StoppingPolicy()
@@ -578,7 +579,7 @@ def _is_bundled(policy: Policy) -> bool:
 
 
 def _check_servable(policy: Policy, place: str) -> None:
-    """Calls it once, so that a broken policy is refused now instead of at the first request."""
+    """Calls the policy once, so that a broken one is refused now instead of at the first request."""
     if policy.kind == "oracle" or policy.only_compared:
         reason = "is only compared with" if policy.only_compared else "knows the answers of its pool alone"
         raise PolicyError(f"{place}: {policy.kind} {reason}, so it can't serve; fit another policy")
@@ -589,7 +590,7 @@ def _check_servable(policy: Policy, place: str) -> None:
 
 
 def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
-    """Raises ConfigError if the operator's fixed dial is invalid for the policy."""
+    """Raises ConfigError if the operator's fixed price or threshold is invalid for the policy."""
     policy = served.policy
     if fixed is None or policy.dial is None:
         return
@@ -610,12 +611,12 @@ def _decide(policy: Policy, dial: float | None) -> None:
 
 
 def find_bounds(policy: Policy) -> Bounds | None:
-    """The bounds of a policy's dial; None if it has none."""
+    """Returns the bounds of a policy's price or threshold; None if it has neither."""
     if policy.dial != "price":
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
     menu = find_modes(policy)
     if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
-        # its costs are measured while serving, so the dial's range must go further
+        # the costs of modes are measured while serving, so the price needs a wider range
         return policy.dial, *_CASCADE_PRICES
     if menu is not None:
         costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
@@ -624,7 +625,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
 
 
 def guess_start(policy: Policy, budget: float) -> float:
-    """A rough initial dial for a policy without a chart, for about `budget` samples per request."""
+    """Guesses the initial price or threshold for about `budget` samples per request, without a chart."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
     menu = find_modes(policy)
@@ -641,20 +642,20 @@ def guess_start(policy: Policy, budget: float) -> float:
 
 
 def find_modes(policy: Policy) -> ModeSet | None:
-    """The menu of a policy over several modes; None if it draws from a single model."""
+    """Returns the menu of a policy over several modes; None if it samples from a single model."""
     menu = getattr(policy, "menu", None)
     return menu if isinstance(menu, ModeSet) and len(menu) > 1 else None
 
 
 def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
-    """The unfitted policy of several modes, from the relative cost of their samples."""
+    """Makes the unfitted policy over several modes from the relative costs of their samples."""
     dearest = max(costs.values()) or 1.0
-    order = sorted(costs, key=costs.__getitem__)  # stable for equal costs
+    order = sorted(costs, key=costs.__getitem__)  # modes of equal cost keep their order
     return MenuPolicy(ModeSet(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
 def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
-    """Whether relative sample costs are far from those in use."""
+    """Checks whether relative sample costs are far from those in use."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
     return any(
@@ -663,7 +664,7 @@ def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
 
 
 def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
-    """The price at which a policy over a menu cost this much on its training data."""
+    """Returns the price at which a policy over several modes met the budget on its training data."""
     if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
         position = np.interp(budget, policy.cost_, -np.log(policy.prices_))
         return float(np.exp(-position))
@@ -671,10 +672,10 @@ def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
 
 
 def _estimate_cost(log_price: float, openings: Floats) -> float:
-    """Expected samples per request at a price: the first, then one more for each request that continues.
+    """Estimates the samples per request at a price: one, plus the share of requests that continue, per draw.
 
-    The share that continues after each draw comes from the quantiles of critical prices; what has stopped
-    stays stopped.
+    The share that continues after each draw comes from quantiles of critical prices. It never rises, because
+    a stopped request doesn't continue.
     """
     share = 1.0
     total = 1.0
@@ -685,11 +686,12 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 
 
 def _share_above(log_price: float, quantiles: Floats) -> float:
-    """The share of tallies with a higher critical price, interpolated between quantiles.
+    """Returns the share of requests that continue at a price: their critical price is higher.
 
-    Extrapolated beyond the last quantile.
+    Interpolates between quantiles, and extrapolates beyond the last quantile.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
-    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))  # from the one next to the median
+    # difference between the last two quantiles
+    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))
     return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)

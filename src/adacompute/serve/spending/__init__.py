@@ -1,1 +1,1 @@
-"""The ledger, in memory and a file, or in Redis."""
+"""Ledgers of spending and reservations: in memory, in a file, or in Redis."""

@@ -1,9 +1,9 @@
-"""The ledger of a fleet: Redis holds balances, and every gateway reserves there.
+"""The ledger that a fleet of gateways shares: all reserve amounts in Redis, which holds the balances.
 
-A script in Redis checks caps and reserves atomically. Windows follow Redis's clock, so all gateways change
-windows together. A gateway's reservations are stored under its name with a lease; when the lease expires,
-another gateway charges them in full (as `maybe` spent). A gateway that was only slow corrects this when it
-settles.
+A script in Redis checks caps and reserves atomically. Caps count per hour, day or month by Redis's clock, so
+all gateways start a new one together. A gateway's reservations are stored under its name with a lease; when
+the lease expires, another gateway counts them as possibly spent in full (`maybe`). If the first gateway was
+only slow, it corrects this later.
 
 While Redis is unreachable nothing is reserved, so nothing is sent. Meanwhile, settled amounts wait in this
 process.
@@ -36,11 +36,11 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 
-_MAX_WATCHED = 200  # keys whose sums are read per call
+_MAX_WATCHED = 200  # number of keys whose sums are read per call
 _LUA_MAX = 2**53  # largest exact integer in Lua
 _MAX_LIMIT = 2**62  # Redis can't hold larger sums
-_ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the interval between reads of all balances
-_KINDS = "smr"  # spent, maybe, reserved
+_ACCOUNT_SECONDS_PER_SUM = 0.001  # seconds per sum, added to the time between reads of all sums
+_KINDS = "smr"  # first letters of the fields in Redis: spent, maybe spent, reserved
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -48,7 +48,7 @@ _log = logging.getLogger("adacompute.serve.fleet")
 
 
 class FleetLedger:
-    """One gateway's access to the fleet's ledger. `join_fleet` sets its client; for one event loop."""
+    """Gives one gateway access to the fleet's ledger in Redis. Use it in one event loop."""
 
     def __init__(self, caps: Caps, *, timing: FleetTiming) -> None:
         self.caps = caps
@@ -59,18 +59,20 @@ class FleetLedger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._balance = Balance()
-        self._next_account = 0.0  # time of the next read of balances
-        self._sums: dict[str, Balance] = {}  # by key, "" for all: Redis's latest, in the caps' unit
-        self._sums_window = ""  # the window of these sums
-        self._redis_now = 0.0  # Redis's time at that moment, in seconds since 1970
+        self._next_account = 0.0  # when all balances are read next
+        self._sums: dict[str, Balance] = {}  # Redis's sums by key, in the caps' unit; "": the total
+        self._sums_window = ""  # the hour, day or month that these sums belong to
+        self._redis_now = 0.0  # Redis's time when it sent the sums, in seconds since 1970
         self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
-        self._next_sums = 0.0  # time of the next read for keys
-        self._unsent: deque[tuple[int, str, int]] = deque()  # number, key, change: not in those sums yet
-        self._unsent_changes: Counter[str] = Counter()  # their sums by key, "" for all
+        self._next_sums = 0.0  # when the sums of keys are read next
+        # changes that `_sums` doesn't include yet: number, key, amount
+        self._unsent: deque[tuple[int, str, int]] = deque()
+        # sum of these changes by key; key "": all keys
+        self._unsent_changes: Counter[str] = Counter()
 
     @property
     def script_settings(self) -> dict[str, Any]:
-        """The caps, sent with every call: the total limit (-1: none), the unit, the window."""
+        """What every call says about the caps: total limit (-1: none), unit, length of window names."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
         return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
@@ -90,9 +92,9 @@ class FleetLedger:
                 ("r", str(reservation.number), key, self._limit_of(key), _to_amounts(amount), [])
             )
         except OSError as exc:
-            self.settle(reservation, NO_SPEND)  # Redis may still make it
+            self.settle(reservation, NO_SPEND)  # Redis may still make the reservation
             raise make_closed_error() from exc
-        except BaseException:  # nobody waits for it any more
+        except BaseException:  # nobody waits for the reservation any more
             self.settle(reservation, NO_SPEND)
             raise
         if not result.done:
@@ -102,7 +104,7 @@ class FleetLedger:
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even above a cap."""
+        """Adds usage beyond an open reservation, even if this exceeds a cap."""
         current = self._open.get(reservation.number)
         if current is not None:
             more = more.positive
@@ -110,11 +112,11 @@ class FleetLedger:
             self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
+        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
 
-        Uses memory: Redis's latest data, at most about `poll` and one round trip old, plus this gateway's
-        changes since. Other gateways' changes that haven't reached Redis aren't included. A reservation from
-        an earlier window was checked when it was made.
+        Uses the latest data from Redis, at most about `poll` seconds and one round trip old, plus this
+        gateway's later changes. Other gateways' changes that haven't reached Redis aren't included. A
+        reservation from an earlier window was checked when it was made.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -136,16 +138,16 @@ class FleetLedger:
         return replace(sums, reserved=sums.reserved + change)
 
     def _make_spend(self, units: int) -> Spend:
-        """An amount in the unit of the caps."""
+        """Returns an amount that is 0 except in the unit of the caps."""
         return Spend(**{"nanos" if self.caps.unit == "money" else self.caps.unit: units})
 
     def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
-        """Spent, maybe and reserved amounts, from the unit of the caps."""
+        """Makes a balance from spent, possibly spent and reserved amounts in the unit of the caps."""
         spent, maybe, reserved = (self._make_spend(int(units)) for units in amounts)
         return Balance(spent, maybe, reserved)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
+        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -161,32 +163,32 @@ class FleetLedger:
         self._enqueue(action, spent + maybe - current.amount)
 
     def _enqueue(self, action: LedgerAction, change: Spend) -> None:
-        """Queues an action; its change counts here until Redis's sums include it."""
+        """Queues an action for Redis. Until Redis's sums include it, its change is counted here."""
         units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
         number = self.client.enqueue(action)
         self._unsent.append((number, key, units))
         self._unsent_changes.update({key: units, "": units})
 
     def account(self) -> Balance:
-        """What counts against the caps in the whole fleet, about a second old.
+        """Returns what counts against the caps in the whole fleet, about a second old.
 
-        With very many keys it is older.
+        With very many keys the data are older.
         """
         return self._balance
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name, for all gateways that start later."""
+        """Stores plain data under a name for all gateways that start later."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) != text:
             self._notes[name] = text
             self.client.add_note(name, text)
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """Data stored under a name by any gateway before this one opened, or by this one."""
+        """Returns data stored by this gateway, or by any other before this one started."""
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Sends everything pending to Redis, and leaves. Open reservations count in full."""
+        """Sends everything pending to Redis, and leaves the fleet. Open reservations count in full."""
         if not await self.client.close():
             _log.error(
                 "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
@@ -198,7 +200,7 @@ class FleetLedger:
         return not self.client.trouble
 
     def list_reservations(self) -> dict[str, str]:
-        """All open reservations made by Redis, by number, in the script's format."""
+        """Returns all open reservations that Redis has made, by number, in the format of the Redis script."""
         return {
             str(number): " ".join(
                 (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
@@ -208,7 +210,7 @@ class FleetLedger:
         }
 
     def build_query(self) -> dict[str, Any]:
-        """The next call's request."""
+        """Returns what the next call to Redis asks for."""
         now, query = time.monotonic(), dict[str, Any]()
         if now >= self._next_account:
             query["account"] = True
@@ -219,7 +221,7 @@ class FleetLedger:
         return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Processes an answer."""
+        """Processes an answer from Redis."""
         if "notes" in answer:
             self._notes = _pair_up(answer["notes"])
         if "committed" in answer:
@@ -242,7 +244,7 @@ class FleetLedger:
                 )
 
     def _take_sums(self, answer: dict[str, Any]) -> None:
-        """The total and some keys' sums from this answer."""
+        """Takes the total and the sums of some keys from an answer."""
         window = name_window(answer["hour"], self.caps.window)
         if window != self._sums_window:
             self._sums, self._sums_window = {}, window
@@ -261,7 +263,7 @@ class FleetLedger:
         return _script_limit(self._limits.limit_of(key))
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
-        """The error for a refusal by Redis, with the same message as the local ledger."""
+        """Returns the error if Redis refused a reservation, with the same message as the local ledger."""
         refusal = self._limits.find_refusal(
             key,
             amount,
@@ -270,11 +272,11 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        return refusal or make_closed_error()  # the script checked the same limits, so one refuses
+        return refusal or make_closed_error()  # Redis checked the same limits, so normally there is a refusal
 
 
 def _script_limit(limit: int | None) -> int:
-    """A limit for the script; -1: no limit."""
+    """Converts a limit for the Redis script; -1 means no limit."""
     return -1 if limit is None else min(limit, _MAX_LIMIT)
 
 
@@ -283,14 +285,14 @@ def _to_amounts(spend: Spend) -> list[int]:
 
 
 def _pair_up(flat: object) -> dict[str, str]:
-    """Names and values from Redis's list; Lua's JSON writes an empty list as an empty object."""
+    """Pairs names with values from Redis's list. Lua's JSON writes an empty list as an empty object."""
     return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else {}
 
 
 def _parse_balance(fields: Mapping[str, str]) -> Balance:
-    """The sums from a window's hash: s1:alice is alice's spending in samples, s1: everyone's.
+    """Parses the sums of a window. Field "s1:alice" is alice's spending in samples, "s1:" everyone's.
 
-    Others can write to Redis too, so invalid fields are skipped.
+    Other programs can write to Redis too, so invalid fields are skipped.
     """
     amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
     for name, amount in fields.items():

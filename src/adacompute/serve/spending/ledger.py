@@ -1,13 +1,13 @@
-"""Spending and caps: amounts, token prices, the windows of caps, and the interface of ledgers.
+"""Spending and caps: amounts, token prices, periods in which caps count, and the interface of ledgers.
 
 There are two ledgers: `local_ledger.Ledger` in a file for one gateway, and `fleet_ledger.FleetLedger` in
 Redis for several. Both check amounts with `CapChecker`.
 
-Amounts have samples, tokens and money at once, as integers, so that sums are exact.
+An amount counts samples, tokens and money together, as integers, so that sums are exact.
 
-Caps count per window: hours, days and months in UTC. A window's name is its start in ISO 8601: an hour's name
-begins with its day's, a day's with its month's, and all with that of "ever", which is empty. So names sort by
-time, and an hour is in a window if its name begins with the window's.
+Caps count per window: hours, days and months in UTC. A window's name is its start in ISO 8601, such as
+"2026-11" for a month and "2026-11-15T14" for an hour; the name of "ever" is empty. So names sort by time, and
+an hour is in a window if its name begins with the window's name.
 """
 
 import json
@@ -38,21 +38,21 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
-NANOS = 1_000_000_000  # per unit of money
-_MAX_UNWRITTEN = 8  # settled reservations written together
-_CLOCK_TOLERANCE = 60.0  # seconds between two readings by which a clock may be adjusted
-_CLOCK_PROBATION = 3600.0  # seconds after which a clock that jumped is trusted
+NANOS = 1_000_000_000  # amounts of money are counted in billionths
+_MAX_UNWRITTEN = 8  # number of settled reservations that may wait to be written together
+_CLOCK_TOLERANCE = 60.0  # clock jumps of fewer seconds between two readings are trusted
+_CLOCK_PROBATION = 3600.0  # a clock that jumped is trusted after this many seconds
 
 
 class Spend(Struct, frozen=True, kw_only=True):
-    """An amount in all units.
+    """An amount of samples, tokens and money together.
 
     >>> (Spend(samples=2, tokens=10) + Spend(samples=1)).amount_in("samples")
     3.0
     """
 
     samples: int = 0
-    tokens: int = 0  # including prompts
+    tokens: int = 0  # prompt and response tokens
     nanos: int = 0  # billionths of a unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
@@ -73,28 +73,28 @@ class Spend(Struct, frozen=True, kw_only=True):
 
     @property
     def positive(self) -> "Spend":
-        """The amount with negative parts set to 0."""
+        """The same amount with negative parts set to 0."""
         if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
             return self
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
     def beyond(self, limit: "Spend") -> "Spend":
-        """The excess above a limit, in each unit; `NO_SPEND` if there is none."""
+        """Returns the excess above a limit, in each unit; `NO_SPEND` if there is none."""
         if self.samples <= limit.samples and self.tokens <= limit.tokens and self.nanos <= limit.nanos:
             return NO_SPEND
         return (self - limit).positive
 
     @property
     def money(self) -> float:
-        """The amount of money."""
+        """The amount's money in whole units."""
         return self.nanos / NANOS
 
     def amount_in(self, unit: Unit) -> float:
-        """The amount in one unit."""
+        """Returns the amount in one unit."""
         return self.money if unit == "money" else float(self.units_in(unit))
 
     def units_in(self, unit: Unit) -> int:
-        """The amount in one unit as an integer: money in billionths."""
+        """Returns the amount in one unit as an integer; money is in billionths."""
         return self.samples if unit == "samples" else self.tokens if unit == "tokens" else self.nanos
 
 
@@ -102,18 +102,18 @@ NO_SPEND = Spend()
 
 
 class PromptCost(Struct, frozen=True, kw_only=True):
-    """A request's prompt costs: each call pays once, with any number of samples."""
+    """A request's prompt costs: each upstream call pays for the prompt once, with any number of samples."""
 
-    every: Spend = NO_SPEND  # sum over all calls
-    single: Spend = NO_SPEND  # the first call's
-    choices: int | None = None  # most samples per call; None: no known limit
+    every: Spend = NO_SPEND  # sum over all upstream calls
+    single: Spend = NO_SPEND  # prompt cost of the first upstream call alone
+    choices: int | None = None  # most samples per upstream call; None: no known limit
 
 
 NO_PROMPT_COST = PromptCost()
 
 
 def _split_prompt(call: Call) -> tuple[int, int]:
-    """A call's prompt tokens: uncached and cached upstream."""
+    """Splits a call's prompt tokens into those not cached and those cached upstream."""
     prompt = call.prompt_tokens or 0
     cached = min(call.cached_tokens, prompt) if call.cached_tokens else 0
     return prompt - cached, cached
@@ -124,22 +124,22 @@ class Rates:
     """Token prices per million tokens."""
 
     input: float = 0.0
-    cached: float | None = None  # for prompt tokens cached upstream; None: the input price
+    cached: float | None = None  # price of prompt tokens cached upstream; None: the input price
     output: float = 0.0
-    gives_samples: bool = True  # False: calls don't give samples, such as a verifier's
+    gives_samples: bool = True  # False if calls don't give samples, e.g. those of a verifier
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The highest possible cost of these samples, each with its own call."""
+        """Returns the highest possible cost of these samples, if each one needs its own upstream call."""
         return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
-        """The cost of these tokens in tokens or money, for estimates."""
+        """Estimates what these tokens cost, in tokens or money."""
         if unit == "tokens":
             return prompt_tokens + completion_tokens
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
-        """The cost of the paid calls."""
+        """Returns the cost of the paid calls."""
         samples = fresh = cached = completions = 0
         for call in calls:
             if call.paid == "yes":
@@ -155,7 +155,7 @@ class Rates:
         )
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
-        """The part of the paid calls' cost that is for prompts."""
+        """Returns the part of the paid calls' cost that is for prompts."""
         prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
@@ -168,10 +168,10 @@ class Rates:
         return Spend(tokens=fresh + cached, nanos=self._compute_nanos(fresh, cached, 0))
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The highest possible charge for calls beyond what `compute_spent` counts.
+        """Returns the highest possible charge for calls beyond what `compute_spent` counts.
 
-        A call without a result may be charged in full; one with missing or impossible usage up to its
-        reservation, because an estimate from the text's length may be too low.
+        A call without a result may be charged in full. So may a call whose reported usage is missing or
+        impossible, because the estimate from its text may be too low.
         """
         total = NO_SPEND
         for call in calls:
@@ -197,7 +197,8 @@ class Rates:
         if not (self.input or self.output or self.cached):
             return 0
         price = self.input if self.cached is None else self.cached
-        money = fresh * self.input + cached * price + completions * self.output  # in millionths
+        # in millionths of the currency
+        money = fresh * self.input + cached * price + completions * self.output
         return math.ceil(money * (NANOS / 1e6) - 1e-6)
 
 
@@ -207,7 +208,7 @@ _NAME_LENGTHS = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "
 
 
 def format_hour(now: float) -> str:
-    """The name of an hour, e.g. "2026-11-15T14"."""
+    """Returns the name of an hour, e.g. "2026-11-15T14"."""
     return _format_start(now // 3600 * 3600)
 
 
@@ -217,17 +218,17 @@ def _format_start(at: float) -> str:
 
 
 def window_name_length(window: Window) -> int:
-    """The length of such windows' names, as prefixes of an hour's name."""
+    """Returns how many first characters of an hour's name make the window's name."""
     return _NAME_LENGTHS[window]
 
 
 def name_window(hour: str, window: Window) -> str:
-    """The name of the window that contains an hour."""
+    """Returns the name of the window that contains an hour."""
     return hour[: _NAME_LENGTHS[window]]
 
 
 def find_window_end(name: str) -> float | None:
-    """When a window ends, in seconds since 1970; None: never."""
+    """Returns when a window ends, in seconds since 1970; None for "ever"."""
     if not name:
         return None
     if len(name) == _NAME_LENGTHS["month"]:
@@ -239,7 +240,7 @@ def find_window_end(name: str) -> float | None:
 
 
 def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -> Budget | None:
-    """A cap: a number in `unit`, or a text such as "5 USD"; 0 gives None."""
+    """Parses a cap: a number in `unit`, or a text such as "5 USD"; None if it is 0."""
     try:
         return None if value == 0 else Budget.parse(value, unit=unit, currency=currency, total=True)
     except BudgetInvalid as exc:
@@ -248,29 +249,29 @@ def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Hard limits on spending in one unit; None: no limit."""
+    """Hard limits on spending in one unit; None means no limit."""
 
     unit: Unit = "samples"
-    total: float | None = None  # all keys together
-    per_key: float | None = None  # for keys without their own cap
-    by_key: Mapping[str, float] = field(default_factory=dict)  # by key name
-    window: Window = "ever"  # period after which they reset, in UTC
-    place: str = ""  # the ledger's place in clients' messages; "": not shown
+    total: float | None = None  # limit for all keys together
+    per_key: float | None = None  # limit for each key without its own cap
+    by_key: Mapping[str, float] = field(default_factory=dict)  # limits by key name
+    window: Window = "ever"  # period in UTC after which spending counts from 0 again
+    place: str = ""  # where the ledger is, for messages to clients; "": not shown
     currency: str = DEFAULT_CURRENCY
 
     @property
     def unit_name(self) -> str:
-        """The unit for display: money by its currency."""
+        """The unit's name for display; for money, the currency."""
         return self.currency if self.unit == "money" else self.unit
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a cap counts tokens."""
+        """Whether there are caps in a unit that depends on tokens."""
         has_caps = self.total is not None or self.per_key is not None or bool(self.by_key)
         return self.unit != "samples" and has_caps
 
     def for_key(self, key: str) -> float | None:
-        """The cap of a key; "" for all together."""
+        """Returns the cap of a key, or of all keys together if `key` is ""."""
         return self.by_key.get(key, self.per_key) if key else self.total
 
 
@@ -280,20 +281,20 @@ class Reservation(Struct, frozen=True):
     number: int
     key: str
     amount: Spend
-    hour: str  # when it was made and counts
+    hour: str  # the hour that the reservation counts in
 
 
 class Balance(Struct):
-    """What counts against the caps in a window, for a key or in total."""
+    """The amounts that count against the caps in a window, for one key or in total."""
 
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # upper bound of possible charges
+    maybe: Spend = NO_SPEND  # highest possible charge for calls whose cost is unknown
     reserved: Spend = NO_SPEND
     keys: dict[str, "Balance"] = struct_field(default_factory=dict)
 
     @property
     def total(self) -> Spend:
-        """Spent, possibly spent and reserved together."""
+        """Sum of the spent, possibly spent and reserved amounts."""
         return self.spent + self.maybe + self.reserved
 
     def __bool__(self) -> bool:
@@ -302,7 +303,7 @@ class Balance(Struct):
     def add(
         self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
     ) -> None:
-        """Adds amounts to a key and to the total; released reservations are negative."""
+        """Adds amounts to a key and to the total; a released reservation is a negative amount."""
         own = self.keys.setdefault(key, Balance())
         for sums in (self, own):
             sums.spent += spent
@@ -312,38 +313,39 @@ class Balance(Struct):
             del self.keys[key]
 
     def copy(self) -> "Balance":
-        """An independent copy."""
+        """Returns an independent copy."""
         return replace(self, keys={key: replace(own) for key, own in self.keys.items()})
 
 
-HourKey = tuple[str, str]  # hour, key
-SpendPair = tuple[Spend, Spend]  # spent, maybe
+HourKey = tuple[str, str]  # names of an hour and a key
+SpendPair = tuple[Spend, Spend]  # spent and possibly spent
 
 
 @dataclass(slots=True)
 class LedgerChanges:
-    """Changes to be written together."""
+    """Changes to a ledger that are written together."""
 
-    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # to be added
-    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
+    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # amounts to add, by hour and key
+    # reservations by number; None: it is settled
+    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # a window: it and all reservations are rewritten
+    replaces_window: str | None = None  # name of a window that is rewritten, with all reservations
 
     def __bool__(self) -> bool:
         return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
 
     @property
     def can_wait(self) -> bool:
-        """Whether it only has a few settled reservations."""
+        """Whether there are only a few settled reservations to write, so that writing can wait."""
         return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
-        """Adds actual and possible spending."""
+        """Adds actual and possible spending to an hour and key."""
         before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
         self.spent[slot] = before[0] + spent, before[1] + maybe
 
     def add(self, newer: "LedgerChanges") -> None:
-        """Merges later changes."""
+        """Merges changes that were made later into these."""
         if newer.replaces_window is not None:
             self.spent, self.open, self.notes = {}, {}, {}
             self.replaces_window = newer.replaces_window
@@ -355,43 +357,43 @@ class LedgerChanges:
 
 @dataclass(frozen=True, slots=True)
 class StoredLedger:
-    """A file's content for one window."""
+    """What a ledger's file holds for one window."""
 
-    sums: dict[str, SpendPair]  # by key
+    sums: dict[str, SpendPair]  # spent and possibly spent, by key
     open: dict[int, tuple[HourKey, Spend]]
     notes: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """The limits and spending of a key, or of all, in the unit of the caps."""
+    """The cap and the spending of one key, or of all keys, in the unit of the caps."""
 
-    name: str  # the key's name; "": the total
+    name: str  # the key's name; "": all keys
     spent: float
-    maybe: float = 0.0  # upper bound for failed calls
-    reserved: float = 0.0  # by requests in flight
+    maybe: float = 0.0  # highest possible cost of failed calls
+    reserved: float = 0.0  # reserved by requests in flight
     cap: float | None = None
-    tokens: float = 0.0  # spent, whatever the unit
+    tokens: float = 0.0  # tokens spent, whatever the unit
     money: float = 0.0
 
 
 def to_whole_units(cap: float | None, unit: Unit) -> int | None:
-    """A cap as an integer, money in billionths; None: no cap."""
+    """Converts a cap to an integer, with money in billionths; None if there is no cap."""
     if cap is None:
         return None
     return int(Decimal(repr(float(cap))) * (NANOS if unit == "money" else 1))
 
 
 class CapChecker:
-    """Checks amounts against the caps, as integers in their unit."""
+    """Checks amounts against the caps, as integers in the caps' unit."""
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self.total_limit = to_whole_units(caps.total, caps.unit)  # all keys together; None: no limit
+        self.total_limit = to_whole_units(caps.total, caps.unit)  # for all keys together; None: no limit
         self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
-        """The limit of a key; None: no limit."""
+        """Returns the limit of a key; None if it has none."""
         return to_whole_units(self._caps.by_key.get(key, self._caps.per_key), self._caps.unit)
 
     def find_refusal(
@@ -405,10 +407,10 @@ class CapChecker:
         now: Callable[[], float],
         is_reserved: bool = False,
     ) -> CapReached | None:
-        """The error if a cap leaves no room for a key's amount.
+        """Returns an error if a cap leaves no room for a key's amount.
 
-        `own` counts for the key. If the amount `is_reserved` already, a cap is passed only if an upstream
-        gave, and charges for, more than was reserved.
+        `own` is the key's balance, `total` that of all keys. If the amount `is_reserved` already, a cap is
+        exceeded only if an upstream charges for more than was reserved.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -448,7 +450,7 @@ class CapChecker:
             need = f": it is used up{place}"
         elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
-        problem = "the gateway's cap is reached"  # don't reveal others' spending
+        problem = "the gateway's cap is reached"  # a client must not learn what others spent
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
@@ -456,10 +458,10 @@ class CapChecker:
 
 
 class LedgerProtocol(Protocol):
-    """A ledger in a file or in Redis. Amounts are reserved before drawing, and settled afterwards.
+    """A ledger in a file or in Redis. Amounts are reserved before samples are drawn, and settled afterwards.
 
-    For one event loop. `reserve` never lets spent + maybe + reserved exceed a cap, even with concurrent
-    reservations.
+    Use it in one event loop. `reserve` never lets spent, possibly spent and reserved amounts together exceed
+    a cap, even with concurrent reservations.
     """
 
     caps: Caps
@@ -467,40 +469,40 @@ class LedgerProtocol(Protocol):
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
+        CapReached if a cap has no room for the amount, LedgerUnavailable if the ledger can't be written.
         """
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even above a cap."""
+        """Adds usage beyond an open reservation, even if this exceeds a cap."""
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
+        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
 
-        Fast, from memory. None: spent + maybe + reserved is currently within the caps.
+        This is fast, because it only uses memory.
         """
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
+        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
 
     def account(self) -> Balance:
-        """What counts against the caps now, in total and by key."""
+        """Returns what counts against the caps now, in total and by key."""
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name, across restarts."""
+        """Stores plain data under a name; they survive restarts."""
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """The data stored under a name; None if missing or unreadable."""
+        """Returns the data stored under a name; None if missing or unreadable."""
 
     async def close(self) -> None:
-        """Writes everything pending."""
+        """Writes everything pending, and closes the ledger."""
 
     @property
     def available(self) -> bool:
-        """Whether it can be written to."""
+        """Whether the ledger can be written to."""
 
 
 def make_closed_error() -> LedgerUnavailable:
-    """The error for clients; the ledger's place and problem are only in the log."""
+    """Makes the error that clients get if the ledger is closed; only the log says where it is and why."""
     return LedgerUnavailable(
         "the ledger is closed: spending can't be recorded, so nothing is sent; try again, or tell "
         "the operator: the gateway's log says why",
@@ -509,7 +511,7 @@ def make_closed_error() -> LedgerUnavailable:
 
 
 def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """A note's plain data; None if it is missing or unreadable, which is logged."""
+    """Returns a note's plain data; None if it is missing, or unreadable (which is logged)."""
     if name not in notes:
         return None
     try:
@@ -523,26 +525,27 @@ def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
 
 
 def count_elapsed() -> float:
-    """A monotonic clock in seconds that, on Linux, includes time asleep."""
+    """Returns seconds of a monotonic clock that, on Linux, includes the time asleep."""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
 
 
 class WindowClock:
-    """The time for windows: the wall clock, unless it jumps. It must get every reading.
+    """Tells the time that decides which window counts: the system's clock, unless it jumps.
 
-    A clock set wrong, and back, must neither begin windows early nor keep a cap closed for years. So each
-    reading is compared with the time elapsed since the last one. If they disagree, elapsed time is used for
-    an hour; if the clock still says the same then, it is trusted, because it may have been wrong before.
+    Pass it every reading of the clock. If the clock is wrong for a while, windows must not begin early, and
+    no cap may stay closed for years. So each reading is compared with the time elapsed since the last one. If
+    they disagree, the elapsed time counts for an hour. If the clock still says the same then, it is trusted,
+    because it may have been wrong before.
     """
 
     def __init__(self) -> None:
         self._offset: float | None = None  # trusted time minus elapsed time
-        self._doubted = 0.0  # another offset that the clock shows, not trusted yet
-        self._doubted_since: float | None = None  # elapsed time
+        self._doubted = 0.0  # offset of a clock that jumped and isn't trusted yet
+        self._doubted_since: float | None = None  # elapsed time when the clock jumped; None: it is trusted
 
     def read(self, now: float, elapsed: float) -> float:
-        """The trusted time in seconds since 1970, given the clock's reading `now`."""
+        """Returns the trusted time in seconds since 1970, given the clock's reading `now`."""
         offset = now - elapsed
         if self._offset is None or abs(offset - self._offset) <= _CLOCK_TOLERANCE:
             return self._believe(offset, now)
@@ -554,7 +557,7 @@ class WindowClock:
         return elapsed + self._offset
 
     def estimate(self, elapsed: float) -> float | None:
-        """The trusted time without a new reading; None before the first."""
+        """Returns the trusted time without reading the clock; None before the first reading."""
         return None if self._offset is None else elapsed + self._offset
 
     def _believe(self, offset: float, now: float) -> float:
@@ -563,7 +566,7 @@ class WindowClock:
 
 
 def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = None) -> Callable[[], float]:
-    """A function that reads the clock `now`; without `elapsed`, it is always trusted."""
+    """Returns a function that reads the clock `now`; without `elapsed`, the clock is always trusted."""
     if elapsed is None:
         return now
     clock = WindowClock()
@@ -571,37 +574,37 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
 
 
 class WaveReservation:
-    """Samples or verifications requested together: their reservation and their cost.
+    """The reservation and the cost of samples or verifications that are requested together (a wave).
 
-    The numbers are the most prompt and response tokens per call. Every reservation that was begun must be
-    settled.
+    `prompt_tokens` and `max_tokens` are the most prompt and response tokens per call. After `begin`, `settle`
+    must be called.
     """
 
     def __init__(
         self, count: int, *, prompt_tokens: int, max_tokens: int, ledger: LedgerProtocol, rates: Rates
     ) -> None:
-        self.count = count  # samples requested
-        self.calls: list[Call] = []  # ended
-        self.refusal: CapReached | None = None  # the cap's error, if a cap prevented some calls
-        self.unsent = 0  # samples never sent because of a cap
+        self.count = count  # number of samples requested
+        self.calls: list[Call] = []  # calls that have ended
+        self.refusal: CapReached | None = None  # the error if a cap prevented some calls
+        self.unsent = 0  # number of samples never sent because of a cap
         self._most = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
         self._ledger = ledger
         self._rates = rates
-        self._reservations: list[Reservation] = []  # the first, and those for additional calls
+        self._reservations: list[Reservation] = []  # the first one, and one per additional reservation
         self._reserved = self._bound_cost(count)
         self._used = (NO_SPEND, NO_SPEND)  # actual and possible cost of `calls`
-        self._under_way = 0  # samples in calls that haven't ended
+        self._under_way = 0  # number of samples in calls that haven't ended
 
     async def begin(self, key: str) -> "WaveReservation":
-        """Reserves the highest possible cost; CapReached or LedgerUnavailable if that fails."""
+        """Reserves the highest possible cost; raises CapReached or LedgerUnavailable if that fails."""
         self._reservations = [await self._ledger.reserve(key, self._reserved)]
         return self
 
     async def may_send(self, samples: int) -> bool:
-        """Called once before each call, including retries: whether the caps allow it.
+        """Checks whether the caps allow a call. Called once before each call, including retries.
 
-        An upstream that gave more than requested may have used up this wave's reservation. What a call may
-        cost beyond it, because earlier attempts may have been charged, is reserved now.
+        The reservation may be used up if an upstream gave more than requested, or if failed attempts may have
+        been charged. Then the missing amount is reserved now.
         """
         if self.refusal is None:
             self.refusal = self._ledger.check_send(self._reservations[0])
@@ -610,7 +613,7 @@ class WaveReservation:
         more = NO_SPEND
         if self.calls or self._under_way + samples > self.count:
             more = self._find_lack(self._under_way + samples)
-        self._under_way += samples  # before waiting: other calls of the wave may come meanwhile
+        self._under_way += samples  # set before waiting, because other calls may start meanwhile
         self._reserved += more
         allowed = False
         try:
@@ -622,7 +625,7 @@ class WaveReservation:
         return allowed
 
     async def _reserve_more(self, more: Spend) -> bool:
-        """Whether more could be reserved, in the wave's window."""
+        """Reserves more; returns whether this succeeded, and in the window of the first reservation."""
         first, window = self._reservations[0], self._ledger.caps.window
         try:
             further = await self._ledger.reserve(first.key, more)
@@ -632,7 +635,7 @@ class WaveReservation:
         return name_window(further.hour, window) == name_window(first.hour, window)
 
     def record_call(self, call: Call) -> None:
-        """Records an attempt. Usage beyond the reservation counts immediately."""
+        """Records a call that ended. Usage beyond the reservation counts immediately."""
         self.calls.append(call)
         self._under_way -= call.asked
         rates = self._rates
@@ -643,12 +646,12 @@ class WaveReservation:
             self._reserved += excess
 
     def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """Counts missing samples if a cap is why they were never sent."""
+        """Counts samples that were never sent because of a cap."""
         if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
             self.unsent += count
 
     def settle(self) -> tuple[Spend, Spend]:
-        """Ends the wave; returns its actual and possible cost."""
+        """Settles all reservations; returns the actual and possible cost of the calls."""
         first, *further = self._reservations
         self._ledger.settle(first, *self._used)
         for reservation in further:
@@ -656,7 +659,7 @@ class WaveReservation:
         return self._used
 
     def _find_lack(self, samples: int) -> Spend:
-        """What the reservation lacks for actual and possible usage plus this many samples."""
+        """Returns how much the actual and possible cost plus `samples` more exceed the reservation."""
         spent, maybe = self._used
         return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
 

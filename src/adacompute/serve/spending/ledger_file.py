@@ -1,7 +1,7 @@
-"""The SQLite file of a gateway's ledger: spending by hour and key, and reservations.
+"""Stores a gateway's ledger in an SQLite file: spending by hour and key, and reservations.
 
-Commits survive a killed process. SQLite uses a write-ahead log with synchronous=NORMAL: a power loss may lose
-the last moment, but leaves the file intact.
+What was committed survives a killed process. SQLite uses a write-ahead log with synchronous=NORMAL: after a
+power loss the latest commits may be missing, but the file is intact.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ from adacompute.atomic import WriterLock
 from adacompute.errors import ConfigError, PoolError, PoolLocked
 from adacompute.serve.spending.ledger import LedgerChanges, Spend, StoredLedger
 
-APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
+APPLICATION_ID = 0x4144414C  # the letters ADAL, in the file's header
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer in SQLite
-_BUSY_SECONDS = 5.0  # how long to wait for a locked file
-_PAGE_SIZE = 1024  # bytes: a commit writes two whole pages, 6 µs less than with SQLite's 4096
+_BUSY_SECONDS = 5.0  # how long to wait for a file locked by another process
+_PAGE_SIZE = 1024  # in bytes; a commit writes two pages, 6 µs faster than with SQLite's default of 4096
 
 _SELECT_SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
     sum(maybe_samples), sum(maybe_tokens), sum(maybe_nanos)
@@ -37,7 +37,7 @@ _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
 
 class LedgerFileReplaced(Exception):
-    """The file isn't the one that was opened: it was removed, replaced or damaged."""
+    """Raised if the file isn't the one that was opened: it was removed, replaced or damaged."""
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -61,12 +61,12 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-# each is applied once, in order, counted by user_version; never edit a released one, add another
+# Each migration is applied once, in order; user_version counts them. Never edit a released one: add another.
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 
 
 class LedgerFile:
-    """The ledger's file, locked against a second gateway. One thread at a time."""
+    """The ledger's file, locked against other gateways. Only one thread at a time may use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,14 +83,14 @@ class LedgerFile:
             raise
 
     def read_latest_hour(self) -> str:
-        """The latest hour with spending; "": none."""
+        """Returns the latest hour with spending, or "" if there is none."""
         with self._report_damage():
             return str(
                 self._get_connection().execute("SELECT coalesce(max(hour), '') FROM hours").fetchone()[0]
             )
 
     def read(self, window: str) -> StoredLedger:
-        """The spending in a window's hours."""
+        """Returns the spending in a window, all reservations and all notes."""
         with self._report_damage():
             connection = self._get_connection()
             sums = {
@@ -116,17 +116,16 @@ class LedgerFile:
             ) from exc
 
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
-        """Writes all or nothing; raises SQLite and file system errors, or LedgerFileReplaced.
+        """Writes all changes or none; raises SQLite and file system errors, or LedgerFileReplaced.
 
-        `wait` says whether to wait some seconds for another process that is writing, instead of failing
-        immediately.
+        If another process is writing, `wait` says whether to wait some seconds instead of failing at once.
         """
         connection = self._get_connection()
         if wait != self._waits_for_lock:
             connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
             self._waits_for_lock = wait
         statements = _list_statements(changes)
-        if len(statements) == 1:  # a transaction in itself
+        if len(statements) == 1:  # a single statement is a transaction in itself
             connection.execute(*statements[0])
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -141,13 +140,13 @@ class LedgerFile:
             raise
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the file. May be slow: it waits for the disk."""
+        """Copies the write-ahead log into the file. This may be slow, because it waits for the disk."""
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; True if it was replaced. Raises like `write`, or ConfigError."""
+        """Opens the file again; returns whether it was replaced. Raises ConfigError, or like `write`."""
         previous = self._file_id
-        same = self.is_intact  # while the old file is open, no new one can have its inode
+        same = self.is_intact  # checked while the old file is open: no new file can have its inode yet
         self._close_connection()
         self._open()
         return not same or self._file_id != previous
@@ -179,18 +178,18 @@ class LedgerFile:
 
     @property
     def is_intact(self) -> bool:
-        """Whether its path still names the opened file."""
+        """Whether the path still leads to the opened file."""
         return _identify(self.path) == self._file_id
 
     def _get_connection(self) -> sqlite3.Connection:
-        """The connection; LedgerFileReplaced if the file is gone, because SQLite would continue to write."""
+        """Returns the connection; LedgerFileReplaced if the file is gone, which SQLite wouldn't notice."""
         if self._connection is None or not self.is_intact:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection
 
 
 def _list_statements(changes: LedgerChanges) -> list[tuple[str, tuple[object, ...]]]:
-    """The statements that write changes, with their values."""
+    """Returns the SQL statements that write the changes, with their values."""
     statements: list[tuple[str, tuple[object, ...]]] = []
     if changes.replaces_window is not None:
         statements = [(_DELETE_HOURS, _hour_range(changes.replaces_window)), ("DELETE FROM reserved", ())]
@@ -220,7 +219,7 @@ def _lock_file(path: Path) -> WriterLock:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """Identifies a file, unlike its name; None if it doesn't exist."""
+    """Returns what identifies a file even if another gets its name; None if it doesn't exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat
     except FileNotFoundError:
@@ -229,7 +228,7 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def _check_magic(path: Path) -> None:
-    """Raises ConfigError if the file is something else, before SQLite writes next to it."""
+    """Raises ConfigError if the file isn't from SQLite, before SQLite creates files next to it."""
     if not path.exists() or not path.stat().st_size:
         return
     with path.open("rb") as file:
@@ -251,10 +250,10 @@ def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
     if version > len(MIGRATIONS):
         raise ConfigError(f"{path}: the ledger is from a newer version of adacompute; upgrade adacompute")
     if not tables:
-        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # only affects a new file
+        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # this only affects a new file
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `checkpoint`
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does this instead
     if application_id == APPLICATION_ID and version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -270,7 +269,7 @@ def _explain_foreign_file(path: Path) -> str:
 
 
 def _hour_range(window: str) -> tuple[str, str]:
-    """Lower and upper bound for the names of a window's hours."""
+    """Returns the lower and upper bound for names of hours in a window."""
     return window, window + "~"
 
 

@@ -1,15 +1,15 @@
-"""The ledger of one gateway: spending by key, in memory and in a file.
+"""The ledger of a single gateway: spending by key, in memory and in a file.
 
-Decisions use balances in memory in a single event loop, so nothing happens between checking a cap and
-reserving; a reservation counts once it is on disk. Reservations of a killed process may have been spent, so
-they count in full afterwards (`maybe`). If an upstream charges more than was reserved, this is counted in
+A single event loop checks caps against balances in memory, so nothing can happen between a check and its
+reservation. A reservation counts once it is on disk. After a process was killed, its reservations may have
+been spent, so they count in full (`maybe`). If an upstream charges more than was reserved, this is counted in
 full, and then the cap is closed.
 
-The event loop itself commits reservations, which takes 30 to 50 µs with a fast disk: less than a thread
-switch and back. Settlements are committed with every eighth reservation or within 50 ms; if the process is
-killed before, the reservation counts. A thread does everything that may be slow: a slow disk, a locked or
-lost file, and checkpoints. Failed writes are kept and retried every second: nothing is lost while the process
-lives.
+The event loop itself commits reservations, which takes 30 to 50 µs with a fast disk: less than a switch to
+another thread and back. Settlements are committed with every eighth reservation or within 50 ms. If the
+process is killed before, the reservation counts in full. A thread does everything that may be slow: a slow
+disk, a locked or lost file, and checkpoints. Failed writes are kept and retried every second: nothing is lost
+while the process lives.
 """
 
 import asyncio
@@ -43,21 +43,20 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 
-_RETRY_SECONDS = 1.0  # between attempts while writing fails
-_MAX_DELAY = 0.05  # longest delay of a change that nobody waits for
+_RETRY_SECONDS = 1.0  # time between attempts while writing fails
+_MAX_DELAY = 0.05  # longest delay in seconds of a change that nobody waits for
 _SLOW_WRITE = 0.001  # writes above this many seconds are slow
-_MAX_SLOW_WRITES = 4  # consecutive slow writes after which the thread commits
-_THREAD_SECONDS = 10.0  # for this long
-_COMMITS_PER_CHECKPOINT = 1_000  # commits after which the thread moves the log into the file
+_MAX_SLOW_WRITES = 4  # after this many slow writes in a row, the thread commits instead of the event loop
+_THREAD_SECONDS = 10.0  # after slow writes, the thread commits for this many seconds
+_COMMITS_PER_CHECKPOINT = 1_000  # after this many, the thread copies the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
 _log = logging.getLogger("adacompute.serve")
 
 
 class LedgerWriter:
-    """One file with one thread. Its methods belong to the event loop that created it.
+    """Writes changes to a ledger's file, with the help of a thread. Use it in the event loop that created it.
 
-    `snapshot` is called in the loop for the complete content if the file is gone and a new one must be
-    filled.
+    If the file is gone, `snapshot` is called in the event loop, and must return the content for a new file.
     """
 
     def __init__(
@@ -67,17 +66,18 @@ class LedgerWriter:
         *,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        self.trouble = ""  # why writing fails now; "": it doesn't
+        self.trouble = ""  # why writing fails now; "": it works
         self._journal = journal
         self._snapshot = snapshot
         self._retry_seconds = retry_seconds
         self._loop = asyncio.get_running_loop()
-        self._writing = threading.Lock()  # guards the file and the next three fields
+        self._writing = threading.Lock()  # guards the file and the fields of the next three lines
         self._failing = False  # whether the latest write failed
-        self._commits = 0  # since the last checkpoint
-        self._slow_writes, self._thread_until = 0, 0.0  # consecutive; until when the thread commits
+        self._commits = 0  # commits since the last checkpoint
+        # number of consecutive slow writes, and time until which the thread commits
+        self._slow_writes, self._thread_until = 0, 0.0
         self._lock = threading.Lock()  # guards the next three fields
-        self._changes = LedgerChanges()  # to be committed
+        self._changes = LedgerChanges()  # changes to be committed
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
         self._timer: asyncio.TimerHandle | None = None
@@ -87,14 +87,14 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Queues changes to be written soon, without waiting."""
+        """Queues changes to be written soon, and returns at once."""
         with self._lock:
             self._changes.add(changes)
         if self._timer is None and not self._ending:
             self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
 
     async def write(self, changes: LedgerChanges) -> None:
-        """Returns once they are written; OSError if they can't be."""
+        """Writes changes, and returns once they are on disk; OSError if they can't be written."""
         if self._changes.can_wait and self._commit_in_loop(changes):
             return
         with self._lock:
@@ -108,13 +108,13 @@ class LedgerWriter:
         await future
 
     def _watch_speed(self, start: float) -> None:
-        """Leaves the disk to the thread for a while after several consecutive slow writes."""
+        """Lets the thread write for a while after several consecutive slow writes."""
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
-        if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor wouldn't be slow each time
+        if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor alone wouldn't slow down every write
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
 
     def read_file(self, window: str) -> StoredLedger | None:
-        """Writes pending changes and reads the file, in the loop; None if that is impossible now."""
+        """Writes pending changes and reads the file, in the event loop; None if impossible now."""
         if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
             return None
         try:
@@ -125,7 +125,7 @@ class LedgerWriter:
             self._writing.release()
 
     async def close(self) -> None:
-        """Writes pending changes, with one retry, and ends."""
+        """Writes pending changes, with one retry, and ends the thread."""
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -133,8 +133,8 @@ class LedgerWriter:
         self.trouble = f"{self._journal.path}: the gateway is closing down"
         self._end.set()
         self._wake.set()
-        await self._ended.wait()  # not another thread: at exit none can be started
-        for future in self._waiting:  # too late to be written
+        await self._ended.wait()  # waits without a thread, because at exit none can be started
+        for future in self._waiting:  # these changes come too late to be written
             if not future.done():
                 future.set_exception(OSError(self.trouble))
 
@@ -144,9 +144,9 @@ class LedgerWriter:
             self._wake.set()
 
     def _commit_in_loop(self, changes: LedgerChanges | None = None) -> bool:
-        """Commits in the loop; returns whether it succeeded. None: everything pending.
+        """Commits changes in the event loop, by default all pending ones; returns whether it succeeded.
 
-        Leaves failures to the thread.
+        The thread handles failures.
         """
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
@@ -192,11 +192,11 @@ class LedgerWriter:
         try:
             self._journal.close()
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, so nobody waits
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
-        """Returns the error, and whether the file must be filled again."""
+        """Commits changes; returns the error, or "", and whether the file must be filled again."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
                 raise LedgerFileReplaced(
@@ -206,7 +206,8 @@ class LedgerWriter:
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:
                 self._journal.checkpoint()
-                self._journal.write(_CHECKPOINT_NOTE)  # the first write afterwards is slow: do it here
+                # the first write after a checkpoint is slow, so the thread does it at once
+                self._journal.write(_CHECKPOINT_NOTE)
                 self._commits = 0
         except (LedgerFileReplaced, ConfigError) as exc:
             return str(exc), True
@@ -218,7 +219,7 @@ class LedgerWriter:
     def _report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
         try:
             self._loop.call_soon_threadsafe(self._on_report, trouble, replaced, waiting)
-        except RuntimeError:  # the loop has ended: nobody waits
+        except RuntimeError:  # the event loop has ended, so nobody waits
             return
 
     def _on_report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
@@ -238,23 +239,23 @@ class LedgerWriter:
 
 
 class MemoryWriter:
-    """Replaces a `LedgerWriter` if there is no file."""
+    """Keeps spending in memory; used instead of `LedgerWriter` if there is no file."""
 
     def __init__(self) -> None:
         self.trouble = ""
         self._written = LedgerChanges()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Adds the spending."""
+        """Adds the spending in the changes."""
         for slot, (spent, maybe) in changes.spent.items():
             self._written.count(slot, spent, maybe)
 
     async def write(self, changes: LedgerChanges) -> None:
-        """Like `put`."""
+        """Adds the spending in the changes, like `put`."""
         self.put(changes)
 
     def read_file(self, window: str) -> StoredLedger:
-        """The spending in a window."""
+        """Returns the spending in a window."""
         sums = Balance()
         for (hour, key), (spent, maybe) in self._written.spent.items():
             if hour.startswith(window):
@@ -267,12 +268,12 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-_CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest hour before
-_MAX_CLOCK_SETBACK = 3600.0  # seconds that a clock may be set back without changing the window
+_CLOCK_NOTE = "clock"  # name of a note: the hour that the clock was set back to, and the latest hour before
+_MAX_CLOCK_SETBACK = 3600.0  # a clock may be set back by this many seconds without a change of the window
 
 
 class Ledger:
-    """The ledger of a single gateway. Created by `open`; for one event loop."""
+    """The ledger of a single gateway. `open` creates it. Use it in one event loop."""
 
     def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
         self.caps = caps
@@ -280,12 +281,12 @@ class Ledger:
         self._hour = format_hour(now())  # the current hour
         self._latest_hour = self._hour  # the latest hour so far
         self._sums = Balance()  # sums in the current window
-        self._former_sums: dict[str, Balance] = {}  # by window: past ones that still have reservations
+        self._former_sums: dict[str, Balance] = {}  # sums of past windows that still have reservations
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._last_number = 0
-        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` sets a file's writer
+        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` replaces it if there is a file
 
     @classmethod
     async def open(
@@ -297,11 +298,11 @@ class Ledger:
         elapsed: Callable[[], float] | None = None,
         retry_seconds: float = 1.0,
     ) -> "Ledger":
-        """The ledger in a file, created if missing; None: in memory only.
+        """Opens the ledger in a file, which is created if missing; without a path, it is only in memory.
 
         ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a failed
-        write. `now` is the clock (default: the system's), which is compared with the time `elapsed` (see
-        `WindowClock`).
+        write. `now` reads the clock (default: the system's). It is checked against `elapsed`, a clock that
+        can't be set (see `WindowClock`).
         """
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
@@ -313,7 +314,7 @@ class Ledger:
             journal = await asyncio.shield(opening)
         except asyncio.CancelledError:
             with contextlib.suppress(ConfigError):
-                (await opening).close()  # not before: SQLite crashes if another thread is still reading
+                (await opening).close()  # not earlier: SQLite crashes if another thread is still reading
             raise
         ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
         return ledger
@@ -321,12 +322,12 @@ class Ledger:
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
+        CapReached if a cap has no room for the amount, LedgerUnavailable if the ledger can't be written.
         """
         self._roll_window()
         if self._writer.trouble:
             raise make_closed_error() from OSError(self._writer.trouble)
-        amount = amount.positive  # a negative number must not free anything
+        amount = amount.positive  # a negative amount must not free anything
         if refusal := self._find_refusal(self._sums, key, amount):
             raise refusal
         self._last_number += 1
@@ -337,13 +338,13 @@ class Ledger:
         except OSError as exc:
             self.settle(reservation, NO_SPEND)
             raise make_closed_error() from exc
-        except BaseException:  # nobody waits for it any more
+        except BaseException:  # nobody waits for the reservation any more
             self.settle(reservation, NO_SPEND)
             raise
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even above a cap."""
+        """Adds usage beyond an open reservation, even if this exceeds a cap."""
         current, more = self._open.get(reservation.number), more.positive
         if current is not None:
             if (sums := self._find_sums(current.hour)) is not None:
@@ -357,9 +358,9 @@ class Ledger:
         return LedgerChanges(open={reservation.number: entry})
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each call; returns the error if a cap has been passed, so that it isn't sent.
+        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
 
-        A reservation from an earlier window counts, and is checked, there.
+        A reservation made in an earlier window is checked against the caps of that window.
         """
         if not self._limits.has_limits:
             return None
@@ -370,7 +371,7 @@ class Ledger:
         return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Repeating it has no effect."""
+        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -385,12 +386,12 @@ class Ledger:
         self._writer.put(changes)
 
     def account(self) -> Balance:
-        """What counts against the caps now, in total and by key."""
+        """Returns what counts against the caps now, in total and by key."""
         self._roll_window()
         return self._sums.copy()
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name, across restarts."""
+        """Stores plain data under a name; they survive restarts."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) == text:
             return
@@ -398,7 +399,7 @@ class Ledger:
         self._writer.put(LedgerChanges(notes={name: text}))
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """The data stored under a name; None if missing or unreadable."""
+        """Returns the data stored under a name; None if missing or unreadable."""
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
@@ -407,7 +408,7 @@ class Ledger:
 
     @property
     def available(self) -> bool:
-        """Whether it can be written to."""
+        """Whether the ledger can be written to."""
         return not self._writer.trouble
 
     @property
@@ -415,7 +416,7 @@ class Ledger:
         return name_window(self._hour, self.caps.window)
 
     def _roll_window(self) -> None:
-        """Starts the next window when it is time. A clock set back by up to an hour repeats none."""
+        """Starts the next window when it is time. Ignores a clock that is set back by up to an hour."""
         now = self._now()
         hour = format_hour(now)
         if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
@@ -424,8 +425,8 @@ class Ledger:
     def _change_hour(self, hour: str) -> None:
         """Continues in another hour: a later one, or an earlier one after a wrong clock.
 
-        Spending in a window named by a wrong clock also counts in the earlier one. So no cap stays closed for
-        a long time, and no window can be spent twice.
+        If the clock was wrong, spending since then counts in the earlier window too. So no cap stays closed
+        for a long time, and no window's cap can be spent twice.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -434,7 +435,7 @@ class Ledger:
         )
         stored = self._writer.read_file(window) if is_known else _NOTHING_STORED
         if stored is None:
-            return  # the file is busy: the next request tries again
+            return  # the file is busy, so the next request tries again
         previous, self._hour, self._latest_hour = self._sums, hour, max(hour, self._latest_hour)
         if goes_back:
             self._pull_back_reservations()
@@ -447,7 +448,7 @@ class Ledger:
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
-        """The sums of the current window: stored, carried over, and reserved."""
+        """Adds up the current window: stored sums, sums carried from another one, and reservations."""
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
@@ -459,7 +460,7 @@ class Ledger:
         return sums
 
     def _pull_back_reservations(self) -> None:
-        """Counts reservations from later hours in the current one."""
+        """Moves reservations from later hours to the current hour."""
         changes = LedgerChanges()
         for number, entry in self._open.items():
             if entry.hour > self._hour:
@@ -469,7 +470,7 @@ class Ledger:
         self._writer.put(changes)
 
     def _find_sums(self, hour: str) -> Balance | None:
-        """The sums that an hour counts in; None for a past window without reservations."""
+        """Returns the sums that an hour counts in; None for a past window without reservations."""
         if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
             return self._sums
         return self._former_sums.get(window)
@@ -490,7 +491,7 @@ class Ledger:
         )
 
     def _open_file(self, path: Path) -> LedgerFile:
-        """Opens the file and continues from it."""
+        """Opens the file, and continues from what it holds."""
         journal = LedgerFile(path)
         try:
             journal.write(self._load(journal))
@@ -500,7 +501,7 @@ class Ledger:
         return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Continues from a file; returns the changes to write."""
+        """Continues from what a file holds; returns the changes to write."""
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
@@ -531,9 +532,9 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """Counts spending under a clock that was ahead, unless it counted in an earlier window.
+        """Counts what was spent while the clock was ahead, unless it already counts in an earlier window.
 
-        Returns the note about it.
+        Returns the note that records this.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest
@@ -548,7 +549,7 @@ class Ledger:
         return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
 
     def _snapshot(self) -> LedgerChanges:
-        """Everything that counts now, for a file that was lost: the window's sums, in the current hour."""
+        """Returns everything that counts now, to fill a new file; all spending goes into this hour."""
         return LedgerChanges(
             spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
             open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},

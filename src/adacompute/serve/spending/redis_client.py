@@ -1,9 +1,8 @@
-"""One replica's connection to Redis: many actions per call, one call at a time.
+"""Connects a gateway of a fleet to Redis. It sends many actions per call, one call at a time.
 
-Each call with changes has a number, and is repeated until it is answered: if an answer was lost, Redis
-repeats the answer without doing anything twice. If Redis lost calls that it had answered, it says so, and
-this process first sends its own reservations. Pending data waits in memory, and is lost only with the
-process.
+Each call with changes has a number, and is repeated until it is answered. If an answer was lost, Redis
+answers again without doing anything twice. If Redis lost data that it had confirmed, it says so, and this
+process first sends its own reservations. Pending data waits in memory, and is lost only with the process.
 """
 
 import asyncio
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTiming:
-    """How often a replica reports, and how long others wait for it. All in seconds."""
+    """How often a gateway of a fleet (a replica) reports, and how long others wait for it. All in seconds."""
 
-    lease: float = 10.0  # without a report, a replica's reservations then count as possibly spent
-    beat: float = 2.0  # without a report, another replica then sets the price
+    lease: float = 10.0  # after this time without a report, a replica's reservations count as possibly spent
+    beat: float = 2.0  # after this time without a report, another replica sets the price
     poll: float = 0.1  # longest interval between calls, and so the greatest age of a price
     retry: float = 0.2  # interval before a failed call to Redis is repeated
-    timeout: float = 2.0  # per call
-    account: float = 1.0  # between reads of all balances
-    close_timeout: float = 5.0  # for writing pending data when closing
+    timeout: float = 2.0  # for one call to Redis
+    account: float = 1.0  # interval between reads of all balances
+    close_timeout: float = 5.0  # time to write pending data when closing
     clock_offset: float = 0.0  # how far this replica's clock is ahead of Redis's
 
 
@@ -48,9 +47,9 @@ _DEFAULT_PORT = 6379
 
 
 def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
-    """A client for an address without a password; ConfigError if the library isn't installed."""
+    """Makes a Redis client; the address has no password. ConfigError if the library isn't installed."""
     try:
-        from redis.asyncio import Redis  # lazy: gateways without a fleet don't need it
+        from redis.asyncio import Redis  # imported late, because gateways without a fleet don't need it
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ImportError:
@@ -68,20 +67,20 @@ def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
         ssl=parts.scheme == "rediss",
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
-        retry=Retry(NoBackoff(), 0),  # retries are ours
+        retry=Retry(NoBackoff(), 0),  # `FleetClient` repeats failed calls itself
         decode_responses=True,
     )
 
 
 def redis_errors() -> tuple[type[Exception], ...]:
-    """All exceptions that calls to Redis may raise."""
+    """Returns all types of exceptions that calls to Redis may raise."""
     from redis.exceptions import RedisError
 
     return RedisError, OSError, TimeoutError
 
 
 def describe_error(url: str, exc: Exception) -> str:
-    """What is wrong with Redis and what to do, in one line without a password."""
+    """Says in one line what is wrong with Redis and what to do; never shows a password."""
     from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ResponseError
 
     reason = str(exc) or type(exc).__name__
@@ -96,7 +95,7 @@ def describe_error(url: str, exc: Exception) -> str:
 
 
 def find_durability_risks(info: dict[str, Any]) -> list[str]:
-    """Why hard caps aren't entirely hard with this Redis, one line each, from its INFO."""
+    """Returns why hard caps may be exceeded with this Redis, one line per reason, from its INFO."""
     risks = []
     if not int(info.get("aof_enabled", 0)):
         risks.append(
@@ -113,41 +112,42 @@ def find_durability_risks(info: dict[str, Any]) -> list[str]:
 
 _SCRIPT = Path(__file__).with_name("batch.lua").read_text("utf-8")
 _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for the script
-_MAX_ACTIONS = 500  # per call
-_MAX_COSTS = 2_000  # per call
-_MAX_WAITING_COSTS = 100_000  # that Redis keeps for a lane without a pacemaker; older ones are dropped
+_MAX_ACTIONS = 500  # most ledger actions per call
+_MAX_COSTS = 2_000  # most costs of requests per call
+_MAX_WAITING_COSTS = 100_000  # most costs that wait to be processed, per policy and budget
 _log = logging.getLogger("adacompute.serve.fleet")
 
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]  # kind, number, key, limit or hour, amounts
 
 
 class ForeignLedger(Exception):
-    """Redis doesn't have the ledger that was opened: it lost it, or has another one."""
+    """Raised if Redis doesn't have the ledger that was opened: it lost it, or has another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The result of one action."""
+    """What Redis did with one ledger action."""
 
     done: bool
-    taken: list[int]  # if not done: spent, maybe and reserved of the key, then in total
-    hour: str  # in Redis's clock
-    now: float  # in Redis's clock, seconds since 1970
+    taken: list[int]  # if refused: spent, maybe spent and reserved, of the key, then in total
+    hour: str  # the current hour by Redis's clock
+    now: float  # time by Redis's clock, in seconds since 1970
 
 
 @dataclass(slots=True)
 class _Batch:
-    """One call until it is answered."""
+    """The content of one call to Redis, kept until it is answered."""
 
-    number: int  # 0: no changes
+    number: int  # 0 if the call changes nothing
     body: dict[str, Any]
-    waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)  # one per action
+    # future result of each action; None if nobody waits for it
+    waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)
 
 
 class FleetClient:
-    """One replica's connection to Redis.
+    """Connects one gateway of a fleet to Redis.
 
-    `build_query` adds requests to each call; `handle_answer` gets each answer.
+    `build_query` returns what each call asks for, and `handle_answer` gets each answer.
     """
 
     def __init__(
@@ -163,9 +163,9 @@ class FleetClient:
         handle_answer: Callable[[dict[str, Any]], None],
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
-        self.trouble = ""  # why sending fails now; "": it doesn't
+        self.trouble = ""  # why sending fails now; "": it works
         self.answered_at = time.monotonic()  # time of Redis's last answer
-        self.done_count = 0  # actions done by Redis, of those queued without waiting
+        self.done_count = 0  # number of actions queued by `enqueue` that Redis has done
         self._enqueued_count = 0
         self._redis, self._url, self._base = redis, url, base
         self._script_settings = dict(script_settings, me=replica, most=_MAX_WAITING_COSTS) | {
@@ -184,12 +184,13 @@ class FleetClient:
         )
         self._id = ""
         self._clock = WindowClock()  # Redis's time, compared with the time elapsed here
-        self._number = self._last = 0  # the latest call made, and answered
+        self._number = self._last = 0  # numbers of the latest call made, and of the latest answered
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
-        self._costs: dict[str, tuple[str, list[str]]] = {}  # by lane: its initial dial, and costs
+        # waiting costs by policy and budget: the initial dial, and each request's cost
+        self._costs: dict[str, tuple[str, list[str]]] = {}
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
-        self._batch: _Batch | None = None  # sent, or to be sent next
+        self._batch: _Batch | None = None  # the call that was sent, or is sent next
         self._is_foreign = False  # whether Redis has another ledger
         self._closing = self._ending = False
         self._wake = asyncio.Event()
@@ -197,54 +198,58 @@ class FleetClient:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self, new: str) -> dict[str, Any]:
-        """The first call, which creates a missing ledger; raises Redis's errors."""
+        """Makes the first call, which creates a missing ledger; raises Redis's errors."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        self._clock.read(int(answer["now"]) / 1000, count_elapsed())  # as the fleet trusts it
+        # starts with the time that the fleet trusts
+        self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
         return answer
 
     def enqueue(self, action: LedgerAction) -> int:
-        """Queues an action without waiting. Returns its number: it is done when `done_count` reaches that."""
+        """Queues an action. Returns its number: the action is done when `done_count` reaches it."""
         self._actions.append((action, None))
         self._wake.set()
         self._enqueued_count += 1
         return self._enqueued_count
 
     def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
-        """Like `enqueue`, with its result; OSError if Redis is unreachable: it may still be done later."""
+        """Queues an action; its result can be awaited.
+
+        OSError if Redis is unreachable; the action may still be done later.
+        """
         future: asyncio.Future[ActionResult] = asyncio.get_running_loop().create_future()
         self._actions.append((action, future))
         self._wake.set()
         return future
 
     def add_cost(self, lane: str, start: str, cost: str) -> None:
-        """Adds the cost of a lane's request; drops the oldest if too many are waiting."""
+        """Queues a request's cost for its lane (policy and budget); drops the oldest if too many wait."""
         _, costs = self._costs.setdefault(lane, (start, []))
         costs.append(cost)
         if len(costs) > _MAX_WAITING_COSTS:
             del costs[: _MAX_WAITING_COSTS // 2]
 
     def add_note(self, name: str, text: str) -> None:
-        """Adds plain data to keep."""
+        """Stores plain data under a name in Redis, with the next call."""
         self._notes[name] = text
 
     def publish(self, paced: list[dict[str, Any]]) -> None:
-        """Publishes new states of lanes; ignored while this replica is leaving."""
+        """Publishes new prices of the fleet; ignored while this gateway is leaving."""
         if not self._closing:
             self._paced = paced
             self._wake.set()
 
     async def flush(self) -> None:
-        """Waits until everything queued is sent, or sending fails."""
+        """Waits until everything queued is sent, or until sending fails."""
         previous = self.answered_at
         self._wake.set()
         while not self.trouble and (self.answered_at == previous or self._batch is not None or self._actions):
             await asyncio.sleep(0.001)
 
     async def close(self) -> bool:
-        """Sends pending data for some seconds, and leaves; returns whether all spending was sent."""
+        """Sends pending data and leaves the fleet, within seconds; returns whether all spending was sent."""
         self._closing = True
         if self._task is not None:
             until = time.monotonic() + self._timing.close_timeout
@@ -257,7 +262,7 @@ class FleetClient:
                 await self._task
         complete = not self._actions and (self._batch is None or "deeds" not in self._batch.body)
         if not self.trouble:
-            # if it fails, the lease expires by itself
+            # If this call fails, the lease expires by itself.
             with contextlib.suppress(ForeignLedger, *self._failures):
                 await self._send(_Batch(0, {"leaves": True}))
         self.trouble = self.trouble or f"{self._url}: the gateway is closing down"
@@ -268,7 +273,7 @@ class FleetClient:
         return complete
 
     def _has_pending(self) -> bool:
-        batch = self._batch  # don't wait for one without changes while Redis is down
+        batch = self._batch  # while Redis is down, a batch without changes isn't waited for
         in_progress = batch is not None and (batch.number > 0 or not self.trouble)
         return bool(in_progress or self._actions or self._costs or self._notes or self._paced)
 
@@ -276,12 +281,12 @@ class FleetClient:
         task = asyncio.current_task()
         while not self._ending and not (
             task and task.cancelling()
-        ):  # the client may swallow the cancellation
+        ):  # checked because the Redis client may swallow a cancellation
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
                     await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(0)  # other tasks may add commands to this batch
+            await asyncio.sleep(0)  # lets other tasks add actions to this batch
             try:
                 self._batch = self._batch or self._next_batch()
                 self._on_answer(self._batch, await self._send(self._batch))
@@ -340,11 +345,11 @@ class FleetClient:
             async with asyncio.timeout(self._timing.timeout):
                 try:
                     raw = await self._redis.evalsha(_SHA, 1, self._base, text)
-                except NoScriptError:  # Redis was just started
+                except NoScriptError:  # Redis has just been started
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
             with contextlib.suppress(*self._failures):
-                # a late answer must not be taken for the next one
+                # otherwise a late answer could be taken for the answer to the next call
                 await self._redis.connection_pool.disconnect()
             raise
         answer: dict[str, Any] = orjson.loads(raw)
@@ -369,7 +374,7 @@ class FleetClient:
         self._deliver(answer)
 
     def _resend_reservations(self, batch: _Batch) -> None:
-        """Sends this process's reservations first, because Redis lost calls that it had answered."""
+        """Sends this process's reservations again, because Redis lost data that it had confirmed."""
         _log.error(
             "%s: it has lost the last calls; reservations held here are restored, and what was settled then "
             "counts in full",
@@ -390,8 +395,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # Whether a sent batch was done is unknown, so send it again. Drop an unsent one if somebody waits for
-        # it.
+        # It is unknown whether Redis has executed the call that failed, so the call is repeated. An action
+        # that wasn't sent is dropped if somebody waits for its result.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

@@ -1,1 +1,1 @@
-"""The waves of one request: what to draw, how to read it, and whether to vote."""
+"""Draws the samples of a request in rounds, reads their answers, and counts votes."""

@@ -1,10 +1,11 @@
 """Reads the samples of one request as answers: texts, JSON, sections of a text, or tool calls.
 
-The request determines the shape: its own extractor or fields, a JSON format, the sections in DSPy's prompts,
-or else a text, read as the operator has configured. Tool calls are recognised in every shape.
+The request determines the expected kind of reply: it may name an extractor or fields, a JSON format, or the
+sections of DSPy's prompts. Otherwise the reply is a text, read as the operator has configured. Tool calls are
+always recognised.
 
-Only samples of one kind are voted on: if most samples call tools, those that call the same tools as most of
-them; otherwise the texts. The others count as samples without an answer.
+Only one kind of sample gets votes. If most samples call tools, these are the samples with the most common set
+of tools; otherwise the texts. The others count as samples without an answer.
 """
 
 import asyncio
@@ -57,38 +58,39 @@ from adacompute.serve.messages.request_parser import ChatRequest
 Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
 
-# Characters of a text read in the event loop: a hostile one takes up to 1 µs per character, an ordinary one a
-# quarter of that; another process takes half a millisecond.
+# Longest text in characters that is read in the event loop. A hostile text takes up to 1 µs per character, an
+# ordinary one a quarter of that. Reading in another process takes half a millisecond.
 _MAX_INLINE = 2_000
-_MAX_TOGETHER = 4_000  # characters of all texts read together in the event loop
-_THREAD_COUNT = 2  # threads that wait for the other process
-_PATTERN_TEXT = 20_000  # characters at the end of a text that a client's own pattern searches
-# Characters of the texts on which it is tested: an ordinary pattern such as (\d+) EUR takes quadratic time on
-# the worst texts; slower ones are refused.
+_MAX_TOGETHER = 4_000  # longest total of texts that are read together in the event loop, in characters
+_THREAD_COUNT = 2  # threads that wait for the process that reads slow texts
+_PATTERN_TEXT = 20_000  # a client's own pattern only searches this many characters at the end of a text
+# A client's pattern is tested on texts of this length. An ordinary pattern such as (\d+) EUR takes quadratic
+# time on the worst texts; slower patterns are refused.
 _PATTERN_TRIAL = 300
-_PROMPT_END = 4_000  # characters at either end of a message that are searched for a request for JSON
-_FREE_TEXT_WORDS = 20  # a longer string is free text, which no two samples word alike
-_SHORT_VALUE = 200  # characters of a string that is an answer by itself
-# fields with an answer in words or numbers; others may be codes, in which every character counts
+_PROMPT_END = 4_000  # how far from both ends a message is searched for a request for JSON, in characters
+_FREE_TEXT_WORDS = 20  # a string with more words is free text, which no two samples word alike
+_SHORT_VALUE = 200  # only strings of at most this many characters are compared as answers in words
+# names of fields whose strings are answers in words or numbers; other strings may be codes, compared exactly
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-_COMPARED_TEXTS = 8  # each new reply rereads this many others; the rest keep their answers
-_MIN_COMPARED = 8  # samples needed to learn whether a field repeats
-_FREE_SHARE = 0.1  # share of replies that repeat a free field by chance
-_MIN_CONSTANT = 24  # replies after which a field that they all repeat counts as constant
-_COMPARISONS_KEPT = 64  # after which counts are halved, to follow the traffic
-_SKIPPED = 100  # requests without a vote after which a route is learned again
+# each new text is read together with this many earlier ones; other earlier texts keep their answers
+_COMPARED_TEXTS = 8
+_MIN_COMPARED = 8  # after this many samples it is known whether a field repeats
+_FREE_SHARE = 0.1  # a field repeated by at most this share of samples is free text
+_MIN_CONSTANT = 24  # a field counts as constant if all of at least this many samples repeat it
+_COMPARISONS_KEPT = 64  # after this many samples the counts are halved, so that they follow the traffic
+_SKIPPED = 100  # what was learned of a route is forgotten after this many requests without a vote
 _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
-_NEW_ROUTE = 3  # different samples of JSON or calls after which others wait for what their route learns
+_NEW_ROUTE = 3  # on a new route, sampling stops once this many samples have all differed
 
-_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that created it
+_pool: tuple[int, ThreadPoolExecutor] | None = None  # id of the process that created the pool, and the pool
 
 
-_UNREAD = Sample()  # placeholder for a text until it is read together with others
+_UNREAD = Sample()  # placeholder for a text that hasn't been read yet
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
-    """The response as stored in a pool, with its answer; None: no answer."""
-    if answer is None:  # explicit, so that a pool doesn't extract it again
+    """Makes a sample from a response and its answer (None: it has no answer)."""
+    if answer is None:  # stored explicitly, so that the pool doesn't extract an answer again
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
@@ -99,7 +101,7 @@ def _is_cheap(text: str, task: Task) -> bool:
 
 
 def _get_executor() -> ThreadPoolExecutor:
-    """A separate thread pool, so that slow texts don't block the event loop's default one."""
+    """Returns a thread pool for slow texts, so that they don't block the event loop's default pool."""
     global _pool
     if _pool is None or _pool[0] != os.getpid():
         _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
@@ -108,29 +110,30 @@ def _get_executor() -> ThreadPoolExecutor:
 
 @lru_cache(maxsize=256)
 def _check_own_pattern(pattern: str) -> str:
-    """What is wrong with a client's pattern; "" if nothing."""
+    """Returns what is wrong with a client's pattern, or "" if nothing is."""
     return check_pattern(pattern, _PATTERN_TRIAL)
 
 
 class FieldMemory:
-    """Learns, per route, which JSON fields and tool arguments repeat between a request's samples.
+    """Learns which JSON fields and tool arguments repeat between a request's samples.
 
-    A field that never repeats is free text, or noise such as a confidence, and would split every vote. This
-    takes 8 samples that could have repeated it, about four requests of a new route. A route without anything
-    to vote on is forgotten after 100 requests, and so learned again.
+    A field that never repeats is free text, or noise such as a confidence, and would split every vote. Fields
+    are learned per route, which means requests with the same model and field names. This takes 8 samples, or
+    about four requests. A route without anything to vote on is forgotten after 100 requests, and learned
+    again.
     """
 
     def __init__(self) -> None:
+        # by route and field: number of samples that could have repeated the field, and of those that did
         self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
-        # ^ by route and field: samples that could have repeated it, and those that did
         self._skipped: Counter[str] = Counter()
 
     def is_new(self, route: str) -> bool:
-        """Whether too little of a route was seen to know which fields repeat."""
+        """Checks whether too few samples of such requests were seen to know which fields repeat."""
         return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
 
     def find_free(self, route: str) -> frozenset[str]:
-        """The fields that don't repeat."""
+        """Returns the fields that don't repeat, and so aren't voted on."""
         return frozenset(
             name
             for name, (compared, repeated) in self._routes.get(route, {}).items()
@@ -138,7 +141,7 @@ class FieldMemory:
         )
 
     def never_differ(self, route: str, names: Collection[str]) -> bool:
-        """Whether all samples so far repeated these fields, so that there is nothing to vote on."""
+        """Checks whether all samples so far repeated these fields, so that there is nothing to vote on."""
         counts = [self._routes.get(route, {}).get(name, (0.0, 0.0)) for name in names]
         return all(repeated == compared >= _MIN_CONSTANT for compared, repeated in counts)
 
@@ -168,20 +171,20 @@ class FieldMemory:
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """One response after reading."""
+    """What was read from one response."""
 
     sample: Sample = _UNREAD
     form: Form = "text"
-    text: str = ""  # the text or section with the answer
+    text: str = ""  # the text, or the section, that contains the answer
     tools: tuple[str, ...] = ()  # names of the tools called, sorted
-    is_broken: bool = False  # whether its JSON or tool call is invalid
-    route: str = ""  # key of its fields in the memory
-    fields: Mapping[str, str] = {}  # by path: fields of JSON, sections or calls
-    left_out: tuple[str, ...] = ()  # free-text fields that don't count
+    is_broken: bool = False  # whether the JSON or the tool call is invalid
+    route: str = ""  # key in `FieldMemory` for requests of this kind
+    fields: Mapping[str, str] = {}  # fields of JSON, sections or tool calls, by path
+    left_out: tuple[str, ...] = ()  # free-text fields that aren't compared
 
 
 class AnswerReader:
-    """Reads the samples of one request in order; texts together, because one may help to read another."""
+    """Reads the samples of one request. Texts are read together, as one can help to read another."""
 
     def __init__(
         self,
@@ -193,8 +196,8 @@ class AnswerReader:
         memory: FieldMemory | None = None,
     ) -> None:
         options = request.options
-        self._loose = loose  # whether to look for any answer in a text that doesn't answer the question
-        self._finds_json = finds_json  # whether JSON requested in words is read as JSON
+        self._loose = loose  # whether to accept any answer in a text, even if it doesn't answer the question
+        self._finds_json = finds_json  # whether a reply is read as JSON if the prompt asks for JSON in words
         self.readings: list[Reading] = []
         self._responses: list[Response] = []
         self._request = request
@@ -205,12 +208,12 @@ class AnswerReader:
         self._shape: Shape | None = None
         self._section_question: str | None = None
         self._memory = FieldMemory() if memory is None else memory
-        self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
-        self._new_routes: set[str] = set()  # too little was known about them when the request began
+        self._free: dict[str, frozenset[str]] = {}  # fields that aren't compared, by route in `FieldMemory`
+        self._new_routes: set[str] = set()  # routes that `FieldMemory` hardly knew when the request began
 
     @property
     def shape(self) -> Shape:
-        """The shape of the replies; determined only if there is a vote."""
+        """The kind of reply that the request asks for; only determined if there is a vote."""
         if self._shape is None:
             shape = choose_shape(self._request, self._operator_task)
             self._shape = "text" if shape == "maybe_json" and not self._finds_json else shape
@@ -218,7 +221,7 @@ class AnswerReader:
 
     @property
     def question(self) -> str:
-        """The question that a text answers."""
+        """The question that the replies answer."""
         if self.shape != "sections":
             return self._request.prompt
         if self._section_question is None:
@@ -227,11 +230,11 @@ class AnswerReader:
 
     @property
     def left_out(self) -> list[str]:
-        """Free-text fields that didn't count."""
+        """The free-text fields that weren't compared."""
         return list(dict.fromkeys(name for reading in self.readings for name in reading.left_out))
 
     async def prepare(self) -> None:
-        """Raises RequestInvalid if the request's own pattern is invalid or too slow."""
+        """Checks the request's own pattern; RequestInvalid if it is invalid or too slow."""
         if not self._pattern:
             return
         loop = asyncio.get_running_loop()
@@ -242,7 +245,7 @@ class AnswerReader:
             )
 
     async def read(self, responses: Sequence[Response]) -> list[Sample]:
-        """All samples so far, read with these new ones; one that takes too long abstains."""
+        """Reads new responses, and returns all samples so far. A text that takes too long has no answer."""
         texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
         size = sum(map(len, [*texts, *(response.text for response in responses)]))
         if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
@@ -252,13 +255,14 @@ class AnswerReader:
         )
 
     def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
-        """Like `read`, for threads that may block."""
+        """Does the work of `read`; only for short texts, or in a thread that may block."""
         for response in responses:
             self._responses.append(response)
             self.readings.append(self._read_alone(response))
         for place, reading in enumerate(self.readings):
             counted = reading.fields.keys() - reading.left_out
-            if not counted.isdisjoint(self._free.get(reading.route, ())):  # found by a later sample
+            # a later sample showed that one of the compared fields is free text
+            if not counted.isdisjoint(self._free.get(reading.route, ())):
                 self.readings[place] = self._read_alone(self._responses[place])
         places = [place for place, reading in enumerate(self.readings) if reading.text]
         new = [place for place in places if place >= len(self.readings) - len(responses)]
@@ -268,7 +272,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """Reads a response on its own; texts are read later."""
+        """Reads a response on its own; texts are only prepared for reading together."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -284,7 +288,7 @@ class AnswerReader:
         return Reading(text=text) if text else Reading(sample=_build_sample(response, None))
 
     def _read_texts(self, places: Sequence[int]) -> None:
-        """Reads the texts of these samples together."""
+        """Reads the texts of these samples together, and stores their answers."""
         texts = [self.readings[place].text for place in places]
         ends = [self._responses[place].finished is not False for place in places]
         answers = self._find_answers(texts, ends, self.question)
@@ -306,7 +310,7 @@ class AnswerReader:
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
     def teach(self) -> None:
-        """Lets the memory learn which fields repeated, for later requests."""
+        """Teaches the memory which fields repeated, for later requests."""
         if not self._free:  # no sample has fields
             return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
@@ -315,12 +319,15 @@ class AnswerReader:
             self._memory.observe(route, [reading.fields for reading in readings if reading.route == route])
 
     def get_text(self, response: Response) -> Response:
-        """The response with the text that contains its answer."""
+        """Returns the response, reduced to the text that contains its answer."""
         first = self.readings[0]
         return replace(response, text=first.text) if first.form == "sections" else response
 
     def check_first_sample(self) -> str | None:
-        """Why there is no vote, judging by the first sample; "": there is one; None: its text decides."""
+        """Judges by the first sample whether there is a vote.
+
+        Returns the reason for no vote, "" if there is a vote, or None if the text of the sample must decide.
+        """
         first = self.readings[0]
         if first.form == "text":
             return self._check_first_text(first)
@@ -332,8 +339,8 @@ class AnswerReader:
         return None if first.form == "sections" and first.text else ""
 
     def check_different(self) -> str:
-        """Why more samples are useless: all differ, and it isn't known yet which fields repeat."""
-        if not self._new_routes:  # texts usually add none
+        """Returns why more samples are useless, if all differ and repeating fields aren't known; else ""."""
+        if not self._new_routes:  # usually the replies are texts without fields
             return ""
         chosen = [
             reading
@@ -361,7 +368,7 @@ class AnswerReader:
         return not self._pattern and _is_cheap(response.text, self._task)
 
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
-        """The fields of a value by path; free-text fields don't count in the rest of this request."""
+        """Returns the fields of a value by path; free text among them won't be compared."""
         fields: dict[str, str] = {}
         if route not in self._free and self._memory.is_new(route):
             self._new_routes.add(route)
@@ -374,12 +381,12 @@ class AnswerReader:
         return fields
 
     def _leave_out(self, route: str, fields: Mapping[str, str]) -> tuple[str, ...]:
-        """The fields that don't count, unless there are no others."""
+        """Returns the free-text fields, which aren't compared; none if all fields are free text."""
         left_out = tuple(name for name in fields if name in self._free[route])
         return left_out if len(left_out) < len(fields) else ()
 
     def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
-        """The request's field selection, without these fields."""
+        """Returns the request's selection of fields, without those in `left_out`."""
         options = self._request.options
         return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
 
@@ -416,7 +423,7 @@ class AnswerReader:
         )
 
     def _read_json(self, response: Response, text: str) -> Reading | None:
-        """A JSON reply; None if it may be a text and is one."""
+        """Reads a reply as JSON; None if it is a text, and the request allows that."""
         value = read_json_value(strip_thinking(text))
         if value is None and self.shape == "maybe_json":
             return None
@@ -434,7 +441,7 @@ class AnswerReader:
         form: Form,
         schema: object = None,
     ) -> Reading:
-        """The fields of an object that count; ValueError if they have no canonical form."""
+        """Reads the fields of an object; ValueError if they have no canonical form."""
         selection = self._select()
         selected, named = select_fields(value, selection, schema)
         names = (schema.get("properties") if isinstance(schema, dict) else None) or value
@@ -455,7 +462,7 @@ class AnswerReader:
         )
 
     def _read_sections(self, response: Response, text: str) -> Reading:
-        """A reply in sections: the one that isn't reasoning, or all of them as an object."""
+        """Reads a reply in sections: the only one that counts, or else all of them as an object."""
         sections = dict(split_sections(strip_thinking(text)))
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
@@ -469,9 +476,10 @@ class AnswerReader:
 
 
 def select_candidates(readings: Sequence[Reading]) -> list[bool]:
-    """Which samples are voted on: those calling the most common set of tools, or else the texts.
+    """Returns, for each sample, whether it is voted on.
 
-    Ties go to the first. Unreadable samples aren't voted on: if another one is readable, they are no reply.
+    If most samples call tools, those with the most common set of tools are voted on; otherwise the texts. In
+    a tie, the kind of the first sample wins. Unreadable samples aren't voted on.
     """
     if not readings:
         return []
@@ -497,12 +505,12 @@ _JSON_WISH = re.compile(
     r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
     r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
 )
-_MAX_WISHES = 8  # mentions of JSON in a text that are checked
-_WISH_REACH = 30  # characters checked before and after each
+_MAX_WISHES = 8  # how many mentions of JSON in a text are checked
+_WISH_REACH = 30  # number of characters checked before and after each mention
 
 
 def choose_shape(request: ChatRequest, task: Task) -> Shape:
-    """The kind of answer expected in a request's replies."""
+    """Chooses how a request's replies are read: as text, JSON, maybe JSON, or sections."""
     options = request.options
     if options.extract not in ("", "auto"):
         return "text"
@@ -521,13 +529,13 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
 
 
 def _asks_for_json(text: str) -> bool:
-    """Whether either end of a text requests JSON in words, rather than asking to write about it.
+    """Checks whether a text asks for a reply in JSON, rather than for a text about JSON.
 
     >>> _asks_for_json("Reply in JSON."), _asks_for_json("Write an example of JSON output for me.")
     (True, False)
     """
     ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
-    at = ends.find("json")  # searched first: the pattern alone would take milliseconds
+    at = ends.find("json")  # searched without the pattern first, which would take milliseconds
     if at < 0:
         return False
     wish = _JSON_FORMAT if classify_purpose(text) == "text" else _JSON_WISH
@@ -543,7 +551,7 @@ def _has_own_pattern(request: ChatRequest) -> bool:
 
 
 def _read_instructions(request: ChatRequest) -> list[str]:
-    """The texts that may request a format: the first and the last message."""
+    """Returns the texts that may ask for a format: the first and the last message."""
     messages = request.body.get("messages") or []
     texts = []
     for message in messages[:1] + messages[1:][-1:]:
@@ -557,14 +565,14 @@ def _read_instructions(request: ChatRequest) -> list[str]:
 
 
 def _read_section_prompt(request: ChatRequest) -> str:
-    """The question in a prompt with sections: the last section before the request for an answer."""
+    """Returns the question in a prompt with sections: the last section before the request for an answer."""
     asked = request.prompt.partition(_SECTION_REQUEST)[0]
     contents = [content for _, content in split_sections(asked)]
     return contents[-1] if contents else asked
 
 
 def split_sections(text: str) -> list[tuple[str, str]]:
-    """The sections of a text in order, by name; excludes the text after the last marker.
+    """Splits a text into pairs of a section's name and content; stops at the marker "completed".
 
     >>> split_sections("[[ ## answer ## ]]\\n42\\n\\n[[ ## completed ## ]]")
     [('answer', '42')]
@@ -572,7 +580,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
     marks = list(_SECTION.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     sections = []
-    for mark, end in zip(marks, ends, strict=False):  # without a marker there is only the end
+    for mark, end in zip(marks, ends, strict=False):  # without a marker, there is only the end
         if mark[1] == _LAST_SECTION:
             break
         sections.append((mark[1], text[mark.end() : end].strip()))
@@ -580,7 +588,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
 
 
 def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
-    """A section's value: a number, list or object if it is one, else its text."""
+    """Parses a section as a number, list or object; returns its text if it is none of these."""
     try:
         value = parse_json(content)
     except ValueError:
@@ -589,9 +597,9 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """A value as an answer: a single string with an answer in words as text, all else as canonical JSON.
+    """Formats a value as an answer: a lone string in words stays text, all else becomes canonical JSON.
 
-    `fields` are those named by the request.
+    `fields` are the fields that the request names.
     """
     if isinstance(value, dict) and len(value) == 1:
         ((name, only),) = value.items()
@@ -603,10 +611,10 @@ def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN40
 
 
 def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
-    """Whether a string is compared as an answer in words or numbers instead of character by character.
+    """Checks whether a string is compared as an answer in words, rather than character by character.
 
-    Its name says that it is an answer, or the request names it and it has no digits: with digits it may be a
-    version, date or code.
+    True if the field's name says that it is an answer, or if the request names the field and the string has
+    no digits. With digits it may be a version, date or code.
 
     >>> _is_in_words("answer", "1/2", ()), _is_in_words("city", "Rome", ())
     (True, False)
@@ -621,18 +629,18 @@ def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
 
 
 def _format_stored_calls(response: Response) -> str:
-    """The text that a pool stores for a response with tool calls."""
+    """Returns the text that a pool stores for a response with tool calls."""
     message = response.message
     calls = message.get("tool_calls") or [{"function": message.get("function_call")}]
     try:
         text = orjson.dumps(calls).decode()
-    except TypeError:  # unpaired surrogates, or numbers beyond 64 bits
+    except TypeError:  # the text has unpaired surrogates, or numbers beyond 64 bits
         text = str(calls)
     return replace_surrogates(text)
 
 
 def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """The argument schemas of some tools, by name."""
+    """Returns the argument schemas of the named tools, by name."""
     tools = body.get("tools") or body.get("functions") or []
     schemas = {}
     for tool in tools:
@@ -643,7 +651,7 @@ def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, An
 
 
 def find_reply_schema(body: Mapping[str, Any]) -> object:
-    """The requested schema of a reply; None if there is none."""
+    """Returns the JSON schema that the request demands of a reply; None if there is none."""
     form = body.get("response_format")
     if not isinstance(form, dict):
         return body.get("guided_json")

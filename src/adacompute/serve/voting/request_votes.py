@@ -1,10 +1,10 @@
-"""The votes on one request: whether to vote, what was drawn, and the votes.
+"""The vote on one request: whether there is one, the samples drawn, and their votes.
 
-In order: `VoteEligibility`, from the operator's rule, a prompt and a first sample; `SampleSource` and
-`SamplingResources`, shared by requests; `RequestVotes`.
+In order: `VoteEligibility` decides whether to vote, from the operator's rule, a prompt and a first sample;
+`SampleSource` and `SamplingResources` are shared by requests; `RequestVotes` counts.
 
-The extractor decides whether a first sample has an answer (`answers/extract.py`): what it can't read isn't
-voted on. `VoteEligibility` only says why.
+Whether a sample has an answer is decided in `answers/extract.py`. If the first sample has none, there usually
+is no vote, and `VoteEligibility` says why.
 """
 
 import re
@@ -31,22 +31,22 @@ TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
 HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample is held back
 
-_MAX_PROMPT = 20_000  # characters of a prompt that the operator's pattern searches
-_MIN_SILENT = 2  # samples without an answer after which more are useless
-_TAIL = 4_000  # characters read at the end of a response
-_MAX_TRAILING = 300  # characters that may follow a stated answer
-_MAX_ANSWER_WORDS = 12  # longest answer stated in words
-_SHORT_REPLY_WORDS = 4  # words of a reply that is itself an answer
-_SENTENCE_WORDS = 20  # words of a one-line reply to a factual question
+_MAX_PROMPT = 20_000  # the operator's pattern searches this many characters of a prompt
+_MIN_SILENT = 2  # after this many samples without an answer, more are useless
+_TAIL = 4_000  # how many characters at the end of a response are read
+_MAX_TRAILING = 300  # a stated answer may be followed by at most this many characters
+_MAX_ANSWER_WORDS = 12  # most words of an answer stated as "Answer: …"
+_SHORT_REPLY_WORDS = 4  # a reply of at most this many words may be an answer
+_SENTENCE_WORDS = 20  # most words of a one-line answer to a factual question
 
 _MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
-# messages at a request's beginning, and parts of one, that are searched for instructions
+# how many messages, and how many parts of each, are searched for instructions
 _MAX_INSTRUCTIONS = 20
 _LAST_WORD = re.compile(r"\w{1,40}\Z")
 
 
 class VoteEligibility:
-    """The voting rule of one gateway."""
+    """Decides which requests of a gateway are voted on."""
 
     def __init__(self, settings: ServeConfig, task: Task) -> None:
         self._vote = settings.vote
@@ -54,12 +54,12 @@ class VoteEligibility:
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
         self._votes_on_tools = settings.vote_tools
-        self.votes_on_json = settings.vote_json  # without a named field
-        # whether to look for any answer in a response that doesn't answer the question
+        self.votes_on_json = settings.vote_json  # JSON is voted on even if no field is named
+        # whether to accept any answer in a response, even if it doesn't answer the question
         self.reads_everything = settings.vote == "always"
 
     def check_request(self, request: ChatRequest) -> str:
-        """Why a request isn't voted on, whatever is drawn; "": it may be."""
+        """Returns why a request is never voted on, or "" if it may be."""
         if self._vote == "never":
             return "the operator votes on nothing"
         if request.options.extract == "none":
@@ -75,28 +75,29 @@ class VoteEligibility:
         return ""
 
     def _names_field(self, request: ChatRequest) -> bool:
-        """Whether the operator or the request says what the answer in a reply is."""
+        """Checks whether the operator or the request says which part of a reply is the answer."""
         options = request.options
         return bool(self._kind in ("json", "regex", "function") or options.extract or options.fields)
 
     def is_doubtful(self, request: ChatRequest) -> bool:
-        """Whether there may be nothing to vote on, so that one sample is drawn first."""
+        """Checks whether there may be nothing to vote on, so that one sample is drawn first."""
         if self._vote != "auto":
             return False
-        if request.tools or (request.json and not self._names_field(request)):  # may contain free text
+        # the reply may contain free text
+        if request.tools or (request.json and not self._names_field(request)):
             return True
         return self._kind == "auto" and classify_purpose(request.prompt) != "value"
 
     def expects_text(self, request: ChatRequest) -> bool:
-        """Whether the prompt asks for a text, so that a vote is very unlikely."""
+        """Checks whether the prompt asks for a text, so that a vote is very unlikely."""
         return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
 
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
-        """How much of a streamed first sample is held back because it may still be voted on.
+        """Decides how much of a streamed first sample is held back, because there may still be a vote.
 
-        Nothing if the prompt asks for a text; everything if its answer is expected at the end, or is JSON or
-        in sections (`shape`); otherwise the beginning, until it is too long for an answer. Tool calls may
-        follow any prompt.
+        Nothing is held back if the prompt asks for a text. Everything is held back if the answer is expected
+        at the end, in JSON or in sections (`shape`). Otherwise only the beginning is held back, until it is
+        too long for an answer.
         """
         if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
             return "all"
@@ -108,7 +109,7 @@ class VoteEligibility:
         return "all" if purpose == "value" else "beginning"
 
     def make_gate(self, request: ChatRequest) -> StreamGate:
-        """The gate for the beginning of a streamed first sample."""
+        """Makes the gate that holds back the beginning of a streamed first sample."""
         purpose = classify_purpose(request.prompt)
         return StreamGate(
             lambda beginning: may_be_short_answer(beginning, purpose),
@@ -117,9 +118,9 @@ class VoteEligibility:
         )
 
     def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
-        """Why a request isn't voted on, judging by its first sample; "": it is.
+        """Returns why a request isn't voted on, judging by its first sample, or "" if it is.
 
-        `sample` is the response after reading: an operator's own pattern isn't run here.
+        `sample` is the response after reading. Without it, an operator's own pattern isn't checked.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -138,14 +139,14 @@ class VoteEligibility:
         return "" if answer is not None else _explain_silence(prompt, first.text, truncated=truncated)
 
     def limit_wave(self, tally: Tally, count: int) -> int:
-        """How many of the samples that a policy wants are drawn next: one, until a sample has an answer."""
+        """Returns how many samples to draw next: at most one until a sample has an answer."""
         return count if self._vote == "always" or tally.answered else min(count, 1)
 
     def check_tally(self, tally: Tally, silent: int) -> str:
-        """Why there is nothing to vote on, judging by several samples; "": there may be.
+        """Returns why there is nothing to vote on, judging by several samples, or "" if there may be.
 
-        `silent` of them finished without a readable answer: if they are the majority, the format of the
-        others must not win.
+        `silent` is the number of samples that finished without a readable answer. If they are the majority,
+        the few readable answers must not win.
         """
         if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
@@ -161,14 +162,14 @@ class VoteEligibility:
         if sample is not None:
             answer = sample.answer
         elif self._kind in ("regex", "function"):
-            return ""  # it may take forever, so it isn't run here
+            return ""  # an operator's own pattern may take forever, so it isn't run here
         else:
             answer = extract_answer(first.text[-_TAIL:], self._task)
         return "" if answer is not None else "the first sample has no answer as the operator has it read"
 
 
 def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
-    """Why a first sample without an answer is the last one; "": a second may have one."""
+    """Returns why no sample is drawn after a first one without an answer, or "" if one should be."""
     purpose = classify_purpose(prompt)
     if purpose == "text":
         return TEXT_REASON
@@ -180,12 +181,12 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     if DATA.match(text[:200]):
         return "the first sample is code or data"
     if purpose and abstains(ending):
-        return ""  # it says that it can't tell, which is an abstention
+        return ""  # the sample says that it can't tell, and others may disagree
     return "the first sample states no answer"
 
 
 def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WORDS) -> bool:
-    """Whether it states "Answer: …" or "the answer is …" near its end, followed by something short."""
+    """Checks whether a reply ends with a short "Answer: …" or "the answer is …"."""
     end = ending[-_MAX_TRAILING - 200 :]
     for statement in (
         extract.find_answer_line(end, finished=finished),
@@ -197,23 +198,24 @@ def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WO
 
 
 def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
-    """Whether a reply with this beginning may be a short answer; while it may, it isn't streamed.
+    """Checks whether a reply that begins like this may be a short answer, and so isn't streamed yet.
 
     >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
     (True, False)
     """
     reply = beginning.strip()
-    chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))  # "Hi" may become "Himalaya"
+    # the last word may be incomplete, such as "Hi" of "Himalaya"
+    chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))
     if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
-    if "\n" in reply or len(reply) > 300:  # "Answer: …" followed by a reason
+    if "\n" in reply or len(reply) > 300:  # may be "Answer: …" followed by a reason
         return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
     words = len(reply.split())
     return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
 
 
 def _asks_for_mark(request: ChatRequest) -> bool:
-    """Whether an instruction requests answers in a box, a tag or after ####, whatever the prompt asks for."""
+    """Checks whether an instruction asks for answers in a box, in a tag or after ####."""
     return any(
         message.get("role") in ("system", "developer")
         and _MARK.search(_join_content(message.get("content"))[:_MAX_PROMPT]) is not None
@@ -222,7 +224,7 @@ def _asks_for_mark(request: ChatRequest) -> bool:
 
 
 def _join_content(content: object) -> str:
-    """A message's text, which may be in parts."""
+    """Returns a message's text, which may consist of several parts."""
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content[:_MAX_INSTRUCTIONS])
     return content if isinstance(content, str) else ""
@@ -238,18 +240,18 @@ def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class SampleSource:
-    """A source of samples: a mode, possibly the only one."""
+    """One model with its options (a mode) that samples are drawn from."""
 
     def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
         self.client, self.mode = client, mode
-        self.name = mode.name  # "" for a single upstream
+        self.name = mode.name  # name of the mode; "" if the gateway has only one upstream
         self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
-        self.limit = mode.max_tokens  # the mode's own token limit per response; None: no limit
-        self.added_tokens = mode.added_tokens  # most tokens added to a prompt
+        self.limit = mode.max_tokens  # the mode's own limit of response tokens; None: no limit
+        self.added_tokens = mode.added_tokens  # most tokens that the mode adds to a prompt
         self.is_plain = not mode.model and not mode.all_options  # whether requests are sent unchanged
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
-        """A request's body for this source; the operator's token limit applies to modes too."""
+        """Builds a request's body for this mode, with the operator's token limit."""
         if self.is_plain:
             return request.body
         body = self.mode.build_body(request.body)
@@ -257,63 +259,66 @@ class SampleSource:
         return {**body, **limits}
 
     def has_token_limit(self, request: ChatRequest) -> bool:
-        """Whether the client or the mode limits response tokens."""
+        """Checks whether the client or the mode limits response tokens."""
         return request.has_token_limit or self.limit is not None
 
     def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
-        """The most prompt and response tokens that a call for one sample can cost."""
+        """Returns the most prompt and response tokens that a call for one sample can use."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
         return request.prompt_tokens + self.added_tokens, limit
 
 
 @dataclass(eq=False, kw_only=True)
 class SamplingResources:
-    """Shared by all requests."""
+    """What all requests share: modes, ledger, and the rules for voting."""
 
-    sources: Mapping[str, SampleSource]  # by mode, cheapest first; "" for a single upstream
-    default: str = ""  # the mode for requests that can't be voted on
+    # by name of the mode, cheapest first; the name is "" if there is only one upstream
+    sources: Mapping[str, SampleSource]
+    default: str = ""  # name of the mode for requests that can't be voted on
     ledger: LedgerProtocol
     task: Task
     eligibility: VoteEligibility
-    scorer: SampleScorer | None = None  # None: no verifier
-    max_rounds: int = 0  # per request; 0: no limit
-    max_samples: int = 0  # likewise
+    scorer: SampleScorer | None = None  # None if there is no verifier
+    max_rounds: int = 0  # most rounds of samples per request; 0: no limit
+    max_samples: int = 0  # most samples per request; 0: no limit
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
-        self.client = default.client  # the endpoint's or default mode's, for everything other than samples
-        self.rates = default.rates  # token prices there
+        self.client = default.client  # the default mode's client, for everything other than samples
+        self.rates = default.rates  # token prices of the default mode
         self.has_choice = len(self.sources) > 1  # whether there are several modes
-        self.modes = tuple(name for name in self.sources if name)  # empty for a single upstream
+        # names; empty if there is only one upstream
+        self.modes = tuple(name for name in self.sources if name)
 
 
-# alternatives per token: most endpoints allow this many; 20 make a reply four times as long
+# requested alternatives per token: most endpoints allow 5, and 20 make a reply four times as long
 _TOP_LOGPROBS = 5
 
 
 class RequestVotes:
-    """The responses to one request so far, and their votes."""
+    """The responses to one request so far, and the votes on them."""
 
     def __init__(
         self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
     ) -> None:
         self.responses: list[Response] = []
-        self.modes: list[str] = []  # one per response; "" for a single upstream
+        self.modes: list[str] = []  # mode of each response; "" if there is only one upstream
         self.samples: list[Sample] = []
-        self.policy_modes = served.names  # (): any
+        self.policy_modes = served.names  # modes that the policy knows; empty: any
+        # why there is no vote; "" if there is one
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
-        # ^ "": there is a vote
-        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # as far as known
+        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # may become False later
         self._request = request
         self._served = served
         self._resources = resources
         self._model = str(request.body.get("model", ""))
-        self._candidates: list[bool] = []  # which samples the tally counts; others abstain
-        self._counted: list[tuple[str | None, bool]] = []  # their answers, and whether they are candidates
-        self._unobserved: list[tuple[slice, str]] = []  # samples that the policy's weights may learn from
+        self._candidates: list[bool] = []  # for each sample, whether it is voted on
+        # answer of each counted sample, and whether the sample is voted on
+        self._counted: list[tuple[str | None, bool]] = []
+        self._unobserved: list[tuple[slice, str]] = []  # samples not yet used to scale vote weights
         self.is_refuted = False  # whether the first sample shows that there is nothing to vote on
-        self._answered_by_default = False  # whether the default mode was asked without a vote
+        self._answered_by_default = False  # whether the default mode gave the reply without a vote
         self.weigh = self._choose_weights() if self.has_vote else None
         self.tally = Tally(task=resources.task, weigh=self.weigh)
         self.reader = AnswerReader(
@@ -325,18 +330,18 @@ class RequestVotes:
         )
 
     def _check_modes(self, route: Route) -> str:
-        """Why there is no vote over the modes that a request names; "": there may be one."""
+        """Returns why there is no vote over the modes that a request names, or "" if there may be one."""
         if not self.policy_modes or not route.modes:
             return ""
         knows = any(name in self.policy_modes for name in route.modes)
         return "" if knows else "the policy knows none of the modes that the request names"
 
     def _choose_weights(self) -> VoteWeights | None:
-        """The vote weights, on the live scale of the model or of each mode."""
+        """Chooses the vote weights, scaled to live samples of the model or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
         if not resources.has_choice:
             gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
-            if gives_logprobs is False and weigh is not None:  # only scores are left
+            if gives_logprobs is False and weigh is not None:  # only scores are left to weigh votes
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
         scorer = resources.scorer
         if scorer is None or self._served.policy.needs_plain_votes:
@@ -348,12 +353,12 @@ class RequestVotes:
 
     @property
     def counted_tally(self) -> Tally | None:
-        """The votes, if there are any."""
+        """The counted votes; None if there are none."""
         return self.tally if self.has_vote and self.tally.drawn else None
 
     @property
     def is_weighted(self) -> bool:
-        """Whether votes are weighted by an upstream's log-probabilities."""
+        """Whether votes are weighted by log-probabilities from an upstream."""
         weigh = self.weigh
         if weigh is None:
             return False
@@ -367,7 +372,7 @@ class RequestVotes:
         )
 
     def choose_fields(self, mode: str) -> dict[str, Any]:
-        """The log-probability fields to request from a mode, if the policy or the vote uses them."""
+        """Returns fields that request log-probabilities, if the policy or the vote uses them."""
         policy, weigh = self._served.policy, None if self.weigh is None else self.weigh.get_mode(mode)
         if self.has_vote and (policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)):
             return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
@@ -375,7 +380,7 @@ class RequestVotes:
 
     @property
     def representative(self) -> int | None:
-        """The index of the winner's representative sample; the first one without a winner or a vote."""
+        """Index of the response that represents the winning answer; the first one without a winner."""
         if not self.responses:
             return None
         if self._answered_by_default:
@@ -385,11 +390,11 @@ class RequestVotes:
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         if index is not None:
             return index
-        # the first of the most common kind: a text, or a call of certain tools
+        # the first sample of the most common kind: a text, or a call of certain tools
         return self._candidates.index(True) if True in self._candidates else 0
 
     def list_notes(self) -> list[str]:
-        """Why there is no vote, or what the vote ignores."""
+        """Lists notes for the client: why there is no vote, or what the vote ignores."""
         if self.no_vote_reason:
             return [f"no vote: {self.no_vote_reason}"]
         notes = []
@@ -401,18 +406,18 @@ class RequestVotes:
         return notes
 
     def skip(self, reason: str) -> None:
-        """Cancels the vote: what was streamed can't be replaced any more."""
+        """Cancels the vote, because what was already streamed can't be replaced."""
         self.no_vote_reason, self.has_vote, self.weigh = reason, False, None
 
     def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
-        """Adds responses from a source; if there is a vote, `read` and `count` follow."""
+        """Adds responses from a mode. If there is a vote, `read` and `count` follow."""
         self.responses += responses
         self.modes += [source.name] * len(responses)
         if not self.has_vote and responses and len(self.responses) > self._request.n:
             self._answered_by_default = True
 
     async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
-        """The responses as samples; earlier ones are read again with them."""
+        """Reads responses as samples. Earlier texts are read again with them; their answers may change."""
         samples = await self.reader.read(responses)
         for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
             if new.answer != old.answer:
@@ -424,7 +429,7 @@ class RequestVotes:
         return [replace(sample, mode=source.name) for sample in added] if source.name else added
 
     async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
-        """Counts the votes of new samples, or of all if earlier ones are now read differently."""
+        """Counts the votes of new samples; counts all again if earlier ones are now read differently."""
         places = slice(len(self.samples), len(self.samples) + len(samples))
         self.samples += samples
         self._candidates = select_candidates(self.reader.readings)
@@ -442,16 +447,16 @@ class RequestVotes:
         self._unobserved.append((places, source.name or self._model))
 
     def teach(self) -> None:
-        """Lets the policy's weights and the reader learn from the samples, for later requests."""
+        """Lets the policy's vote weights and the reader learn from the samples, for later requests."""
         unobserved, self._unobserved = self._unobserved, []
         for places, name in unobserved:
             self._served.observe(self.samples[places], name)
         self.reader.teach()
 
     def check(self, *, is_first: bool) -> bool:
-        """Whether there may be something to vote on, judging by the samples so far.
+        """Checks whether there may be something to vote on, judging by the samples so far.
 
-        `is_first`: they are the first wave.
+        `is_first` says whether these samples are the first round.
         """
         self.no_vote_reason = self._find_no_vote_reason(is_first=is_first)
         self.has_vote = not self.no_vote_reason
@@ -471,7 +476,7 @@ class RequestVotes:
         )
 
     def _check_first(self, first: Sample) -> str:
-        """Why the first sample shows that there is nothing to vote on; "" if it doesn't."""
+        """Returns why the first sample shows that there is nothing to vote on, or "" if it doesn't."""
         eligibility, reader = self._resources.eligibility, self.reader
         reason = None if eligibility.reads_everything else reader.check_first_sample()
         if reason is None:
@@ -480,16 +485,16 @@ class RequestVotes:
         return reason or ""
 
     def is_refuted_by(self, wave: Sequence[Sample]) -> bool:
-        """Whether these samples are the first wave, and show that there is nothing to vote on."""
+        """Checks whether `wave` is the first round of samples, and shows that there is nothing to vote on."""
         if self.samples or not wave:
             return False
         if wave[0].answer is None and any(sample.answer is not None for sample in wave):
-            return False  # like `_answered_without_first`
+            return False  # the first sample has no answer, but another one has
         return bool(self._check_first(wave[0]))
 
     @property
     def _answered_without_first(self) -> bool:
-        """Whether the first sample has no answer, but another one of its wave has."""
+        """Whether the first sample has no answer, but another one of the first round has."""
         return self.samples[0].answer is None and self.tally.answered > 0
 
 

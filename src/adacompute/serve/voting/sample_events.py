@@ -1,7 +1,7 @@
-"""A request's samples and decisions as stream events, for clients that request them.
+"""Streams a request's samples and decisions as events, for clients that ask for them.
 
-Each is a chat completion chunk with an empty delta and its own event name: clients that don't know these
-events skip them, by name or by content. The winner's chunks follow.
+Each event is a chat completion chunk with an empty delta and its own event name. Clients that don't know
+these events skip them. Then the chunks of the winning sample follow.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 
-EVENT_FIELD = "adacompute_event"  # the chunk's field for an event
-_MAX_TEXT = 20_000  # characters of a sample's text
+EVENT_FIELD = "adacompute_event"  # name of the field in a chunk that holds an event
+_MAX_TEXT = 20_000  # most characters of a sample's text in an event
 _STOP_NOTE = "stopped by "
 
 
 class SampleEvents:
-    """The events of one request."""
+    """Makes and queues the events of one request."""
 
     def __init__(self, sampling: SampleLoop, resources: SamplingResources, *, name: str, at: float) -> None:
         self._sampling = sampling
@@ -34,23 +34,24 @@ class SampleEvents:
         self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
         self._source_rates = {name: source.rates for name, source in resources.sources.items()}
         has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
-        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of costs
-        self._came: list[Response] = []  # in order of arrival
+        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of costs in events
+        self._came: list[Response] = []  # responses in order of arrival
         self._began = sampling.now
-        # the first decision; held until the first sample, so that an early error still sets the HTTP status
+        # the first decision's event; sent with the first sample, so that an early error can still set the
+        # HTTP status
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
         sampling.drawer.on_samples = self._add_samples
 
     def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
-        """The events during some work; raises its exceptions, and leaving early cancels it."""
+        """Yields events while `work` runs. Raises its exceptions; cancels it if the client leaves."""
         return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
-        """The last event: the cost of the request, and of uniform sampling.
+        """Builds the last event: what the request cost, and what uniform sampling would have cost.
 
-        `costs` has the mean cost per sample, over all modes ("") and for each.
+        `costs` holds the mean cost per sample, for each mode and (under "") for all modes.
         """
         fields = {
             "samples": outcome.samples,
@@ -68,7 +69,7 @@ class SampleEvents:
     def _describe_uniform(
         self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]
     ) -> dict[str, Any] | None:
-        """What a uniform number of samples would have cost for this request; None if unknown."""
+        """Describes what equally accurate uniform sampling would have cost; None if unknown."""
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
             return None
@@ -90,7 +91,7 @@ class SampleEvents:
         return {"samples": round(number, 2), "cost": cost, "what": what}
 
     def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> dict[str, Any]:
-        """The same for several modes: as many samples from the most expensive one."""
+        """Describes what the same number of samples from the most expensive mode would have cost."""
         *_, dearest = self._source_rates
         use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
         what = f"as many, all of {dearest}"
@@ -153,7 +154,7 @@ class SampleEvents:
             self._held = b""
 
     def _list_answers(self, tally: Tally | None) -> list[dict[str, Any]]:
-        """Each sample's answer in order of arrival, with its vote number."""
+        """Lists each sample's answer, in order of arrival, with the number of the answer it voted for."""
         votes = self._sampling.votes
         classes = () if tally is None else tally.classes
         places = {id(response): place for place, response in enumerate(votes.responses)}
@@ -175,7 +176,7 @@ class SampleEvents:
 
 
 def describe_decision(sampling: SampleLoop, draws: Sequence[Draw], criterion: Criterion | None) -> str:
-    """Why a request continues or stops, in words."""
+    """Describes in words why a request continues or stops."""
     votes, route = sampling.votes, sampling.route
     more = " and ".join(_describe_draw(draw) for draw in draws)
     if not votes.responses:
@@ -220,7 +221,7 @@ def _describe_agreement(tally: Tally) -> str:
 
 
 def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
-    """The policy's criterion in words; "" if unknown or not the reason."""
+    """Describes the policy's criterion in words; "" if it is unknown, or isn't the reason."""
     if criterion is None:
         return ""
     kind, value, limit, mode = criterion
@@ -238,7 +239,7 @@ def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
 
 
 def _format_pair(value: float, limit: float) -> tuple[str, str]:
-    """Two numbers with enough digits to show which one is greater."""
+    """Formats two numbers with enough digits to show which one is greater."""
     pair = (f"{value:.6g}", f"{limit:.6g}")
     for digits in (2, 3, 4):
         shorter = (f"{value:.{digits}g}", f"{limit:.{digits}g}")

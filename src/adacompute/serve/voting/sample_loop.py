@@ -1,8 +1,8 @@
-"""The waves of one request: ask the policy, draw, count the votes, until the policy stops.
+"""Draws the samples of one request in rounds (waves), and counts votes, until the policy stops.
 
-The policy is called exactly as in replay: with the prompt, the tally of samples in order, and a dial that is
-fixed for the request. `SampleDrawer` builds the calls, reserves their highest cost and draws; `SampleLoop`
-decides what to draw.
+The policy is called exactly as in replay: with the prompt, the votes so far, and a price or threshold (dial)
+that is fixed for the request. `SampleLoop` decides what to draw. `SampleDrawer` builds the calls, reserves
+their highest cost and draws.
 """
 
 import asyncio
@@ -25,38 +25,38 @@ from adacompute.serve.spending.ledger import NO_SPEND, Spend, WaveReservation
 from adacompute.serve.voting.request_votes import RequestVotes, SampleSource, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
 
-_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses and errors
+_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses, and errors of failed calls
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
-_NO_TIME = 0.05  # seconds before the deadline, after which no other mode is tried
+_NO_TIME = 0.05  # with fewer seconds left until the deadline, no other mode is tried
 
 
 class SampleWave(NamedTuple):
-    """Samples requested from one source together, and their results."""
+    """Samples that were requested together from one mode, and their responses."""
 
     source: SampleSource
     responses: list[Response]
-    sent: int  # samples requested
+    sent: int  # number of samples requested
     seconds: float
     errors: tuple[EndpointError, ...] = ()
-    refusal: CapReached | None = None  # why not all were sent
+    refusal: CapReached | None = None  # the cap's error if not all samples were sent
 
 
 @dataclass(slots=True, eq=False)
 class _SourceUse:
-    """A request's draws from one source so far."""
+    """What a request has drawn from one mode so far."""
 
     samples: int = 0
-    missing: int = 0  # requested but not received
+    missing: int = 0  # number of samples requested but not received
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND
     calls: list[Call] = field(default_factory=list)
-    server_info: dict[str, str] = field(default_factory=dict)  # from its first reply
+    server_info: dict[str, str] = field(default_factory=dict)  # from the mode's first reply
 
 
 class SampleDrawer:
     """Draws samples for one request, and counts their cost.
 
-    `add_fields` returns extra body fields for a mode, such as log-probabilities. Messages for the client are
+    `add_fields` returns extra body fields for a mode, such as log-probabilities. Notes for the client are
     added to `notes`.
     """
 
@@ -70,8 +70,8 @@ class SampleDrawer:
         notes: list[str],
         tracer: AttemptTracer | None = None,
     ) -> None:
-        self.has_streamed = False  # whether a first sample is or was streamed
-        # called with samples on arrival, and their calls
+        self.has_streamed = False  # whether streaming of a first sample has begun
+        # called when samples arrive, with the calls they came from
         self.on_samples: Callable[[SampleSource, Sequence[Response], Sequence[Call]], None] | None = None
         self._request = request
         self._route = route
@@ -79,8 +79,8 @@ class SampleDrawer:
         self._add_fields = add_fields
         self._notes = notes
         self._tracer = tracer
-        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in order of first draw
-        self._others = [(NO_SPEND, NO_SPEND)]  # actual and possible cost of a verifier
+        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in order of first use
+        self._others = [(NO_SPEND, NO_SPEND)]  # actual and possible costs of a verifier
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
 
@@ -91,22 +91,22 @@ class SampleDrawer:
 
     @property
     def missing(self) -> int:
-        """Samples requested but not received."""
+        """Number of samples requested but not received."""
         return sum(use.missing for use in self._uses.values())
 
     @property
     def calls(self) -> list[Call]:
-        """Every upstream attempt, in order of its source's first draw."""
+        """Every call to an upstream, grouped by mode."""
         return [call for use in self._uses.values() for call in use.calls]
 
     def get_server_info(self, mode: str) -> dict[str, str]:
-        """The upstream's information about itself, for the reply."""
+        """Returns what the upstream says about itself, for the reply."""
         return self._uses[mode].server_info if mode in self._uses else {}
 
     def describe_modes(
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
-        """The draws from each of several modes, with its leading answer."""
+        """Describes what was drawn from each mode, and its leading answer."""
         modes = {name: self._resources.sources[name].mode for name in self._uses if name}
         return tuple(
             ModeUse(
@@ -126,22 +126,22 @@ class SampleDrawer:
         )
 
     def count_samples(self, source: SampleSource, *, came: int = 0, missing: int = 0) -> None:
-        """Counts received and missing samples of a source."""
+        """Counts received and missing samples of a mode."""
         use = self._uses[source.name]
         use.samples += came
         use.missing += missing
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
-        """Adds actual and possible costs other than samples."""
+        """Adds costs that aren't for samples, such as a verifier's."""
         self._others.append((spent, maybe))
 
     def sum_costs(self) -> tuple[Spend, Spend]:
-        """The actual cost of everything, and the possible cost beyond it."""
+        """Returns the actual cost of everything, and the possible cost beyond it."""
         costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
         return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
     async def draw(self, source: SampleSource, count: int) -> SampleWave:
-        """Draws samples, fewer if a cap requires; CapReached or LedgerUnavailable if none can be drawn."""
+        """Draws samples, or fewer if a cap requires; CapReached or LedgerUnavailable if none is allowed."""
         reservation = await self._reserve(source, count)
         began = self._loop.time()
         draw = self._draw_one if reservation.count == 1 else self._draw_several
@@ -160,7 +160,7 @@ class SampleDrawer:
 
     @asynccontextmanager
     async def stream(self, source: SampleSource) -> AsyncIterator[Stream]:
-        """All choices that the client requested, as they arrive; CapReached if a cap ends it."""
+        """Streams all choices that the client requested; CapReached if a cap ends the stream."""
         n, body = self._request.n, self._build_body(source)
         reservation = await self._begin(source, n)
         try:
@@ -180,9 +180,9 @@ class SampleDrawer:
         self._uses[source.name].server_info = read_server_info(stream.body)
 
     def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
-        """The body for a source: the request, and what the policy or the vote needs.
+        """Builds the body for a mode: the request, and what the policy or the vote needs.
 
-        Also the operator's token limit, if a cap on tokens or money would otherwise have no bound.
+        Adds the operator's token limit if a cap on tokens or money would otherwise have no bound.
         """
         body, added = source.build_body(self._request), dict(self._add_fields(source.name))
         if self._adds_limit(source):
@@ -201,22 +201,22 @@ class SampleDrawer:
         }
 
     def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
-        """Fields that only the gateway wants: if the upstream refuses them, they are changed or omitted."""
+        """Lists fields added by the gateway, which are changed or omitted if the upstream refuses them."""
         fields, body = LOGPROBS, self._request.body
         if not fields.isdisjoint(body):
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # the client didn't choose the limit's name in a translated chat; nor in a mode
+        # in a translated chat, or for a mode, the gateway chose the name of the token limit
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
     def _adds_limit(self, source: SampleSource) -> bool:
-        """Whether the gateway adds a token limit, because there is none and a cap needs it."""
+        """Checks whether the gateway must add a token limit, because there is none and a cap needs it."""
         return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
 
     async def _draw_one(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
-        """Like `_draw_several`, for one sample: the usual case, in a fifth of the processor time."""
+        """Draws one sample like `_draw_several`, in a fifth of the processor time."""
         try:
             reply = await source.client.call(
                 self._build_body(source),
@@ -257,13 +257,13 @@ class SampleDrawer:
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
     def _next_index(self, source: SampleSource) -> int:
-        """The index of a source's next sample; 0 for the first, even while it is streamed."""
+        """Returns the index of a mode's next sample. A first sample that is being streamed counts."""
         use = self._uses[source.name]
         is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
         return max(use.samples + use.missing, int(is_streaming))
 
     async def _reserve(self, source: SampleSource, wanted: int) -> WaveReservation:
-        """Reserves a wave, with fewer samples if a cap leaves no room for all."""
+        """Reserves the cost of samples, or of fewer if a cap leaves no room for all."""
         while True:
             try:
                 return await self._begin(source, wanted)
@@ -283,7 +283,7 @@ class SampleDrawer:
         ).begin(self._route.key)
 
     def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
-        """Ends a wave, and counts its actual and possible cost."""
+        """Settles a reservation, and adds its actual and possible cost to those of the mode."""
         spent, maybe = reservation.settle()
         use = self._uses[source.name]
         use.calls += reservation.calls
@@ -296,7 +296,7 @@ class SampleDrawer:
 
 
 class SampleLoop:
-    """Draws for one request, wave by wave."""
+    """Decides which samples of one request to draw, round by round."""
 
     def __init__(
         self,
@@ -318,25 +318,25 @@ class SampleLoop:
         self.drawer = SampleDrawer(
             request, route, resources, add_fields=self.votes.choose_fields, notes=self.notes, tracer=tracer
         )
-        self.weak = False  # whether the vote is below the operator's minimum
+        self.weak = False  # whether the agreement is below the operator's minimum
         self.waves = 0
         self.would: int | None = None  # in shadow mode, how many more samples the policy would have drawn
-        self.left_out: dict[str, str] = {}  # failed modes, with the kind of error
+        self.left_out: dict[str, str] = {}  # kind of error of each failed mode
         self.verified = NO_VERIFICATIONS
         self.on_decision: Callable[[Sequence[Draw]], None] | None = (
-            None  # called with the next draws; (): it stops
+            None  # called with the samples to draw next; empty: sampling stops
         )
         self._resources = resources
-        self._explore = explore and not route.modes  # a subset of modes teaches nothing
-        self._exploring = False  # whether it is being fully sampled, for learning
+        self._explore = explore and not route.modes  # requests that name modes aren't explored
+        self._exploring = False  # whether the request is sampled fully, to learn from it
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
-        self._slowest = 0.0  # duration of the slowest wave
+        self._slowest = 0.0  # duration of the slowest round in seconds
         self._error: EndpointError | None = None
-        self._features: Floats | None = None  # the prompt's features for the policy
-        self._stopped = False  # True: no further waves, whatever the policy says
-        self._rest: Draw | None = None  # the first wave without a streamed first sample
-        self._ahead: asyncio.Task[SampleWave | None] | None = None  # the rest of the first wave, in flight
+        self._features: Floats | None = None  # what the policy has read from the prompt
+        self._stopped = False  # True if no more samples are drawn, whatever the policy says
+        self._rest: Draw | None = None  # rest of the first round if its first sample is streamed
+        self._ahead: asyncio.Task[SampleWave | None] | None = None  # draws the rest of the first round
 
     @property
     def now(self) -> float:
@@ -345,12 +345,12 @@ class SampleLoop:
 
     @property
     def price(self) -> float | None:
-        """The dial that it was decided at; None if nothing was decided."""
+        """The price or threshold at which the policy decided; None if it didn't decide."""
         return self.dial if self._policy_decides else None
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the policy certifies the answer; None if there is none or it doesn't certify."""
+        """Whether the policy certifies the winning answer; None if there is none, or it never certifies."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
@@ -358,10 +358,10 @@ class SampleLoop:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy decides the number, so that its cost counts in the average of voted requests.
+        """Whether the policy decided the number of samples, so that the cost counts in its average.
 
-        False if one sample is certain, or the first shows that there is nothing to vote on: the first wave's
-        cost isn't a decision then. True if several samples were drawn and none has an answer.
+        False if the first sample shows that there is nothing to vote on, or if only one was possible. True if
+        several samples were drawn and none has an answer.
         """
         if not self._policy_decides or self.votes.is_refuted:
             return False
@@ -369,20 +369,20 @@ class SampleLoop:
 
     @property
     def explored(self) -> bool:
-        """Whether it was fully sampled, for learning."""
+        """Whether the request was sampled fully, to learn from it."""
         if not self._exploring or not self.votes.has_vote or self.drawer.missing:
             return False
         return not self._list_unexplored()
 
     @property
     def most_samples(self) -> int:
-        """The most samples that it may take."""
+        """The most samples that the request may draw."""
         longest = self.served.policy.longest
         return min(longest, self._resources.max_samples or longest)
 
     @property
     def is_single_round(self) -> bool:
-        """Whether there is certainly a single round, so that its stream may pass through."""
+        """Whether there is certainly only one round, so that its stream can be passed on directly."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
         if not self.served.policy.one_shot or self._explore:
@@ -392,23 +392,23 @@ class SampleLoop:
 
     @property
     def uses(self) -> tuple[ModeUse, ...]:
-        """The draws from each of several modes; empty with a single upstream."""
+        """What was drawn from each mode; empty if there is only one upstream."""
         votes = self.votes
         return self.drawer.describe_modes(
             lambda name: votes.tally.find_mode_leader(name) if votes.has_vote else None, self.left_out
         )
 
     def list_notes(self) -> list[str]:
-        """Notes for the client in addition to its reply."""
+        """Returns notes for the client that go with the reply."""
         return [*self.notes, *self.votes.list_notes()]
 
     async def run(self) -> None:
-        """Draws until the policy stops; continues after a streamed first sample.
+        """Draws until the policy stops; a first sample may have been streamed before.
 
         Raises EndpointError or ServeError only if there is no sample at all.
         """
         if self.request.options.extract:
-            await self.votes.reader.prepare()  # RequestInvalid, even without a vote
+            await self.votes.reader.prepare()  # raises RequestInvalid, even if there is no vote
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
         draws = self._decide()
@@ -428,10 +428,11 @@ class SampleLoop:
 
     @asynccontextmanager
     async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
-        """The first sample, or all requested choices, as they arrive; counted at the end.
+        """Streams the first sample, or all requested choices, and counts their votes at the end.
 
-        Raises EndpointError or ServeError. Afterwards `run` draws what else the policy wants, `end_round`
-        nothing. `ahead` draws the rest of the first wave meanwhile.
+        Raises EndpointError or ServeError. Afterwards, `run` draws what else the policy wants; call
+        `end_round` instead if no more may be drawn. With `ahead`, the rest of the first round is drawn
+        meanwhile.
         """
         request = self.request
         if request.options.extract:
@@ -461,38 +462,38 @@ class SampleLoop:
         await self._count_votes(source, list(stream.responses), request.n)
 
     async def drop_ahead(self) -> None:
-        """Ends draws made ahead; their cost counts."""
+        """Cancels the samples drawn during the stream; their cost counts."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
             await asyncio.wait([ahead])
             if not ahead.cancelled():
-                ahead.exception()  # nobody else retrieves it
+                ahead.exception()  # marks the exception as retrieved
 
     def end_round(self) -> None:
-        """Judges a stream that passed through: there is no further round."""
+        """Ends sampling after a stream that was passed on directly."""
         self._next_draws()
 
     def skip_vote(self, reason: str) -> None:
-        """Cancels the vote: what was streamed can't be replaced any more."""
+        """Cancels the vote, because what was already streamed can't be replaced."""
         self.votes.skip(reason)
         self._policy_decides = False
 
     @property
     def _open_sources(self) -> list[str]:
-        """The modes that may be drawn, cheapest first: those that the request names and that work."""
+        """The modes that may be drawn from, cheapest first: those that work and the request allows."""
         names, known = self.route.modes or self._resources.sources, self.votes.policy_modes
         votable = names if not known or not self.votes.has_vote else known
         return [name for name in names if name not in self.left_out and name in votable]
 
     @property
     def _plain_mode(self) -> str:
-        """The mode for requests without a vote: the default, or the most expensive one left."""
+        """The mode for samples without a vote: the default mode, or else the most expensive one left."""
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
     def _get_source(self, draw: Draw) -> SampleSource:
-        """The source of a draw."""
+        """Returns the mode that samples are drawn from."""
         return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
     def _decide(self) -> tuple[Draw, ...]:
@@ -502,7 +503,7 @@ class SampleLoop:
         return draws
 
     def find_criterion(self) -> Criterion | None:
-        """The policy's criterion, once it has been asked about a sample; None if unknown."""
+        """Returns the numbers that the policy compares to decide; None if unknown, or not yet asked."""
         tally = self.votes.counted_tally
         if tally is None or self._features is None:
             return None
@@ -522,7 +523,7 @@ class SampleLoop:
         return (draw,)
 
     def _next_draws(self) -> tuple[Draw, ...]:
-        """The next draws; empty at the end, with a note unless the policy decided to stop."""
+        """Returns what to draw next; empty at the end, with a note unless the policy decided to stop."""
         if self.votes.no_vote_reason or self.route.mode == "pass":
             return ()
         if not self.votes.check(is_first=self.waves == 1):
@@ -544,7 +545,7 @@ class SampleLoop:
         return draws
 
     def _list_unexplored(self) -> tuple[Draw, ...]:
-        """The samples that a fully sampled request still needs, from every mode at the same time."""
+        """Lists the samples that a request still needs, from every mode, to be sampled fully."""
         policy = self.served.policy
         if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
@@ -553,7 +554,7 @@ class SampleLoop:
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
-        """Draws one sample of the default mode, if another mode's sample has no answer to vote on."""
+        """Draws one sample of the default mode if there is no vote and that mode wasn't used."""
         resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
         if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
@@ -564,7 +565,7 @@ class SampleLoop:
     def _ask_policy(self) -> Draw | None:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.votes.tally
         if self._features is None and not policy.skips_prompt(tally):
-            self._features = policy.read([prompt])  # once per request: a long prompt takes time
+            self._features = policy.read([prompt])  # once per request, because a long prompt takes time
         modes = self._open_sources if self._resources.has_choice else None
         price = None if self.dial is None else OwnPrice(self.dial)
         draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
@@ -576,19 +577,19 @@ class SampleLoop:
         return replace(draw, count=left) if left > 0 else None
 
     async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
-        """Counts the rest of the first wave, unless the first sample shows that there is no vote."""
+        """Counts the samples drawn during the stream, unless the first one shows that there is no vote."""
         votes = self.votes
         if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
             await self.drop_ahead()
             return
         self._rest = None
-        wave = await ahead  # cancelled with its caller
+        wave = await ahead  # cancelled if the caller is cancelled
         self._ahead = None
         if wave is not None:
             await self._count_wave(wave)
 
     async def _draw_waves(self, draws: Sequence[Draw]) -> None:
-        """Draws these at the same time, and counts their votes in the order of the draws."""
+        """Draws several sets of samples at the same time, and counts their votes in the order given."""
         if len(draws) == 1:
             waves = [await self._fetch_wave(draws[0])]
         else:
@@ -600,12 +601,12 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> SampleWave | None:
-        """Draws samples from one source; None if a cap or the ledger allows none and there are others."""
+        """Draws samples from one mode; None if a cap or the ledger forbids more, but others have arrived."""
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
         except (CapReached, LedgerUnavailable) as exc:
             if not self.votes.responses and not self.drawer.has_streamed:
-                raise  # otherwise use the paid samples
+                raise  # otherwise, the samples already paid for are used
             cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
             self.notes.append(f"stopped by {cause}: {exc}")
             self._stopped = True
@@ -621,7 +622,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
-        """Handles a failed source: others continue without it, while there is time."""
+        """Handles the failure of a mode: sampling continues with other modes while there is time."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline
@@ -632,7 +633,7 @@ class SampleLoop:
             self.notes.append(f"mode {source.name} failed ({error.kind}), and is left out")
 
     def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
-        """Handles a wave that wasn't (fully) sent: the request continues with what arrived, if anything."""
+        """Handles samples that a cap forbade: the request continues with those that arrived, if any."""
         if not self.votes.responses and not received:
             raise refusal
         self.notes.append(f"stopped by a cap: {refusal}")
@@ -650,13 +651,13 @@ class SampleLoop:
             return
         await source.client.share.take_turn()
         samples, scorer = await votes.read(source, responses), self._resources.scorer
-        # samples that aren't voted on need no score
+        # samples without a vote need no score
         if scorer is not None and not votes.is_refuted_by(samples):
             samples = await self._verify(scorer, samples)
         await votes.count(source, samples)
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
-        """The samples with scores; their cost counts for the request."""
+        """Lets the verifier score the samples; the cost counts for the request."""
         began = self._loop.time()
         samples, use = await scorer.score(
             self.request,

@@ -1,4 +1,4 @@
-"""A verifier's scores for the samples of requests: reserved, counted, and on the scale of live scores."""
+"""Gets a verifier's scores for samples, counts their cost, and turns them into vote weights."""
 
 import asyncio
 import logging
@@ -17,25 +17,25 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
 
 _log = logging.getLogger("adacompute.serve")
-_SCORE_MEMORY = 2000  # approximate number of scores in the running means
-_MIN_SHIFT = 0.05  # in spreads: smaller changes of the scores' centre or spread are ignored
-_MIN_VARIANCE = 1e-9  # share of the scores' mean square below which they differ only by rounding
+_SCORE_MEMORY = 2000  # approximate number of scores that the running means cover
+_MIN_SHIFT = 0.05  # changes of the scores' centre or spread below this share of the spread are ignored
+_MIN_VARIANCE = 1e-9  # with a smaller variance, relative to the mean square, scores differ only by rounding
 
 
 class SampleScorer:
-    """Lets the verifier score samples, reserves the possible cost, and logs a failure once.
+    """Lets the verifier score samples, and reserves the possible cost.
 
-    A plain scoring endpoint has no tokens, so its calls cost nothing here. Requests to a judge model are
-    reserved and counted in tokens and money at the verifier's prices; they aren't samples.
+    Calls to a plain scoring endpoint use no tokens, and cost nothing here. Calls to a judge model cost tokens
+    and money at the verifier's prices. They don't count as samples.
     """
 
     def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
-        self._beta = beta  # for policies without their own
+        self._beta = beta  # strength of scores in the vote, for policies that don't set it
         self._rates = rates
-        self._count, self._mean, self._square = 0, 0.0, 0.0  # running means of scores and squares
-        self._last: ScoreWeights | None = None  # on the live scale, until that has moved
-        self._failing = False  # whether a failure was logged and none has succeeded since
+        self._count, self._mean, self._square = 0, 0.0, 0.0  # scores' count, mean and mean of squares
+        self._last: ScoreWeights | None = None  # the weights in use, until live scores have moved
+        self._failing = False  # whether a failure was logged and no call has succeeded since
 
     async def score(
         self,
@@ -47,9 +47,9 @@ class SampleScorer:
         deadline: float,
         on_spent: Callable[[Spend, Spend], None],
     ) -> tuple[list[Sample], VerifierUse]:
-        """The samples with the scores received, and the usage; never raises because of the verifier.
+        """Returns the samples with scores, and the verifier's usage; never raises if the verifier fails.
 
-        `on_spent` gets the actual and possible cost, even if this is cancelled.
+        `on_spent` gets the actual and possible cost, even if this task is cancelled.
         """
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
@@ -94,7 +94,7 @@ class SampleScorer:
         )
 
     def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """A policy's vote weights with those of scores, on the live scale once enough were seen."""
+        """Adds weights for scores to a policy's vote weights, scaled to live scores once there are enough."""
         fitted = None if weigh is None else weigh.score
         score = self._settle_weights(fitted)
         if score is None or score is fitted:
@@ -112,7 +112,7 @@ class SampleScorer:
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # keeps weights of equal votes equal
+        ):  # reuses the weights after small changes, so that equal votes have equal weights
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 
@@ -137,7 +137,7 @@ class SampleScorer:
         )
 
     def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
-        """Logs the first of consecutive failures; the verifier's text, only at debug level."""
+        """Logs the first of several consecutive failures; shows the verifier's reply only at debug level."""
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if error is None:
             self._failing = False

@@ -1,1 +1,1 @@
-"""Observes requests: metrics, dashboard, spans, log lines, recorder."""
+"""Observes requests: metrics, the dashboard, traces, logs, and recording to a pool."""

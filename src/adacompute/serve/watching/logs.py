@@ -1,8 +1,8 @@
-"""Structured logs, and the `Reporter`, which informs logs, metrics, telemetry and the recorder.
+"""Writes structured logs. `Reporter` informs logs, metrics, telemetry and the recorder of what happens.
 
-The log has one JSON line per request, with all secrets masked and without texts. A stalled reader doesn't
-stall the gateway: lines are queued, and dropped and counted when the queue is full. Keys may be encoded in
-many ways: plain, quoted for a URL, escaped for JSON or by `repr`, or in Base64 in an Authorization header.
+The log has one JSON line per request, with all secrets masked and without texts. A stalled reader of the log
+doesn't stall the gateway: lines are queued. If the queue is full, they are dropped and counted. Keys are
+recognised if they are plain, quoted for a URL, escaped for JSON or by `repr`, or in Base64.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ _SECRET_NAMES = (
     r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"  # noqa: S105
 )
 _SECRET_PATTERNS = (
-    # keeps the scheme, masks the credentials
+    # keeps an Authorization header's scheme, and masks its credentials
     (re.compile(r"\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=\-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),
-    # a name, maybe a closing quote, a separator, maybe a quote, and the value to its end
+    # matches a secret's name, maybe a quote, a separator, maybe a quote, and the value to its end
     (
         re.compile(
             rf"\b({_SECRET_NAMES})\b(\\?['\"]?\s*(?:[:=]|,)\s*(?:b?\\?['\"])?)(?!(?:bearer|basic)\b)[^\s'\",;&\\)}}\]]{{4,}}",
@@ -61,12 +61,12 @@ _SECRET_PATTERNS = (
     (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
 )
 _SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
-# every name and every match of a pattern above contains one: checking them first is a hundred times faster
+# Each name and pattern above contains one of these texts. Checking them first is a hundred times faster.
 _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
 )
-_MIN_LENGTH = 8  # shorter texts contain no key
+_MIN_LENGTH = 8  # texts with fewer characters can't contain a key
 
 
 class Redactor:
@@ -81,11 +81,12 @@ class Redactor:
         forms = {
             form for secret in nonempty if secret.is_maskable for form in _list_encodings(secret.reveal())
         }
-        self._forms = sorted(forms, key=len, reverse=True)  # a form may contain another
+        # longest first, because one encoding may contain another
+        self._forms = sorted(forms, key=len, reverse=True)
         self._short = [secret for secret in nonempty if not secret.is_maskable]
 
     def mask_text(self, text: str) -> str:
-        """The text, masked."""
+        """Returns the text with keys masked."""
         for secret in self._short:
             text = secret.mask_message(text)
         if len(text) < _MIN_LENGTH:
@@ -99,11 +100,11 @@ class Redactor:
         return text
 
     def is_clean(self, line: str) -> bool:
-        """Whether there is nothing to mask in a line of JSON, as in most: quicker than to mask its values."""
+        """Checks quickly that a JSON line needs no masking, which is usual."""
         return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
 
     def mask_value(self, value: object, depth: int = 0) -> object:
-        """A JSON-compatible value with all texts masked."""
+        """Returns a JSON-compatible value with all texts masked."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
@@ -121,7 +122,7 @@ class Redactor:
         return self.mask_text(str(value))
 
     def mask_named(self, name: object, item: object, depth: int = 0) -> object:
-        """Like `mask_value`, masked entirely if its name says that it is secret."""
+        """Masks the whole value if its name says that it is secret; otherwise like `mask_value`."""
         if isinstance(item, str | bytes) and _SECRET_NAME.fullmatch(str(name)):
             return MASK
         return self.mask_value(item, depth)
@@ -132,7 +133,7 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _list_encodings(text: str) -> set[str]:
-    """The possible encodings of a text."""
+    """Returns all ways in which a text may be encoded."""
     raw = text.encode("utf-8", "surrogatepass")
     forms = {
         text,
@@ -147,11 +148,11 @@ def _list_encodings(text: str) -> set[str]:
     return forms
 
 
-_MAX_QUEUED = 10_000  # lines
-_GATHER_SECONDS = 0.02  # delay to gather lines; a killed process loses as much
-_LINES_PER_WRITE = 100  # limits the lines held by a stalled write
-_MAX_TEXT = 20_000  # characters of a message or traceback
-_MAX_KEY = 1000  # longest encoded key, in characters
+_MAX_QUEUED = 10_000  # most log lines in the queue
+_GATHER_SECONDS = 0.02  # seconds to wait for more lines; a killed process loses the lines of that time
+_LINES_PER_WRITE = 100  # a stalled write holds at most this many lines
+_MAX_TEXT = 20_000  # most characters of a message or traceback
+_MAX_KEY = 1000  # most characters of an encoded key
 _PLAIN_JSON = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
@@ -159,14 +160,14 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one masked JSON line: message, arguments, extras and traceback."""
+    """Formats a record as one masked JSON line: message, arguments, extra fields and traceback."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Formats the record without a line end."""
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -180,36 +181,37 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
-        with contextlib.suppress(TypeError):  # not plain JSON
+        with contextlib.suppress(TypeError):  # raised if the record isn't plain JSON
             text = orjson.dumps(line, option=_PLAIN_JSON).decode()
             if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
                 return text
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
-        except TypeError:  # huge numbers and unpaired surrogates
+        except TypeError:  # raised by huge numbers and unpaired surrogates
             return json.dumps(masked, default=str)
 
     def _mask(self, name: str, value: object) -> object:
         if isinstance(value, str) and len(value) > _MAX_TEXT:
-            # half a key at the end would not be recognised: it is cut off after masking
+            # Half a key at the end wouldn't be recognised, so the end is cut off after masking.
             return str(self._redactor.mask_named(name, value[:_MAX_TEXT]))[:-_MAX_KEY] + "…"
         return self._redactor.mask_named(name, value)
 
 
 class RepeatFilter(logging.Filter):
-    """Passes the same warning a few times per minute; the next one says how many were skipped."""
+    """Passes the same warning a few times per minute. Counts those skipped, and adds this to the next one."""
 
     def __init__(
         self, *, limit: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        self._counts: dict[tuple[str, int, str], list[float]] = {}  # start time, passed, skipped
+        # for each warning: start time, number passed, number skipped
+        self._counts: dict[tuple[str, int, str], list[float]] = {}
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is written."""
+        """Returns whether the record is written."""
         if record.levelno < logging.WARNING:
             return True
         key, now = (record.name, record.levelno, str(record.msg)[:200]), self._now()
@@ -229,7 +231,7 @@ class RepeatFilter(logging.Filter):
 
 
 def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
-    """All keys known to a gateway with these settings: its clients' and its own."""
+    """Returns all keys known to a gateway: its clients' and its own."""
     config, modes = read_mode_list(config)
     upstreams = [config.endpoint] if modes is None else [mode.endpoint for mode in modes.modes]
     places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
@@ -247,9 +249,9 @@ def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
 def log_to(
     stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (), shared: bool = False
 ) -> Iterator[None]:
-    """Writes all logs of the process as masked lines, including uvicorn's, while its context is open.
+    """Writes all logs of the process, including uvicorn's, as masked lines while the context is open.
 
-    `shared`: other processes write to the stream too, so each write must fit a pipe's atomic size.
+    `shared` says that other processes write to the stream too. Then each write must fit a pipe's atomic size.
     """
     root = logging.getLogger()
     handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
@@ -261,7 +263,7 @@ def log_to(
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if level != "debug":
-        access.setLevel(logging.WARNING)  # every request has its own line anyway
+        access.setLevel(logging.WARNING)  # the gateway logs every request itself
     try:
         yield
     finally:
@@ -272,21 +274,21 @@ def log_to(
 
 
 class _LineWriter(logging.Handler):
-    """Writes formatted lines in a separate thread."""
+    """Writes formatted log lines in a separate thread."""
 
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # per write, unless a single line is longer
+        self._max_bytes = max_bytes  # most bytes per write, unless a single line is longer
         self._lines: deque[str] = deque()
         self._dropped = 0
-        self._ready = threading.Event()  # set when there are lines
+        self._ready = threading.Event()  # set when lines are queued
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues the line for the thread, without waiting."""
+        """Queues a log line for the thread, without waiting."""
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - logging's own handling would print the arguments, unmasked
@@ -299,7 +301,7 @@ class _LineWriter(logging.Handler):
             self._dropped += 1
 
     def close(self) -> None:
-        """Writes queued lines, for at most two seconds."""
+        """Writes the queued lines, within two seconds."""
         self._stopping.set()
         self._ready.set()
         self._thread.join(2.0)
@@ -309,15 +311,16 @@ class _LineWriter(logging.Handler):
         stopping = False
         while not stopping:
             self._ready.wait()
-            self._stopping.wait(_GATHER_SECONDS)  # so that several lines wake it once
+            self._stopping.wait(_GATHER_SECONDS)  # waits so that several lines are written together
             self._ready.clear()
-            stopping = self._stopping.is_set()  # read after clearing, or a close in between would be missed
+            # read after `clear`, so that a call of `close` in between isn't missed
+            stopping = self._stopping.is_set()
             while self._lines:
                 before = len(self._lines)
                 try:
                     self._stream.write(self._take_lines())
                     self._stream.flush()
-                except (BrokenPipeError, ValueError):  # the reader is gone
+                except (BrokenPipeError, ValueError):  # the log's reader is gone
                     return
                 except OSError:  # a full disk or a slow reader may recover
                     self._dropped += before - len(self._lines)
@@ -351,14 +354,14 @@ def _format_traceback(error: BaseException) -> str:
 
 
 _log = logging.getLogger("adacompute.serve")
-_REPORT_SECONDS = 0.05  # delay before observers are informed
-_SLICE_SECONDS = 0.001  # longest time that observers block the event loop
-_PAUSE_SECONDS = 0.002  # between two slices
-_MAX_WAITING = 128  # calls and requests
+_REPORT_SECONDS = 0.05  # delay before observers such as metrics and logs are informed
+_SLICE_SECONDS = 0.001  # longest time that observers may block the event loop
+_PAUSE_SECONDS = 0.002  # pause before observers may block the event loop again
+_MAX_WAITING = 128  # most calls and requests that wait to be reported
 
 
 class RequestLog:
-    """One line per request, without texts."""
+    """Logs one line per request, without texts."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("adacompute.request")
@@ -401,7 +404,7 @@ class RequestLog:
             _log_outcome(self._forwards, "forwarded", outcome, fields)
 
     def log_call(self, call: Call) -> None:
-        """Logs an ended upstream attempt at debug level."""
+        """Logs an ended upstream call at debug level."""
         if self._calls.isEnabledFor(logging.DEBUG):
             fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
             more = {"seconds": round(call.seconds, 4), "paid": call.paid}
@@ -411,7 +414,7 @@ class RequestLog:
 def _log_outcome(
     log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
 ) -> None:
-    """Logs a request with its end time, because its line is written later."""
+    """Logs a request with the time when it ended, because the line is written later."""
     fields = {
         "id": outcome.id,
         "key_name": outcome.key,
@@ -432,8 +435,8 @@ request_log: Final = RequestLog()
 class ObserverGuard:
     """Calls observers; logs the first exception of each, and never raises.
 
-    A reply is paid for before observers see it, so a failing one must not cost the client its reply, or keep
-    other observers from being called.
+    The reply is already paid for, so a failing observer must not cost the client its reply, or keep other
+    observers from being called.
     """
 
     def __init__(self) -> None:
@@ -452,34 +455,34 @@ class ObserverGuard:
 
 
 class Reporter:
-    """Informs metrics, dashboard, log and telemetry about ended requests, and the recorder about traffic.
+    """Informs metrics, dashboard, log, telemetry and the recorder about ended requests.
 
-    No reply waits for this. Observers are informed in order after 50 ms, for 1 ms at a time, so that the
-    typical request of a sequential client isn't delayed. Readers that need current data call `report` first:
-    `/metrics`, the dashboard's data, and the gateway at its end. If 128 are waiting, the next one reports
-    some immediately, which limits memory.
+    No reply waits for this. Observers are informed in order after 50 ms, for 1 ms at a time, so that the next
+    request of the same client usually isn't delayed. Whoever needs current data calls `report` first, e.g.
+    `/metrics`. If more than 128 events wait, some are reported at once, which limits memory.
 
-    The recorder is informed in the next round of the event loop, so that a killed process loses no more than
-    what the recorder hasn't written yet.
+    The recorder is informed in the next round of the event loop, so that little is lost if the process is
+    killed.
     """
 
     def __init__(self, observability: Observability, recorder: RecordQueue | None = None) -> None:
-        self.recorder = recorder  # None: traffic isn't recorded
+        self.recorder = recorder  # None if traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()
-        self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()  # oldest first
+        # calls to observers, oldest first
+        self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
         self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def on_call(self, call: Call) -> None:
-        """Handles an ended upstream attempt."""
+        """Queues an ended upstream call for the observers."""
         self._add(self._tell_of_call, call)
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """Handles a policy's current price and average at a budget; only the latest is reported."""
+        """Notes a policy's price and average at a budget for the observers; they only get the latest."""
         self._prices[policy, budget, unit] = price, average
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)
@@ -487,7 +490,7 @@ class Reporter:
     def on_request_end(
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
     ) -> None:
-        """Handles an ended request, successful or not."""
+        """Queues an ended request for the observers and the recorder."""
         self._add(self._tell_of_request, outcome, span)
         if self.recorder is not None:
             if not self._unrecorded:
@@ -495,11 +498,11 @@ class Reporter:
             self._unrecorded.append((outcome, sampling))
 
     def on_forward_end(self, outcome: ForwardOutcome, span: "ForwardSpan | None" = None) -> None:
-        """Handles an ended forwarded request, successful or not."""
+        """Queues an ended forwarded request for the observers."""
         self._add(self._tell_of_forward, outcome, span)
 
     def report(self) -> None:
-        """Informs the observers of everything now."""
+        """Informs the observers of everything that waits, now."""
         self._record()
         self._report_for(math.inf)
 
@@ -520,7 +523,7 @@ class Reporter:
             self._start_timer(_PAUSE_SECONDS)
 
     def _report_for(self, seconds: float) -> None:
-        """Informs the observers for this long, and of at least one event."""
+        """Informs observers for at most `seconds`, but of at least one event."""
         end = time.perf_counter() + seconds
         prices, self._prices = self._prices, {}
         for (policy, budget, unit), (price, average) in prices.items():

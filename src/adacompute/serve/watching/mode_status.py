@@ -1,13 +1,13 @@
-"""Statistics of each of several modes, for Prometheus and the dashboard.
+"""Collects statistics of each mode, for Prometheus and the dashboard.
 
-`ModeStatus` gets every outcome; only gateways with several modes have one. Labels are mode names and existing
-kinds.
+`ModeStatus` gets every ended request; only gateways with several modes have one. Metric labels are names of
+modes and kinds of errors or tokens.
 
-The answers of cheaper modes are compared with those of the most expensive one if a request has both: a mode
-whose model or prompt has changed agrees less. There are no labels, so this is the best proxy for accuracy.
-Which requests have both depends on the price, because the expensive mode is drawn when cheap votes disagree.
-So if the operator explores, only randomly chosen, fully sampled requests count. Otherwise all of them count,
-and a new policy restarts the comparison.
+If a request has answers of a cheaper mode and of the most expensive one, these are compared. If a mode's
+model or prompt has changed, they agree less often. As correct answers aren't known, this is the best sign of
+accuracy. The price influences which requests have both answers, because the expensive mode is used when cheap
+ones disagree. So if the operator explores, only randomly chosen, fully sampled requests count. Otherwise all
+requests count, and a new policy restarts the comparison.
 """
 
 import logging
@@ -33,27 +33,27 @@ _OTHER = "other"
 _LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
-_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # stored for each mode across restarts
-_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # stored for its cost too
+_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # counts stored for each mode across restarts
+_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # parts of a mode's cost stored across restarts
 
 _log = logging.getLogger("adacompute.serve")
 
 
 @dataclass(slots=True)
 class ModeSums:
-    """Sums for one mode over several requests."""
+    """Sums for one mode over many requests."""
 
-    requests: int = 0  # with samples from it
+    requests: int = 0  # requests with samples from the mode
     samples: int = 0
-    missing: int = 0  # requested but not received
-    replies: int = 0  # requests whose reply is its sample
+    missing: int = 0  # samples requested but not received
+    replies: int = 0  # requests whose reply is a sample of the mode
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # upper bound of failed calls' cost
-    failures: Counts[str] = field(default_factory=Counts)  # requests that excluded it, by kind of error
-    tokens: Counts[str] = field(default_factory=Counts)  # by kind, as the upstream counts them
+    maybe: Spend = NO_SPEND  # highest possible cost of failed calls
+    failures: Counts[str] = field(default_factory=Counts)  # requests that left the mode out, by kind of error
+    tokens: Counts[str] = field(default_factory=Counts)  # tokens as counted by the upstream, by kind
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
-        """Adds one request's use."""
+        """Adds what one request drew from the mode."""
         self.requests += use.samples > 0
         self.samples += use.samples
         self.missing += use.missing
@@ -68,18 +68,18 @@ class ModeSums:
         self.tokens += Counts(dict(zip(_TOKEN_KINDS, counts, strict=True)))
 
     def add_sums(self, other: "ModeSums") -> None:
-        """Adds other sums for the same mode."""
+        """Adds sums over other requests for the same mode."""
         for name in (*_KEPT_COUNTS, "spent", "maybe", "failures", "tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
 class SumsByMode:
-    """Sums for all modes over several requests."""
+    """Sums for all modes over many requests."""
 
-    at: float = 0.0  # earliest possible end of the first request
-    requests: int = 0  # with samples from any mode
-    modes: dict[str, ModeSums] = field(default_factory=dict)  # by name
+    at: float = 0.0  # start of the time slot
+    requests: int = 0  # requests with samples from any mode
+    modes: dict[str, ModeSums] = field(default_factory=dict)  # by name of the mode
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
         """Adds an ended request."""
@@ -96,9 +96,9 @@ class SumsByMode:
 
 
 class ModeStatus:
-    """Sums by mode since the start, and alarms for modes that agree less with the most expensive one.
+    """Sums by mode since the start, and alarms if a mode agrees less with the most expensive one.
 
-    A Prometheus collector: `collect` yields all gauges by mode.
+    As a Prometheus collector, it yields all gauges of modes from `collect`.
     """
 
     def __init__(
@@ -110,15 +110,15 @@ class ModeStatus:
         *,
         now: Callable[[], float],
     ) -> None:
-        """`modes` are listed cheapest first; `endpoint` has the highest of their prices."""
+        """`modes` are listed cheapest first. `endpoint` has the highest of their prices."""
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         self._modes = tuple(modes)
-        self._unit: Unit = "money" if in_money else "tokens"  # unit of displayed costs
+        self._unit: Unit = "money" if in_money else "tokens"  # unit of the costs that the dashboard shows
         self._currency = endpoint.currency
-        # only fully sampled requests show how modes agree
+        # if requests are explored, only these show how often modes agree
         self._exploring = settings.explore > 0
-        self._ever = _make_sums(modes)  # this run and earlier ones
+        self._ever = _make_sums(modes)  # sums of this run and earlier ones
         self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)
@@ -144,12 +144,12 @@ class ModeStatus:
         self._maybe = make("maybe_spent", "What a mode's calls can have cost beyond that", "unit")
         self._alarms = make("drift_alarms", "Times the drift alarm of a mode went on")
         for name in self._modes:
-            self._count(name, ModeSums())  # so that zeros are shown
+            self._count(name, ModeSums())  # so that counters at zero are shown too
         for name in self._modes[:-1]:
             self._alarms.labels(name)
 
     def start(self) -> None:
-        """Starts the dashboard's spans, initially and whenever the budget's unit changes."""
+        """Starts the dashboard's hour and day, at first and whenever the budget's unit changes."""
         self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:
@@ -158,7 +158,7 @@ class ModeStatus:
     def watch(
         self, *, find_cost: Callable[[str, Unit], float | None], list_resting: Callable[[], Collection[str]]
     ) -> None:
-        """Sets functions for a mode's mean sample cost and for the modes that are left alone."""
+        """Sets functions that find a mode's mean cost per sample, and modes left alone after failures."""
         self._find_cost, self._list_resting = find_cost, list_resting
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
@@ -185,12 +185,12 @@ class ModeStatus:
                 counter.labels(name, unit).inc(amount.amount_in(unit))
 
     def forget_agreement(self) -> None:
-        """Restarts the comparison, because a new policy changes which requests have both answers."""
+        """Restarts the comparison of answers after a policy changes, unless only explored requests count."""
         if not self._exploring:
             self._drifts = self._make_monitors()
 
     def _compare_answers(self, outcome: RequestOutcome) -> None:
-        """Compares each mode's answer with the most expensive one's; equal answers are spelled alike."""
+        """Compares each mode's answer with that of the most expensive mode; equal ones have equal texts."""
         answers = {use.name: use.answer for use in outcome.modes if use.answer is not None}
         dearest = answers.get(self._modes[-1])
         if dearest is None:
@@ -217,7 +217,7 @@ class ModeStatus:
         )
 
     def state(self) -> dict[str, Any]:
-        """The sums of this run and earlier ones, for `restore`."""
+        """Returns the sums of this run and earlier ones, for `restore`."""
         kept = self._ever
         modes = {
             name: [
@@ -234,7 +234,7 @@ class ModeStatus:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`; ignores an invalid one, or one in another currency."""
+        """Continues from a stored state; ignores an invalid one, or one in another currency."""
         try:
             since, requests, modes = float(state["since"]), state["requests"], state["modes"]
             earlier = {name: _read_sums(modes[name]) for name in self._modes if name in modes}
@@ -246,14 +246,15 @@ class ModeStatus:
             self._since = since
 
     def describe_span(self, span: str) -> dict[str, Any]:
-        """The dashboard's data about modes in a span, as JSON data.
+        """Returns the dashboard's data about modes in a span (hour or day), as JSON data.
 
-        - `unit`: of all costs, "money" or "tokens". `requests`: in the span, with samples of any mode.
+        - `unit`: the unit of all costs, "money" or "tokens". `requests`: requests with samples in the span.
         - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
-          agreement} each, cheapest first. `failures` are by kind, `sample_cost` is the mean per sample,
-          or None, and `agreement` is with the most expensive mode, as in the dashboard's `drift`, or None.
-        - `spent`: [time, cost of each mode] per slot.
-        - `ever`: {since, requests, spent} of this run and earlier ones, `spent` by mode.
+          agreement} each, cheapest first. `failures` are by kind of error. `sample_cost` is the mean
+          cost of a sample, or None. `agreement` is that with the most expensive mode, in the same form as
+          the dashboard's `drift`, or None.
+        - `spent`: for each time slot [time, cost of each mode].
+        - `ever`: {since, requests, spent} of this run and earlier ones; `spent` lists the cost of each mode.
         - `explored_only`: whether `agreement` only covers fully sampled requests.
         """
         total, spent = _make_sums(self._modes), []
@@ -289,7 +290,7 @@ class ModeStatus:
         }
 
     def collect(self) -> Iterator[Metric]:
-        """All current gauges by mode."""
+        """Yields all gauges of modes."""
         costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
         resting = _make_gauge("resting", "1: a mode keeps failing and is left alone for a moment")
         left_alone = self._list_resting()
@@ -317,7 +318,7 @@ def _make_sums(modes: Iterable[str]) -> SumsByMode:
 
 
 def _read_sums(numbers: Sequence[int]) -> ModeSums:
-    """A mode's stored sums; ValueError if invalid."""
+    """Parses a mode's stored sums; ValueError if they are invalid."""
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("sums are whole numbers")
     requests, samples, missing, replies, *amounts = numbers

@@ -1,13 +1,13 @@
-"""Statistics for Prometheus and the dashboard: `Observability` gets every event.
+"""Collects statistics for Prometheus and the dashboard. `Observability` is told of every event.
 
 In order: `Metrics` (Prometheus); `Observability`, which updates them and the dashboard's sums
 (traffic_history.py).
 
-There is no process-wide state: a process may have several gateways. Memory is limited: time slots for an hour
-and a day, and the latest requests. Texts are kept only if the operator allows it.
+There is no process-wide state, because a process may have several gateways. Memory is limited to sums by time
+slot for an hour and a day, and the latest requests. Texts are kept only if the operator allows it.
 
-Every metric label has a limited set of values: up to 64 policies and budgets, then `other`; existing kinds
-and statuses. Prompts, answers, keys and client-chosen names are never labels.
+Every metric label has a limited number of values, e.g. 64 policies; further ones become `other`. Prompts,
+answers, keys and names chosen by clients are never labels.
 """
 
 import logging
@@ -46,7 +46,7 @@ from adacompute.serve.watching.traffic_history import (
 )
 
 OTHER = "other"
-MAX_LABELS = 64  # values of a label without a fixed set
+MAX_LABELS = 64  # most values of a label whose values aren't fixed
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
@@ -56,7 +56,7 @@ _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
 _SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
-# reasons for no vote: words of the note -> label; the first match counts
+# words in the note on why there was no vote, and the label for that reason; the first match counts
 UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
@@ -83,7 +83,7 @@ _T = TypeVar("_T", bound=MetricWrapperBase)
 
 
 class BoundedLabels:
-    """Label values: the first ones, up to a limit; the rest become `other`."""
+    """Limits the values of a label: the first ones keep their name, the rest become `other`."""
 
     def __init__(self, known: Collection[str] = (), *, limit: int = MAX_LABELS) -> None:
         self._known = set(known)
@@ -99,7 +99,7 @@ class BoundedLabels:
 
 
 def classify_unvoted(outcome: RequestOutcome) -> str:
-    """The label for the reason why there was no vote."""
+    """Returns the label for the reason why a request had no vote."""
     if outcome.mode != "adaptive":
         return "mode"
     reason = next((note.lower() for note in outcome.notes if note.startswith(_NO_VOTE)), "")
@@ -107,11 +107,11 @@ def classify_unvoted(outcome: RequestOutcome) -> str:
 
 
 class Metrics:
-    """All counters and gauges of one gateway. `render` gives the text of `/metrics`."""
+    """All metrics of one gateway. `render` returns the text of `/metrics`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
+        self._children: dict[tuple[Any, ...], Any] = {}  # cached, because looking up labels is slow
         self._policies = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -168,7 +168,7 @@ class Metrics:
         self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
-        """Counts an ended request; `unvoted` is the reason if it had no vote."""
+        """Counts an ended request. `unvoted` is the reason if it had no vote."""
         add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
         add(self.requests, 1, policy, outcome.mode, _status_label(status))
         self.seconds.observe(outcome.seconds)
@@ -215,14 +215,14 @@ class Metrics:
                     self.add(counter, spend.amount_in(unit), unit)
 
     def count_refusal(self, status: int, code: str) -> str:
-        """Counts a request refused before sampling; returns its label."""
+        """Counts a request refused before sampling; returns the label of its error code."""
         code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
         self.add(self.requests, 1, "none", "none", _status_label(status))
         self.add(self.refused, 1, code)
         return code
 
     def count_call(self, call: Call) -> str:
-        """Counts an ended upstream attempt; returns its label."""
+        """Counts an ended upstream call; returns the label of its outcome."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
         self.add(self.calls, 1, kind)
         self.call_seconds.observe(call.seconds)
@@ -233,11 +233,11 @@ class Metrics:
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Reserves a label for an operator's budget, however many others clients name."""
+        """Reserves a label for an operator's budget, because clients' budgets could use up all labels."""
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the averages since the start; those in samples are NaN if the budget has another unit."""
+        """Sets the averages since the start; those in samples become NaN if the budget has another unit."""
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
         if unit != "samples":
@@ -263,7 +263,7 @@ class Metrics:
                 self.at_labels(gauge, *labels, *units).set(value)
 
     def set_drift(self, drift: Mapping[str, Any]) -> None:
-        """Sets the state of a policy's agreement, as in the dashboard."""
+        """Sets a policy's drift metrics: live and expected agreement, and whether there is an alarm."""
         label = self.policy_label(drift["policy"])
         self.at_labels(self.drift, label).set(drift["alarm"])
         gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
@@ -272,18 +272,18 @@ class Metrics:
                 self.at_labels(gauge, label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
-        """Sets a policy's version in service."""
+        """Sets the version of a policy that serves now."""
         label = self.policy_label(policy)
         if old is not None:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
 
     def policy_label(self, name: str) -> str:
-        """A policy's name, or `other` if there are too many."""
+        """Returns a policy's name, or `other` if there are too many."""
         return self._policies(name)
 
     def at_labels(self, metric: _T, *labels: str) -> _T:
-        """The metric with these labels."""
+        """Returns the metric with these labels."""
         key = (metric, *labels)
         child = self._children.get(key)
         if child is None:
@@ -291,11 +291,11 @@ class Metrics:
         return child
 
     def add(self, counter: Counter, amount: float, *labels: str) -> None:
-        """Adds to a counter with these labels."""
+        """Adds an amount to the counter with these labels."""
         (self.at_labels(counter, *labels) if labels else counter).inc(amount)
 
     def render(self, *, of_workers: bool = False) -> bytes:
-        """Everything in Prometheus's text format; `of_workers` includes the other workers' counters."""
+        """Returns all metrics in Prometheus's text format. `of_workers` includes other workers' counters."""
         return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -309,13 +309,13 @@ class Metrics:
 
 
 class _WorkersCollector(Collector):
-    """This process's gauges with all workers' counters and histograms, from Prometheus's files."""
+    """Collects this process's gauges, and all workers' counters and histograms from Prometheus's files."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
+        """Yields all metrics."""
         yield from (metric for metric in self._registry.collect() if metric.type == "gauge")
         summed = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
         yield from (metric for metric in summed if metric.type != "gauge")
@@ -326,15 +326,16 @@ def _status_label(status: int) -> str:
 
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_POLICIES = 64  # whose versions are kept
-_MAX_KEYS = 20  # shown on the dashboard
-_MAX_MODEL = 80  # characters of a model's name on the dashboard
+_MAX_POLICIES = 64  # most policies whose versions are kept
+_MAX_KEYS = 20  # most keys shown on the dashboard
+_MAX_MODEL = 80  # most characters of a model's name on the dashboard
 
 
 class Observability:
-    """Counts everything. `on_request_start` and `on_request_end` are called in pairs.
+    """Counts every event for metrics and the dashboard.
 
-    `on_refusal` is for requests without either.
+    A request that starts sampling calls `on_request_start` and `on_request_end`. One refused before calls
+    only `on_refusal`.
     """
 
     def __init__(
@@ -345,7 +346,7 @@ class Observability:
         modes: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`endpoint` has prices and their currency; `modes` are listed cheapest first."""
+        """`endpoint` has prices and their currency. `modes` are listed cheapest first."""
         self._settings = settings
         self._endpoint = EndpointConfig() if endpoint is None else endpoint
         self._budget = parse_serve_budgets(settings)[0]
@@ -353,24 +354,28 @@ class Observability:
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
-        self.cap_unit: BudgetUnit = settings.unit  # unless a cap has its own unit
+        self.cap_unit: BudgetUnit = settings.unit  # replaced if a cap has another unit
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
-        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # by policy
+        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # drift of agreement by policy
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        # by policy, the budget of the expected agreement
+        # the budget at which each policy's expected agreement was measured
         self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
         self._refused = defaultdict[str, int](int)
         self._unvoted = defaultdict[str, int](int)
         self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
-        self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple  # the total first, then each key
-        self.read_recorder: Callable[[], tuple[int, int]] | None = None  # requests stored, and dropped
-        self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in the fleet
-        self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the whole upstream
+        # returns the total spending first, then each key's
+        self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple
+        # returns the numbers of requests stored and dropped
+        self.read_recorder: Callable[[], tuple[int, int]] | None = None
+        self.read_fleet: Callable[[], FleetStatus] | None = None
+        # returns the models left alone after failures; "": all of them
+        self.list_resting: Callable[[], Sequence[str]] = tuple
         self.describe_quality: Callable[[], str] = str
-        self.describe_shortfall: Callable[[], str] = str  # says if one sample costs more than the budget
+        # returns a warning if one sample costs more than the budget, or ""
+        self.describe_shortfall: Callable[[], str] = str
         self._late: Callable[[], int] | None = None
         self._late_before = 0
         self.modes = None
@@ -378,11 +383,11 @@ class Observability:
             self.modes = ModeStatus(modes, settings, self._endpoint, self._metrics.registry, now=now)
 
     def on_request_start(self) -> None:
-        """Handles a request that starts sampling; `on_request_end` follows."""
+        """Counts a request that starts sampling; `on_request_end` follows."""
         self._in_flight += 1
 
     def on_request_end(self, outcome: RequestOutcome) -> None:
-        """Handles an ended request, successful or not."""
+        """Counts an ended request, successful or not."""
         self._in_flight -= 1
         self._requests += 1
         cost = RequestCost(
@@ -406,39 +411,41 @@ class Observability:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
-            if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
+            # at another budget, another agreement is expected
+            if self._expected_at.get(outcome.policy, at) == at:
                 self._track_agreement(outcome.policy, cost.agreement)
 
     def on_refusal(self, status: int, code: str) -> None:
-        """Handles a request refused before sampling."""
+        """Counts a request refused before sampling."""
         self._refused[self._metrics.count_refusal(status, code)] += 1
 
     def on_forward_end(self, outcome: ForwardOutcome) -> None:
-        """Handles an ended forwarded request; these are counted separately, and never in the average."""
+        """Counts an ended forwarded request, which never counts in the average."""
         self._forwarded[outcome.route] += 1
         self._metrics.count_forward(outcome)
 
     def on_call(self, call: Call) -> None:
-        """Handles an ended upstream attempt."""
+        """Counts an ended upstream call."""
         self._history.add_call(self._metrics.count_call(call))
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """Handles a policy's current price at a budget, and its running average."""
+        """Stores a policy's current price at a budget, and its running average cost."""
         if math.isfinite(price) and math.isfinite(average):
             dial = self._dials.get(policy, budget, unit)
             dial.price, dial.average = price, average
             self._history.add_price((policy, dial.budget, unit), price)
 
     def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
-        """Sets the calibrated agreement: mean, and deviation between requests."""
+        """Sets a policy's expected agreement between votes: mean, and standard deviation over requests."""
         self._drifts[policy].expect(agreement, deviation)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Handles a policy in service, at this budget if a request names none.
+        """Notes which policy serves now, and its budget for requests that name none.
 
-        Its chart has the expectations. Votes for another version with the same name are forgotten.
+        The policy's chart says which agreement to expect. Data about another version of the policy are
+        forgotten.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -455,13 +462,13 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            return  # charts are in samples: use the first votes as the reference
+            return  # charts are in samples, so the first votes serve as the reference
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
             self.expect_agreement(name, row.agreement, row.deviation)
 
     def on_budget(self, budget: Budget) -> None:
-        """Handles a new budget; `on_policy` follows. In another unit, averages restart."""
+        """Changes the budget; `on_policy` is called next. If its unit is another one, averages restart."""
         if budget.unit != self._budget.unit:
             for which in ("overall", "voted"):
                 self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
@@ -475,33 +482,36 @@ class Observability:
         self._drifts.clear()  # agreement depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
-        """Handles a reload; False: a policy was refused, and the last good one stays."""
+        """Counts a reload of the policies; `ok` is False if a policy was refused."""
         result = "ok" if ok else "refused"
         self._reloads[result] += 1
         self._metrics.add(self._metrics.reloads, 1, result)
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets a function that counts answers that took too long to read; earlier ones are ignored."""
+        """Sets a function that counts answers that took too long to read. Earlier ones are ignored."""
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
-        """The state of the averages, for `restore`."""
+        """Returns the averages for `restore`."""
         return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues each dial's averages, and the sums by mode, from a `state`."""
+        """Continues the averages of policies, and the sums of modes, from a stored state."""
         self._dials.restore(state)
         if self.modes is not None and isinstance(sums := state.get(MODES_KEY), Mapping):
             self.modes.restore(sums)
 
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
-        """The text of `/metrics` in Prometheus's format; `of_workers` covers all, given their `summary`."""
+        """Returns the text of `/metrics` for Prometheus.
+
+        With `of_workers`, it covers all worker processes, whose current values `summary` holds.
+        """
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
         for dial in shown["dials"]:
             names = ("policy", "budget", "price", "average", "unit")
             policy, budget, price, average, unit = (dial[name] for name in names)
-            paced = None if price is None else average  # otherwise nothing controls it
+            paced = None if price is None else average  # without a price, nothing steers the average
             metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
         for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
             if means["requests"]:
@@ -524,7 +534,7 @@ class Observability:
         return metrics.render(of_workers=of_workers)
 
     def summarise(self) -> dict[str, Any]:
-        """Counts since the start and current values, as JSON data: see `dashboard_data`."""
+        """Returns counts since the start and current values as JSON data; `dashboard_data` explains them."""
         if self._late is not None:
             late = self._late()
             self._metrics.late.inc(late - self._late_before)
@@ -549,35 +559,38 @@ class Observability:
         }
 
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
-        """The dashboard's data as JSON. `span` is "hour" or "day"; anything else means an hour.
+        """Returns the dashboard's data as JSON data. `span` is "hour" or "day"; anything else means an hour.
 
         Times are seconds since 1970; pairs and triples are lists.
 
-        - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
-          there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
-        - `quality`: the quality that the budget was given as; "" if it was an amount.
-        - `shortfall`: says that one sample costs more than the budget; "" if it doesn't.
+        - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` and `window` of caps, `keys`
+          (whether there are any), `texts` (whether they are shown), `currency`, `priced` (whether prices are
+          known).
+        - `quality`: the budget, if it was given as a quality; "" if it was an amount.
+        - `shortfall`: a warning if one sample costs more than the budget; "" if not.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
-          `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
-          `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted"
-          or "all". `in_flight`: now. Averages, `cost` and `target` are in the unit of the budget.
-        - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
-          `total`, `samples` as (samples, requests), `rounds` as (rounds, requests, seconds of all of
-          them until the reply), `upstream` as (kind, calls), and `prices` as {policy,
-          budget, unit, points}, where a point is (time, price).
+          `reloads`, and in `ever` {requests, average, target} of requests that count in the average. `voted`
+          in it has the same numbers for requests that can be voted on.
+        - `average_over`: which of these averages the price steers, "voted" or "all". Averages, `cost` and
+          `target` are in the unit of the budget.
+        - `in_flight`: number of requests now.
+        - The span: its name `span`, seconds per slot `step`, `columns` and `rows` of its slots, their sums
+          `total`, `samples` as (samples, requests), `rounds` as (rounds, requests, total seconds until the
+          reply), `upstream` as (kind, calls), and `prices` as {policy, budget, unit, points}, where a point
+          is (time, price).
         - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
           busiest first; `average` is what the price steers, `averages` has both.
         - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}, of requests
-          with a vote that their policy decided; `covered` is their share of all that count. `uniform` and
-          `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
-          If `share` is None, `why` says why.
+          with a vote that their policy decided. `covered` is their share of all counted requests. `uniform`
+          and `average` are samples per request. `tokens` and `money` are totals {spent, uniform, saved}, or
+          None. If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `MODES_KEY`: as `ModeStatus.describe_span` has it; None without several modes.
+        - `MODES_KEY`: what `ModeStatus.describe_span` returns; None without several modes.
         - `resting`: models that keep failing and are left alone for a while; "" is the whole upstream.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
-        - `recent`: the last 50 requests, newest first, as `_describe_request` has them; `votes` are (label,
+        - `recent`: the last 50 requests, newest first, from `_describe_request`. Their `votes` are (label,
           count), the winner first.
         """
         span = span if span in SPANS else "hour"

@@ -2,9 +2,9 @@
 
 What can't be stored is dropped and counted: a gateway with a full disk still answers.
 
-A conversation is a problem, however often it is asked; a model with one set of parameters is a source, and so
-is each of several modes. Fully sampled requests, for learning, are a separate source marked `explored`:
-elsewhere easy problems have few samples, because the policy stopped, and learning from those would be biased.
+In the pool, equal conversations are one problem. Each model with its parameters is a source of samples, and
+so is each mode. Requests that were sampled fully to learn from have a separate source, marked `explored`. In
+the others, easy problems have few samples, because the policy stopped, so learning from them would be biased.
 """
 
 import asyncio
@@ -33,9 +33,10 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # larger parameters aren't kept whole
-_MAX_MESSAGES_BYTES = 262_144  # larger conversations aren't kept whole: images may take megabytes
-# fields that don't change a model's answers: user, metadata, which answers are returned
+_MAX_PARAMETER_BYTES = 4_096  # larger parameters are replaced by a hash
+# of larger conversations, only the size is kept, because images may take megabytes
+_MAX_MESSAGES_BYTES = 262_144
+# fields that don't change a model's answers, such as user and metadata
 _IRRELEVANT_FIELDS = frozenset(
     (
         *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
@@ -45,14 +46,14 @@ _IRRELEVANT_FIELDS = frozenset(
 
 
 def is_worth_recording(outcome: RequestOutcome) -> bool:
-    """Whether a request is recorded: it could be voted on, even with one sample, and its client stayed."""
+    """Checks whether a request is recorded: it could be voted on, and the client stayed until the end."""
     return (
         bool(outcome.responses) and outcome.agreement is not None and outcome.status != CLIENT_GONE_STATUS
-    )  # after a disconnect the last response may be incomplete
+    )  # after a disconnect, the last response may be incomplete
 
 
 def build_problem(request: ChatRequest) -> Problem:
-    """The conversation as a problem, identified by a hash of its messages, for any model."""
+    """Makes a problem from the conversation, identified by a hash of the messages."""
     # JSON escapes can contain unpaired surrogates, which can't be encoded
     messages = _clean(request.body.get("messages"))
     text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
@@ -65,7 +66,7 @@ def build_problem(request: ChatRequest) -> Problem:
 def build_source(
     outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """The model and parameters that drew the samples; `use` is for one of several modes."""
+    """Returns the model and parameters that drew the samples; `use` is the mode if there are several."""
     parameters = {
         name: _shorten_parameter(_clean(value))
         for name, value in request.body.items()
@@ -80,7 +81,7 @@ def build_source(
 
 
 def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
-    """A parameter for a source: long ones, such as tool lists, are replaced by their hash."""
+    """Returns a parameter, or its hash if it is long, such as a list of tools."""
     if not isinstance(value, list | dict):
         return value
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -88,7 +89,7 @@ def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
-    """A request's samples, the first one annotated with what the gateway did."""
+    """Adds what the gateway did to the first sample of a request."""
     note = {
         "request": outcome.id,
         "at": outcome.at,
@@ -116,41 +117,41 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
     return value
 
 
-_MAX_QUEUED = 1_000  # requests
-_MAX_CHARACTERS = 64_000_000  # total length of queued requests' texts
-_MAX_BATCH = 100  # requests per transaction
-_GATHER_SECONDS = 0.1  # delay to gather a batch: a flush costs as much as many samples
-_CLOSE_SECONDS = 20.0  # time for the last ones
-_WARNING_SECONDS = 60.0  # between warnings
-_MAX_REMEMBERED = 4_096  # problems whose next index is cached
+_MAX_QUEUED = 1_000  # most requests in the queue
+_MAX_CHARACTERS = 64_000_000  # most characters of all texts in the queue
+_MAX_BATCH = 100  # most requests per transaction
+_GATHER_SECONDS = 0.1  # seconds to wait for more requests, because each write to disk is slow
+_CLOSE_SECONDS = 20.0  # seconds to store the last requests when closing
+_WARNING_SECONDS = 60.0  # seconds between two warnings
+_MAX_REMEMBERED = 4_096  # number of problems whose next sample index is remembered
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 
 _log = logging.getLogger("adacompute.serve")
 
 
 class QueuedRequest(NamedTuple):
-    """What is stored for a request, or for one of its modes."""
+    """What is queued for a request, or for one of its modes."""
 
-    outcome: RequestOutcome  # without responses
+    outcome: RequestOutcome  # the outcome without its responses
     request: ChatRequest
-    samples: Sequence[Sample]  # its responses after reading, or empty
-    responses: Sequence[Response]  # responses still to be read
-    size: int  # characters
-    use: ModeUse | None = None  # the mode of these, if there are several
+    samples: Sequence[Sample]  # samples already read from the responses, or empty
+    responses: Sequence[Response]  # responses that must still be read, or empty
+    size: int  # size in characters
+    use: ModeUse | None = None  # the mode that drew the samples; None if there is only one
 
 
 class RecordedRequest(NamedTuple):
-    """A request, or one of its modes, as a pool stores it."""
+    """What a pool stores for a request, or for one of its modes."""
 
     problem: Problem
     model: str
     parameters: dict[str, Any]
     samples: Sequence[Sample]
-    size: int  # characters
+    size: int  # size in characters
 
 
 def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
-    """What a pool stores for a request; slow if its responses must be read."""
+    """Makes what a pool stores for a request. This is slow if responses must be read."""
     model, parameters = build_source(item.outcome, item.request, item.use)
     read_samples = item.samples or AnswerReader(item.request, task).read_blocking(item.responses)
     samples = annotate_samples(item.outcome, read_samples)
@@ -158,25 +159,25 @@ def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
 
 
 class RecordQueue:
-    """A queue of requests, and the thread that stores them: no request waits for it."""
+    """Queues requests for a thread that stores them, so that no request waits."""
 
     gather_seconds = _GATHER_SECONDS
 
     def __init__(self) -> None:
         self._queue: queue.Queue[QueuedRequest | RecordedRequest | None] = queue.Queue(_MAX_QUEUED)
-        self._lock = threading.Lock()  # guards the counts below
+        self._lock = threading.Lock()  # guards the queue's size and the counts below
         self._queued_characters = 0
         self._last_warning = float("-inf")
         self._unreported = 0  # requests dropped since the last warning
-        self.stored = 0  # requests
-        self.dropped = 0  # requests that couldn't be stored
+        self.stored = 0  # number of stored requests
+        self.dropped = 0  # number of requests that couldn't be stored
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="adacompute-recorder", daemon=True
         )
         self._thread.start()
 
     async def close(self) -> None:
-        """Stores queued requests, within 20 seconds."""
+        """Stores the queued requests, within 20 seconds."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -187,18 +188,18 @@ class RecordQueue:
                     self._queue.put_nowait(None)
                     sent = True
             await asyncio.sleep(0.005)
-        if thread.is_alive():  # it ends with the process; its commits are complete
+        if thread.is_alive():  # the thread ends with the process, and what it has committed is complete
             self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
         await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Queues an ended request if it could be voted on; `samples` are its responses after reading."""
+        """Queues an ended request if it could be voted on. `samples` were read from its responses."""
         for item in _make_items(outcome, request, samples):
             self.enqueue(item)
 
     def enqueue(self, item: QueuedRequest | RecordedRequest) -> None:
-        """Queues an item, unless closed."""
+        """Queues an item for the thread; does nothing after `close`."""
         if self._thread is None:
             return
         with self._lock:
@@ -216,7 +217,7 @@ class RecordQueue:
             self._queued_characters -= size
 
     def drop(self, count: int, reason: str) -> None:
-        """Counts requests that couldn't be stored."""
+        """Counts requests that couldn't be stored, and warns at most once a minute."""
         with self._lock:
             self.dropped += count
             self._unreported += count
@@ -237,7 +238,7 @@ class RecordQueue:
             self._release(sum(item.size for item in batch))
 
     def _take_batch(self) -> tuple[list[QueuedRequest | RecordedRequest], bool]:
-        """Takes a batch from the queue; returns it, and whether it was the last."""
+        """Takes a batch from the queue; returns it, and whether it was the last one."""
         item = self._queue.get()
         batch = [] if item is None else [item]
         if batch and self._queue.empty():
@@ -252,7 +253,7 @@ class RecordQueue:
         return batch, item is None
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """Stores a batch, in the thread."""
+        """Stores a batch; called in the thread."""
         raise NotImplementedError
 
     def _end(self) -> None:
@@ -260,11 +261,12 @@ class RecordQueue:
 
 
 class Recorder(RecordQueue):
-    """Records to one pool. Created by `open`; never raises afterwards."""
+    """Records requests to one pool. `open` creates it; afterwards it never raises."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used only by the thread
+        # each problem's next sample index; only the thread uses this
+        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         super().__init__()
 
     @classmethod
@@ -279,7 +281,7 @@ class Recorder(RecordQueue):
         self._pool.close()
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """Stores each source in one transaction; a failure doesn't affect the others."""
+        """Stores each source's requests in one transaction; a failure doesn't affect other sources."""
         sources: dict[tuple[str, str], list[RecordedRequest]] = {}
         for item in batch:
             try:
@@ -299,14 +301,14 @@ class Recorder(RecordQueue):
 
     def _add_single(self, row: RecordedRequest) -> None:
         try:
-            self._next.clear()  # it counts samples that weren't stored
+            self._next.clear()  # the cached indexes include samples that weren't stored
             self._add([row])
         except AdacomputeError as exc:
             self._next.clear()
             self.drop(1, _describe_error(exc))
 
     def _add(self, rows: list[RecordedRequest]) -> None:
-        """Stores requests of one source, all or none."""
+        """Stores requests of one source: all of them, or none."""
         model, parameters = rows[0].model, rows[0].parameters
         problems = {row.problem.id: row.problem for row in rows}
         self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
@@ -318,7 +320,7 @@ class Recorder(RecordQueue):
         return self._pool.problem(id_) is not None
 
     def _number_samples(self, row: RecordedRequest) -> DrawnSamples:
-        """Its samples, numbered after the stored ones for the same question."""
+        """Numbers the samples after those already stored for the same problem and source."""
         id_, model, parameters = row.problem.id, row.model, row.parameters
         key = (id_, model, fingerprint(parameters))
         first = self._next.pop(key, None)
@@ -331,7 +333,7 @@ class Recorder(RecordQueue):
 
 
 class RowWriter(RecordQueue):
-    """Passes requests, as a pool stores them, to `write`, for another process that has the pool."""
+    """Passes requests, as a pool stores them, to `write`, which sends them to the process with the pool."""
 
     gather_seconds = 0.0
 
@@ -350,7 +352,7 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """A request's queue items: one, or one for each of several modes with samples, or none."""
+    """Yields what to queue for a request: one item, one per mode if there are several, or nothing."""
     if not is_worth_recording(outcome):
         return
     if not outcome.modes:
@@ -365,7 +367,7 @@ def _make_items(
 
 
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> QueuedRequest:
-    """A request's queue item, without log-probabilities, a hundred times larger than the text."""
+    """Makes an item for the queue; drops log-probabilities, a hundred times larger than the texts."""
     is_read = len(samples) == len(outcome.responses)
     responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
     size = count_characters(request.body.get("messages"))
@@ -377,12 +379,12 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
 
 
 def _keep_calls(response: Response) -> Response:
-    """A response without parts that aren't stored; only tool calls of its message are."""
+    """Removes what isn't stored from a response: log-probabilities, and its message except tool calls."""
     calls = {name: response.message[name] for name in _CALL_FIELDS if response.message.get(name)}
     return replace(response, message=calls, logprobs=None)
 
 
 def _describe_error(error: Exception) -> str:
-    """An error for the log; for a record only its type, because its message may quote a client."""
+    """Describes an error for the log. Some errors may quote a client, so only their type is named."""
     is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
     return str(error) if is_safe else type(error).__name__

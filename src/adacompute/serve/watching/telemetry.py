@@ -1,11 +1,11 @@
-"""OpenTelemetry: a span for each request and each upstream call, and metrics for both.
+"""Sends OpenTelemetry data: a span for each request and each upstream call, and metrics for both.
 
-Names follow the GenAI semantic conventions; others are under `adacompute.`. Spans and metrics contain
-numbers, names and kinds: no prompts, answers, keys or upstream addresses.
+Attributes follow OpenTelemetry's GenAI conventions; our own begin with `adacompute.`. Spans and metrics never
+contain prompts, answers, keys or upstream addresses.
 
 Needs the extra adacompute[otel]: only `lifespan` imports this file, if the operator enables it. Spans begin
-live, because their ids go upstream; the `Reporter` completes them after the reply, and the SDK's threads
-export them from limited queues.
+with their request, because their ids go upstream. The `Reporter` completes them after the reply, and threads
+of the SDK export them from limited queues.
 """
 
 import asyncio
@@ -47,46 +47,47 @@ from adacompute.serve.messages.trace_context import TRACE_PARENT, TRACE_STATE
 from adacompute.serve.watching.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
 
 _log = logging.getLogger("adacompute.serve")
-_NAME = "adacompute"  # name of the instrumentation, and of the service unless OTEL_SERVICE_NAME is set
-_PROVIDER = "openai"  # the API's provider, whoever serves it
-_MAX_TEXT = 200  # characters of an attribute
-_LAST_WORDS_SECONDS = 0.5  # time for exporters that gave up to log it
+_NAME = "adacompute"  # name of the instrumentation, and the default name of the service
+_PROVIDER = "openai"  # the provider whose API is spoken, even if others serve it
+_MAX_TEXT = 200  # most characters of an attribute
+_LAST_WORDS_SECONDS = 0.5  # time in which exporters that gave up can log it
 _INT64 = 2**63
-_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # a finish reason or error code
-_UNKNOWN_ERROR = "_OTHER"  # from the conventions
+_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # pattern of a finish reason or error code
+_UNKNOWN_ERROR = "_OTHER"  # error type that the conventions prescribe for unknown errors
 
-# numeric fields of a request's body -> attributes
+# numeric fields of a request's body, and the attributes they become
 _FLOAT_FIELDS: Final = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-# bucket boundaries from the conventions
+# bucket boundaries from OpenTelemetry's conventions
 _TOKEN_BUCKETS: Final = [4.0**power for power in range(14)]
 _SECOND_BUCKETS: Final = [0.01 * 2.0**power for power in range(14)]
 _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
-_OPERATIONS: Final = {"completions": "text_completion"}  # routes with other names in the conventions
-_REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")  # in a usage
+_OPERATIONS: Final = {"completions": "text_completion"}  # routes whose names differ in the conventions
+# path of the reasoning tokens in an upstream's usage
+_REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 
 
 class ModelLabels:
-    """Model names as labels: those that the upstream lists or has answered for, up to a limit.
+    """Limits model names in labels to those that the upstream lists or has answered for.
 
-    Clients choose names, so one that nobody serves is `other`, however frequent.
+    Clients can name any model. A name that isn't served, or exceeds the limit, becomes `other`.
     """
 
     def __init__(self, limit: int = MAX_LABELS) -> None:
-        self.list_known: Callable[[], Collection[str]] = frozenset  # the upstream's list
+        self.list_known: Callable[[], Collection[str]] = frozenset  # names that the upstream lists
         self._limit = limit
         self._names: set[str] = set()
 
     def label(self, name: str, *, answered: bool) -> str:
-        """The name, or `other`; `answered`: the upstream just answered for that model."""
+        """Returns the name, or `other`. `answered`: the upstream has just answered for that model."""
         if name in self._names:
             return name
         if len(self._names) >= self._limit or not (answered or name in self.list_known()):
@@ -96,7 +97,7 @@ class ModelLabels:
 
 
 class AttemptSpan:
-    """The span of an upstream call; its result is kept until the request is reported."""
+    """The span of an upstream call. Keeps the call's result until the request is reported."""
 
     def __init__(self, span: Span, headers: Mapping[str, str] | None, resends: int) -> None:
         self.span = span
@@ -108,18 +109,18 @@ class AttemptSpan:
         self.reply: _Attributes = {}
 
     def mark_answering(self) -> None:
-        """Records the first event of a stream."""
+        """Records when the first event of a stream arrived."""
         self.answering_at = time.time_ns()
 
     def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
-        """Records the end of the call; `body` is the completion, if there is one."""
+        """Records the end of the call. `body` is the completion, if there is one."""
         self.ended_at, self.call = time.time_ns(), call
         if body is not None:
             self.reply = _describe_reply(body)
 
 
 class RequestSpan:
-    """The span of a request. As the client's tracer it begins a span for each attempt."""
+    """The span of a request. As the client's tracer, it begins a span for each upstream call."""
 
     def __init__(self, telemetry: "Telemetry", request: ChatRequest, route: Route) -> None:
         self._telemetry = telemetry
@@ -133,14 +134,14 @@ class RequestSpan:
         self._context = set_span_in_context(self._span, Context())
 
     def begin_attempt(self, resends: int) -> AttemptSpan:
-        """Begins the span of an upstream call after `resends` earlier attempts of the same call."""
+        """Begins the span of an upstream call, after `resends` earlier attempts."""
         span = self._telemetry.start_span(SpanKind.CLIENT, self._context, self._operation)
         attempt = AttemptSpan(span, _build_headers(span, self._incoming), resends)
         self._attempts.append(attempt)
         return attempt
 
     def end(self, outcome: RequestOutcome) -> None:
-        """Completes all spans of the request, and updates the metrics."""
+        """Completes the request's span and those of its calls, and updates the metrics."""
         ended_at = self._started_at + int(outcome.seconds * 1e9)
         for attempt in self._attempts:
             self._telemetry.end_attempt(attempt, self._request, latest=ended_at)
@@ -158,7 +159,8 @@ class ForwardSpan:
 
     def __init__(self, telemetry: "Telemetry", request: ForwardRequest, route: str) -> None:
         self.route = route
-        self.operation = _OPERATIONS.get(route, route) if request.samples else ""  # "": nothing is generated
+        # empty if the route doesn't generate anything
+        self.operation = _OPERATIONS.get(route, route) if request.samples else ""
         self.model = _clip(request.model)
         self.started_at = time.time_ns()
         self._telemetry = telemetry
@@ -169,10 +171,11 @@ class ForwardSpan:
             SpanKind.CLIENT, set_span_in_context(self.span, Context()), attributes
         )
         headers = _build_headers(self.call_span, request.headers) or {}
-        self.request = replace(request, headers={**request.headers, **headers})  # the request as sent
+        # the request as it is sent upstream
+        self.request = replace(request, headers={**request.headers, **headers})
 
     def end(self, outcome: ForwardOutcome) -> None:
-        """Completes both spans, and counts the request."""
+        """Completes both spans, and counts the request in the metrics."""
         calls = outcome.calls
         self._telemetry.end_forward(self, outcome.status, calls[-1] if calls else None, outcome.seconds)
 
@@ -181,17 +184,17 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Telemetry:
-    """The spans and metrics of one gateway, and their exporters."""
+    """Creates the spans and metrics of one gateway, and exports them."""
 
     def __init__(self, settings: ServeConfig) -> None:
         _quiet_sdk()
         self.models = ModelLabels()
         self._unit = settings.unit
-        self._answering_models = ModelLabels()  # the upstream's names
+        self._answering_models = ModelLabels()  # names of models in upstream replies
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
-        except Exception as exc:  # whatever the SDK raises for the environment
+        except Exception as exc:  # the SDK may raise anything for wrong environment variables
             raise ConfigError(
                 f"otel {settings.otel!r} can't be set up ({shorten(' '.join(str(exc).split()), _MAX_TEXT)}); "
                 "check the environment variables OTEL_…"
@@ -220,21 +223,21 @@ class Telemetry:
         )
 
     def begin(self, request: ChatRequest, route: Route) -> RequestSpan:
-        """Begins the span of a request, as a child of its incoming trace."""
+        """Begins the span of a request, as a child of the trace that the client sent."""
         return RequestSpan(self, request, route)
 
     def begin_forward(self, request: ForwardRequest, route: str) -> ForwardSpan:
-        """Begins the spans of a forwarded request; `route` is the first word of its path."""
+        """Begins the spans of a forwarded request. `route` is the first word of its path."""
         return ForwardSpan(self, request, route)
 
     def start_span(self, kind: SpanKind, parent: Context, attributes: "_Attributes") -> Span:
-        """A span with attributes for samplers; its name follows once the model is known to be served."""
+        """Starts a span with its first attributes; it gets its name once the model is known to be served."""
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
-        """Completes the span of an upstream call, and counts the call."""
+        """Completes the span of an upstream call, and counts the call in the metrics."""
         call, span, model = attempt.call, attempt.span, _read_model(request)
-        if call is None:  # abandoned without a report
+        if call is None:  # the call was abandoned without a report
             span.end(latest)
             return
         label = self.models.label(model, answered=call.kind == "ok")
@@ -259,7 +262,7 @@ class Telemetry:
         span.end(attempt.ended_at)
 
     def _count_call(self, call: Call, operation: _Attributes) -> str:
-        """Counts an upstream call; returns the kind of its error, or ""."""
+        """Counts an upstream call in the metrics; returns the kind of its error, or ""."""
         if call.kind == "ok" and not call.estimated:
             for kind, tokens in (("input", call.prompt_tokens), ("output", call.completion_tokens)):
                 if tokens is not None:
@@ -278,7 +281,7 @@ class Telemetry:
         first_token: float | None,
         ended_at: int,
     ) -> None:
-        """Completes the span of a request, and counts it; `model` is the upstream's name."""
+        """Completes the span of a request, and counts it in the metrics; `model` is the name in the reply."""
         label = self.models.label(_read_model(request), answered=outcome.status == 200)
         error = self._label_error(outcome.error)
         attributes = _describe_operation(label)
@@ -301,7 +304,7 @@ class Telemetry:
         span.end(ended_at)
 
     def end_forward(self, forward: ForwardSpan, status: int, call: Call | None, seconds: float) -> None:
-        """Completes the spans of a forwarded request, and counts it unless it was free."""
+        """Completes the spans of a forwarded request, and counts it if it generates something."""
         label = self.models.label(forward.model, answered=status < 300) if forward.model else ""
         error = "" if status < 400 else "client_gone" if status == CLIENT_GONE_STATUS else str(status)
         call_error = error
@@ -323,9 +326,9 @@ class Telemetry:
             span.end(ended_at)
 
     def record_refusal(self, refusal: Refusal, trace: Mapping[str, str] | None) -> None:
-        """The span of a request refused before it had one; counted if it asked for a completion.
+        """Records the span of a refused request, and counts it if it asked for a completion.
 
-        It has no model: what was requested is unread or unreliable.
+        The span names no model, because the refused request may be unreadable or wrong.
         """
         error = self._label_error(refusal.code)
         operation: _Attributes = {}
@@ -373,7 +376,7 @@ class Telemetry:
         return attributes | {f"adacompute.{name}": v for name, v in optional.items() if v is not None}
 
     def _label_error(self, code: str) -> str:
-        """A label for a request's error code, whose number is unlimited; "": no error."""
+        """Returns the label of an error code, from a limited number of labels; "" means no error."""
         if not code or code in self._errors:
             return code
         if len(self._errors) >= MAX_LABELS or not _REASON.fullmatch(code):
@@ -382,18 +385,18 @@ class Telemetry:
         return code
 
     async def close(self, seconds: float) -> None:
-        """Sends pending data for at most this many seconds; the rest is lost."""
+        """Sends pending data for at most `seconds`; the rest is lost."""
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
         if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
             for exporter in self._exporters:
-                threads.append(_run_in_thread(exporter.shutdown))  # ends their retries
+                threads.append(_run_in_thread(exporter.shutdown))  # ends the exporter's retries
             await _have_ended(threads, _LAST_WORDS_SECONDS)
         self._watch.close()
 
 
 async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bool:
-    """Whether all threads have ended within this many seconds."""
+    """Waits up to `seconds` for all threads to end; returns whether they did."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while any(thread.is_alive() for thread in threads):
@@ -404,7 +407,7 @@ async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bo
 
 
 def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
-    """Runs a function in a daemon thread."""
+    """Starts a function in a daemon thread, which ignores its exceptions."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -416,8 +419,8 @@ def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
 
 
 def _list_endpoints(otel: str) -> tuple[str | None, str | None]:
-    """Where spans and metrics are sent; None: from the environment."""
-    if otel == "env":  # the standard environment variables name the collector
+    """Returns where spans and metrics are sent; None if environment variables say so."""
+    if otel == "env":  # OpenTelemetry's environment variables name the collector
         return None, None
     base = otel.rstrip("/")
     return f"{base}/v1/traces", f"{base}/v1/metrics"
@@ -433,9 +436,9 @@ def _build_resource() -> Resource:
 
 
 def _build_headers(span: Span, incoming: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """The trace context for an upstream call: its span's, with the incoming state."""
+    """Returns the headers that continue a span in an upstream call, with the state of the incoming trace."""
     context = span.get_span_context()
-    if not context.is_valid:  # the SDK is disabled
+    if not context.is_valid:  # OpenTelemetry is disabled
         return incoming
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     state = None if incoming is None else incoming.get(TRACE_STATE)
@@ -451,7 +454,7 @@ def _clip(text: str) -> str:
 
 
 def _mark_error(span: Span, error: str, *, is_fault: bool) -> None:
-    """Sets the error type of a span, if any; `is_fault`: the error is the span's own."""
+    """Sets the error type of a span if there is one. `is_fault` marks the span as failed."""
     span.set_attributes(_describe_error(error))
     if error and is_fault:
         span.set_status(Status(StatusCode.ERROR))
@@ -462,15 +465,15 @@ def _describe_error(error: str) -> _Attributes:
 
 
 def _describe_operation(model: str, operation: str = "chat") -> _Attributes:
-    """Attributes of every span and metric; `model` is "" if the request names none."""
+    """Returns the attributes that all spans and metrics have; `model` is "" if the request names none."""
     attributes: _Attributes = {"gen_ai.operation.name": operation, "gen_ai.provider.name": _PROVIDER}
     return attributes | {"gen_ai.request.model": model} if model else attributes
 
 
 def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attributes:
-    """The request's settings as numbers; `n` is the number of choices."""
+    """Returns a request's settings as attributes; `n` is the number of choices."""
     body = request.body
-    attributes: _Attributes = {"gen_ai.system": _PROVIDER}  # the name of `provider.name` before 2025
+    attributes: _Attributes = {"gen_ai.system": _PROVIDER}  # an older name of `gen_ai.provider.name`
     for field, name in _FLOAT_FIELDS.items():
         value = body.get(field)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -490,7 +493,7 @@ def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attribu
 
 
 def _describe_reply(body: Mapping[str, Any]) -> _Attributes:
-    """A completion's information about itself."""
+    """Returns what a completion says about itself as attributes."""
     attributes: _Attributes = {}
     for field in ("id", "model"):
         if isinstance(text := body.get(field), str) and text:
@@ -525,13 +528,14 @@ def _describe_tokens(call: Call) -> _Attributes:
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
         "gen_ai.usage.reasoning.output_tokens": _read_reasoning(call.usage_details),
-        "adacompute.call.estimated": call.estimated or None,  # the tokens aren't the upstream's numbers
+        # True if the token counts are estimates, not the upstream's
+        "adacompute.call.estimated": call.estimated or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
-    """Completion tokens spent on reasoning; None if the upstream doesn't say."""
+    """Returns the tokens spent on reasoning; None if the upstream doesn't say."""
     tokens = details.get(_REASONING_PATH)
     return None if tokens is None else int(tokens)
 
@@ -550,7 +554,7 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
         attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
     if (reasoning := _read_reasoning(usage.details)) is not None:
         attributes["gen_ai.usage.reasoning.output_tokens"] = reasoning
-    if outcome.status != CLIENT_GONE_STATUS:  # nobody received it
+    if outcome.status != CLIENT_GONE_STATUS:  # otherwise nobody received the status
         attributes["http.response.status_code"] = outcome.status
     if returned:
         reasons = [response.finish_reason for response in returned]
@@ -559,14 +563,14 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
 
 
 class _ExportWatch:
-    """Logs once that the collector rejects data, until it accepts some again."""
+    """Logs when the collector begins to reject data, instead of at every failure."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
-        """Stops logging: an exporter's thread may outlive the log."""
+        """Stops logging, because an exporter's thread may outlive the log."""
         self._closed = True
 
     def note_export(self, what: str, *, ok: bool) -> None:
@@ -607,14 +611,14 @@ class _MetricExporter(OTLPMetricExporter):
 
 
 class _SdkLog(logging.Handler):
-    """The SDK's own lines, for debugging, without their arguments, which may contain its credentials."""
+    """Logs the SDK's own messages at debug level, without arguments, which may contain credentials."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _log.debug("%s: %s", record.name, shorten(str(record.msg), _MAX_TEXT))
 
 
 def _quiet_sdk() -> None:
-    """Keeps the SDK from logging every failure: `_ExportWatch` logs it once."""
+    """Keeps the SDK from logging every failure, because `_ExportWatch` logs it once."""
     logger = logging.getLogger("opentelemetry")
     if not any(isinstance(handler, _SdkLog) for handler in logger.handlers):
         logger.addHandler(_SdkLog())

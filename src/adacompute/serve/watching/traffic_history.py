@@ -1,9 +1,10 @@
-"""Average costs per dial (a policy at a budget), traffic in the last hour and day, and drift.
+"""Keeps average costs of each policy and budget, traffic of the last hour and day, and drift.
 
-`DialTable` has averages and savings; `TrafficHistory` has the data of the dashboard's charts; `DriftMonitor`
-says whether the votes' agreement has left the calibrated range. Averages are in the unit of the budget:
-samples, tokens or money. *voted* averages count requests whose number of samples a policy decided; *all* also
-counts those that can't be voted on, which cost one sample at any price.
+`DialTable` has averages and savings for each policy at a budget (called a dial here); `TrafficHistory` has
+the data of the dashboard's charts; `DriftMonitor` says whether the votes' agreement has left the calibrated
+range. Averages are in the unit of the budget: samples, tokens or money. *voted* averages cover requests whose
+number of samples a policy decided. *all* also covers requests that can't be voted on, which cost one sample
+at any price.
 """
 
 import math
@@ -20,47 +21,47 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import PromptCost, Spend
 
-MAX_DIALS = 64  # pairs of policy and budget
-_MAX_CHOICES = 64  # samples per call: more than uniform sampling needs
-# stored per dial across restarts
+MAX_DIALS = 64  # most pairs of policy and budget
+_MAX_CHOICES = 64  # upstreams that return more samples per call count as returning this many
+# fields of `DialStats` stored across restarts
 _KEPT = ("requests", "samples", "decided", "cost", "decided_cost")
 
 
 def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
-    """A rounded budget, so that clients can't create unlimited labels; samples are a bare number."""
+    """Returns a rounded budget as text, so that clients can't create unlimited labels."""
     return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
 @dataclass(slots=True)
 class DialStats:
-    """A policy at a budget: its price, average cost and savings."""
+    """Statistics of a policy at a budget: its price, average cost and savings."""
 
     policy: str
     budget: float
     unit: BudgetUnit = "samples"  # unit of the budget
     price: float | None = None
-    average: float | None = None  # from its pacer
-    requests: int = 0  # decided by a policy if they can be voted on; kept across restarts
+    average: float | None = None  # average cost that the pacer reports
+    requests: int = 0  # requests that count in the average, including those of earlier runs
     samples: int = 0
-    decided: int = 0  # those that can be voted on, so that the policy decided
-    cost: float = 0.0  # sum over all requests, in the budget's unit
-    decided_cost: float = 0.0  # cost of the decided requests
-    voted: int = 0  # requests with a vote that the policy fully decided, as in calibration
-    voted_samples: int = 0  # samples of voted requests
-    voted_tokens: float = 0.0  # tokens of voted requests
+    decided: int = 0  # requests whose number of samples the policy decided
+    cost: float = 0.0  # cost of all counted requests, in the budget's unit
+    decided_cost: float = 0.0  # cost of the requests that the policy decided
+    voted: int = 0  # requests with a vote, except fully sampled ones
+    voted_samples: int = 0  # samples of the voted requests
+    voted_tokens: float = 0.0  # tokens of the voted requests
     voted_money: float = 0.0
-    single_tokens: float = 0.0  # response tokens of one sample each, from the mean of their samples
+    single_tokens: float = 0.0  # sum over voted requests of their mean response tokens per sample
     single_money: float = 0.0
-    # prompt costs with one call each, tokens and money, by samples per call
+    # prompt costs by samples per call: tokens and money of one prompt per voted request
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
-    uniform: float | None = None  # uniform samples per request for the same accuracy; None: unknown
-    choices: int | None = None  # samples per call, as the pool recorded it, until the upstream shows it
-    protocol: str = ""  # how that was measured
-    reason: str = ""  # why it is unknown
+    uniform: float | None = None  # uniform samples for equal accuracy; None: unknown
+    choices: int | None = None  # samples per call in the recorded pool, used while the upstream's is unknown
+    protocol: str = ""  # how `uniform` was measured
+    reason: str = ""  # why `uniform` is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Mean cost per request, for voted and for all requests; None before the first."""
+        """Mean cost per request, for voted and for all requests; None without requests."""
         return {
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
@@ -68,7 +69,7 @@ class DialStats:
 
     @property
     def uniform_cost(self) -> tuple[float, float]:
-        """Tokens and money of uniform sampling with the same accuracy: responses, and a prompt per call."""
+        """Tokens and money that equally accurate uniform sampling would cost."""
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
@@ -77,37 +78,37 @@ class DialStats:
         return tokens, money
 
     def set_worth(self, uniform: float | None, protocol: str = "", reason: str = "") -> None:
-        """Sets the uniform samples per request for the same accuracy; None: unknown, because of `reason`."""
+        """Sets how many samples make uniform sampling as accurate; None: unknown because of `reason`."""
         is_known = uniform is not None and math.isfinite(uniform) and uniform > 0 and bool(protocol)
         self.uniform = uniform if is_known else None
         self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
 
     @property
     def voted_mean(self) -> float | None:
-        """Mean samples per voted request; None before the first."""
+        """Mean samples per voted request; None without voted requests."""
         return self.voted_samples / self.voted if self.voted else None
 
 
 class DialTable:
-    """At most 64 dials; requests at others only count in the total."""
+    """Statistics of at most 64 pairs of policy and budget. Others only count in the total."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
-        self._currency = currency  # dials stored in another currency aren't continued
+        self._currency = currency  # statistics stored in another currency aren't used
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
-        self._counted = 0  # requests since the start, in any unit
+        self._counted = 0  # requests since the start, with budgets in any unit
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
-        """Starts the overall average, counting requests whose budget is in the gateway's unit."""
+        """Restarts the overall average, which covers requests with budgets in this unit."""
         self._unit = unit
-        # requests, their cost and their budgets, for all and for voted requests
+        # number of requests, their cost and their budgets, for all and for voted requests
         self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
 
     def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
-        """The dial of a policy at a (rounded) budget; a temporary one if there are too many."""
+        """Returns the statistics of a policy at a budget; they aren't kept if there are too many."""
         key = (policy, round_budget(budget, unit), unit)
         dial = self._dials.get(key)
         if dial is None:
@@ -136,7 +137,7 @@ class DialTable:
                     sums[place] += amount
 
     def forget(self, policy: str) -> None:
-        """Resets a policy's dials when another version serves."""
+        """Resets a policy's savings when another version serves."""
         for dial in self:
             if dial.policy == policy:
                 dial.voted = dial.voted_samples = 0
@@ -145,7 +146,7 @@ class DialTable:
                 dial.set_worth(None)
 
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
-        """Looks up in the charts, by policy, what the current averages are worth."""
+        """Looks up in the policies' charts how many uniform samples reach the same accuracy."""
         for dial in self:
             chart, mean = charts.get(dial.policy), dial.voted_mean
             if chart is None or mean is None:
@@ -161,9 +162,9 @@ class DialTable:
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
-        """Average cost and mean target since the start, for all counted requests and for voted ones.
+        """Returns the average cost and budget since the start, for all counted requests and for voted ones.
 
-        Only for budgets in the gateway's unit.
+        Only covers requests whose budget is in the gateway's unit.
         """
         return {
             **_compute_means(*self._sums["all"]),
@@ -171,7 +172,7 @@ class DialTable:
         }
 
     def state(self) -> dict[str, list[float]]:
-        """State for `restore`: by dial, the sums of its averages."""
+        """Returns the sums of each policy and budget, for `restore`."""
         return {
             name_lane(lane, self._currency): [getattr(dial, name) for name in _KEPT]
             for lane, dial in self._dials.items()
@@ -179,7 +180,7 @@ class DialTable:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state`; skips dials in another currency or invalid ones."""
+        """Continues from a stored state; skips invalid entries, and those in another currency."""
         for name, counts in list(state.items())[:MAX_DIALS]:
             lane = parse_lane(name, self._currency)
             if lane is None or not isinstance(counts, list) or len(counts) != len(_KEPT):
@@ -190,7 +191,7 @@ class DialTable:
                     setattr(dial, field_name, number)
 
     def compute_savings(self) -> dict[str, Any]:
-        """The savings against uniform sampling at the same accuracy, with their protocol."""
+        """Returns the savings compared with equally accurate uniform sampling, and how they were measured."""
         voted = [dial for dial in self if dial.voted]
         known = [dial for dial in voted if dial.uniform is not None]
         n = sum(dial.voted for dial in known)
@@ -217,7 +218,7 @@ class DialTable:
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
-        """All dials as JSON data, busiest first; `paced` is the setting `average`."""
+        """Returns all statistics as JSON data, busiest first; `paced` is the setting `average`."""
         return [
             {
                 "policy": dial.policy,
@@ -233,7 +234,7 @@ class DialTable:
                 "version": versions.get(dial.policy, ""),
             }
             for dial in sorted(self, key=lambda dial: -dial.requests)
-            if dial.requests or dial.price is not None  # others are only reserved
+            if dial.requests or dial.price is not None  # otherwise only a label is reserved for it
         ]
 
 
@@ -250,12 +251,11 @@ def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
 
 
 def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
-    """The cost of requests, that of uniform sampling with the same accuracy, and the difference.
+    """Sums what requests cost, what equally accurate uniform sampling would cost, and the difference.
 
-    Uniform sampling draws equally many samples for every request. It costs that many times the mean response
-    of each request, which is less per sample than the policy pays if it draws more for longer responses, plus
-    one prompt per call (`count_calls`), by the upstream's limit of samples per call, or as the policy's pool
-    recorded it.
+    Uniform sampling draws equally many samples for every request. Each costs the mean response of its
+    request. The policy may pay more per sample, if it draws more for requests with longer responses. Each
+    call also pays for its prompt. The number of calls (`count_calls`) follows from the most samples per call.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
@@ -269,58 +269,58 @@ def _compute_means(requests: float, cost: float, target: float) -> dict[str, Any
     }
 
 
-# seconds per slot, number of slots
+# seconds per time slot, and number of slots
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}
 COLUMNS = (
     *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
     *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
 )
 _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
-MAX_SAMPLES = 32  # requests with more are counted here
-_MAX_DIALS = 6  # whose prices are kept per slot
+MAX_SAMPLES = 32  # requests with more samples count as having this many
+_MAX_DIALS = 6  # most policies and budgets whose prices are kept per time slot
 _MAX_RECENT = 50
-_MAX_CLASSES = 8  # answers shown separately
-_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters kept
+_MAX_CLASSES = 8  # most answers shown separately; the rest are summed up
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # most characters kept of each
 
-_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
+_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the budget's unit
 _COST_PLACES = 9  # decimals of costs, which may be small amounts of money
 
 
 class RequestCost(NamedTuple):
-    """A request's contribution to sums, computed once for several of them."""
+    """What a request adds to sums; computed once, and used for several of them."""
 
-    samples: int  # charged or possibly charged
-    amount: float  # what it counts for in the average, in the unit of its budget
-    counted: bool  # in the average
-    decided: bool  # in the average of voted requests
+    samples: int  # samples that were, or may have been, charged
+    amount: float  # what the request adds to the average, in the unit of its budget
+    counted: bool  # whether it counts in the average
+    decided: bool  # whether it counts in the average of voted requests
     same_unit: bool  # whether its budget is in the gateway's unit
-    agreement: float | None  # as in calibration
+    agreement: float | None  # agreement of its votes, as in calibration
 
 
 @dataclass(slots=True)
 class TimeSlot:
     """Sums over the requests that ended in a time slot."""
 
-    at: float = 0.0  # its beginning
+    at: float = 0.0  # when the slot begins
     requests: int = 0
-    errors: int = 0  # 4xx and 5xx, except clients that disconnected
-    counted: int = 0  # requests counted in the average, with budgets in the gateway's unit
-    samples: int = 0  # samples of these requests
-    target: float = 0.0  # sum of their budgets
-    decided: int = 0  # those that can be voted on
-    decided_samples: int = 0  # samples of these requests
-    decided_target: float = 0.0  # sum of their budgets
+    errors: int = 0  # requests with status 4xx or 5xx, except disconnected clients
+    counted: int = 0  # requests in the average, with budgets in the gateway's unit
+    samples: int = 0  # samples of the counted requests
+    target: float = 0.0  # sum of the counted requests' budgets
+    decided: int = 0  # counted requests that the policy decided, because they can be voted on
+    decided_samples: int = 0  # samples of the decided requests
+    decided_target: float = 0.0  # sum of the decided requests' budgets
     voted: int = 0
-    agreement: float = 0.0  # sum over the votes
-    seconds: float = 0.0  # sum over all
+    agreement: float = 0.0  # sum of the agreement of voted requests
+    seconds: float = 0.0  # sum of the durations of all requests
     cost: float = 0.0  # cost of counted requests, in the unit of their budgets
-    decided_cost: float = 0.0  # cost of those that can be voted on
-    money: float = 0.0  # spent on all requests
-    drawn: dict[int, int] = field(default_factory=dict)  # requests by number of samples
-    # requests and seconds by number of rounds
+    decided_cost: float = 0.0  # cost of the decided requests
+    money: float = 0.0  # money spent on all requests
+    drawn: dict[int, int] = field(default_factory=dict)  # number of requests, by number of samples
+    # number of requests and their seconds, by number of rounds
     rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
-    prices: dict[_DialKey, float] = field(default_factory=dict)  # the latest of each
+    calls: dict[str, int] = field(default_factory=dict)  # number of upstream calls, by kind
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # latest price of each policy and budget
 
     def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
         """Adds an ended request."""
@@ -348,26 +348,26 @@ class TimeSlot:
             self.agreement += cost.agreement
 
     def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
-        """Adds requests with this number of rounds and total duration."""
+        """Adds requests with this number of rounds, and their total duration."""
         known, lasted = self.rounds.get(rounds, (0, 0.0))
         self.rounds[rounds] = known + requests, lasted + seconds
 
     def row(self) -> list[float]:
-        """The sums in the order of `COLUMNS`."""
+        """Returns the sums in the order of `COLUMNS`."""
         return [round(getattr(self, name), _COST_PLACES if name in _COST_COLUMNS else 4) for name in COLUMNS]
 
 
 class Slot(Protocol):
-    """Sums over a time slot."""
+    """Sums over the requests that ended in a time slot."""
 
-    at: float  # its beginning
+    at: float  # when the slot begins
 
 
 S = TypeVar("S", bound=Slot)
 
 
 class SlotRing(Generic[S]):
-    """The newest slots; older ones are dropped."""
+    """Keeps the newest time slots, and drops older ones."""
 
     def __init__(self, step: float, size: int, make: Callable[[float], S]) -> None:
         self.step = step
@@ -375,36 +375,36 @@ class SlotRing(Generic[S]):
         self._size, self._make = size, make
 
     def slot_at(self, at: float) -> S:
-        """The slot for a time; the newest if the clock was set back."""
+        """Returns the slot for a time, or the newest slot if the clock was set back."""
         begin = at - at % self.step
         if not self._slots or begin > self._slots[-1].at:
             self._slots.append(self._make(begin))
         return self._slots[-1]
 
     def slots_since(self, at: float) -> Iterator[S]:
-        """The slots within the ring's length, oldest first, without empty ones."""
+        """Returns the slots of the span that ends at this time, oldest first; leaves out empty slots."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
 
 
 class TrafficHistory:
-    """Slots for an hour and a day, and the last 50 requests."""
+    """Keeps sums by time slot for an hour and a day, and the last 50 requests."""
 
     def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
         self._texts = texts
         self._now = now
         self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self.start()
-        self.reserved_dials: list[_DialKey] = []  # the operator's own
+        self.reserved_dials: list[_DialKey] = []  # the operator's own policies and budgets
 
     def start(self) -> None:
-        """Starts empty, initially and whenever the unit of sums changes."""
+        """Clears all slots, initially and whenever the unit of sums changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
-        self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
-        self._slots_end = -math.inf  # end of the first of them
+        self._slots: Sequence[TimeSlot] = ()  # the current slot of the hour and of the day
+        self._slots_end = -math.inf  # when the first of these slots ends
 
     def reserve_dial(self, dial: _DialKey) -> None:
-        """Reserves a place for an operator's dial, however many others come first."""
+        """Reserves a place for an operator's policy and budget, however many others come first."""
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
@@ -415,19 +415,19 @@ class TrafficHistory:
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
-        """Adds an ended upstream call; `kind` is from a fixed set."""
+        """Adds an ended upstream call. `kind` is one of a fixed set."""
         for slot in self._get_slots():
             slot.calls[kind] = slot.calls.get(kind, 0) + 1
 
     def add_price(self, dial: _DialKey, price: float) -> None:
-        """Adds the current price of a dial."""
+        """Adds the current price of a policy at a budget."""
         for slot in self._get_slots():
             prices = slot.prices
             if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
 
     def _get_slots(self) -> Sequence[TimeSlot]:
-        """The current slots, one per ring."""
+        """Returns the current time slot of the hour and that of the day."""
         at = self._now()
         if at >= self._slots_end:
             rings = self._rings.values()
@@ -436,11 +436,11 @@ class TrafficHistory:
         return self._slots
 
     def recent(self) -> list[dict[str, Any]]:
-        """The latest requests, newest first."""
+        """Returns the latest requests, newest first."""
         return list(reversed(self._recent))
 
     def board(self, span: str) -> dict[str, Any]:
-        """A span as JSON data: its slots and their sums. See `Observability.dashboard_data`."""
+        """Returns the slots of a span and their sums as JSON data, for `Observability.dashboard_data`."""
         slots = list(self._rings[span].slots_since(self._now()))
         total = TimeSlot()
         prices: dict[_DialKey, list[list[float]]] = {}
@@ -505,7 +505,7 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Labels and counts, winner first: an answer's spelling, or its number if texts aren't shown."""
+    """Returns labels and counts of answers, winner first. Labels are numbers if texts aren't shown."""
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
@@ -521,60 +521,61 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
 
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
-DRIFT_WINDOW = 500  # requests compared
-MIN_DRIFT_VOTES = 200  # needed for an alarm
-ALARM_ON = (5.0, 0.05)  # standard errors, and difference in agreement: both must be exceeded
-ALARM_OFF = (3.0, 0.03)  # below either the alarm ends
-_MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
+DRIFT_WINDOW = 500  # number of latest votes that are compared
+MIN_DRIFT_VOTES = 200  # votes needed for an alarm
+ALARM_ON = (5.0, 0.05)  # standard errors and difference in agreement; above both of these, an alarm starts
+ALARM_OFF = (3.0, 0.03)  # standard errors and difference in agreement; below either of these, the alarm ends
+_MIN_DEVIATION = 0.02  # least standard deviation; with 0 any difference would be an alarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftState:
-    """The state of a policy's agreement."""
+    """How a policy's agreement compares with what is expected."""
 
-    live: float | None  # mean over the window; None: no votes yet
+    live: float | None  # mean of the latest votes; None: no votes yet
     expected: float | None
-    source: ExpectationSource  # origin of the expectation
-    requests: int  # in the window
-    z: float | None  # standard errors between the two; None: too few votes
+    source: ExpectationSource  # where the expected agreement comes from
+    requests: int  # number of the latest votes
+    z: float | None  # standard errors between live and expected; None: too few votes
     alarm: bool
 
 
 class DriftMonitor:
-    """An alarm for when the agreement of a policy's votes leaves the expected range.
+    """Raises an alarm if the agreement of a policy's votes leaves the expected range.
 
-    It starts and ends at different levels, to avoid flickering. Without calibration data the first 500
-    requests are the reference. Similar requests in sequence count as fewer, by the correlation of neighbours.
+    The alarm starts and ends at different levels, so that it doesn't flicker. Without calibration data the
+    first 500 requests are the reference. If neighbouring requests are similar, they count as fewer, by their
+    correlation.
     """
 
     def __init__(self) -> None:
         self._window = _VoteWindow()
         self._expected: float | None = None
         self._deviation = 0.0
-        self._reference_size = math.inf  # number of requests behind the expectation
+        self._reference_size = math.inf  # number of requests that the expected agreement comes from
         self._source: ExpectationSource = "none yet"
         self._alarm = False
 
     def expect(self, agreement: float, deviation: float) -> None:
-        """Sets the calibrated mean and standard deviation over requests."""
+        """Sets the expected agreement: mean and standard deviation over requests in calibration."""
         if math.isfinite(agreement) and math.isfinite(deviation):
             self._set_reference(agreement, deviation, math.inf, "calibration")
 
     def add(self, agreement: float) -> bool:
-        """Adds a vote; True if the alarm started or ended."""
+        """Adds the agreement of a request's votes; returns whether the alarm started or ended."""
         if not 0.0 <= agreement <= 1.0:
             return False
         self._window.add(agreement)
         if self._source == "none yet":
             if self._window.size == DRIFT_WINDOW:
                 self._set_reference(*self._window.measure(), "first requests")
-                self._window = _VoteWindow()  # these votes are the reference now
+                self._window = _VoteWindow()  # the votes so far are the reference now
             return False
         previous, self._alarm = self._alarm, self._is_alarming()
         return self._alarm != previous
 
     def state(self) -> DriftState:
-        """The current state."""
+        """Returns the current state."""
         return DriftState(
             live=self._window.measure()[0] if self._window.size else None,
             expected=self._expected,
@@ -589,7 +590,7 @@ class DriftMonitor:
         self._reference_size, self._source = size, source
 
     def _compare(self) -> tuple[float, float] | None:
-        """How far votes are from the expectation, in standard errors and in agreement; None: too few."""
+        """Returns how far votes are from the expected, in standard errors and agreement; None: too few."""
         if self._expected is None or self._window.size < MIN_DRIFT_VOTES:
             return None
         mean, _, size = self._window.measure()
@@ -605,19 +606,19 @@ class DriftMonitor:
 
 
 class _VoteWindow:
-    """The last 500 votes, with sums for mean, deviation and correlation."""
+    """Keeps the last 500 agreements, with sums for their mean, deviation and correlation."""
 
     def __init__(self) -> None:
         self._votes: deque[float] = deque()
-        self._sum = self._squares = self._products = 0.0  # products of neighbours
+        self._sum = self._squares = self._products = 0.0  # `_products`: of neighbouring agreements
 
     @property
     def size(self) -> int:
-        """Their number."""
+        """Number of agreements in the window."""
         return len(self._votes)
 
     def add(self, vote: float) -> None:
-        """Adds a vote; drops the oldest if there are too many."""
+        """Adds an agreement; drops the oldest if there are too many."""
         votes = self._votes
         if len(votes) == DRIFT_WINDOW:
             oldest = votes.popleft()
@@ -630,7 +631,7 @@ class _VoteWindow:
         votes.append(vote)
 
     def measure(self) -> tuple[float, float, float]:
-        """Their mean and deviation, and the equivalent number of independent requests."""
+        """Returns mean and deviation, and how many independent requests these agreements are worth."""
         count = len(self._votes)
         mean = self._sum / count
         deviation = math.sqrt(max(0.0, self._squares / count - mean * mean))

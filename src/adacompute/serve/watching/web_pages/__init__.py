@@ -1,6 +1,6 @@
 """The gateway's pages: the dashboard with statistics, and the playground for asking questions.
 
-Markup, styles and scripts are in this folder and combined here: one request, no build step, nothing external.
+Markup, styles and scripts are in this folder, and are combined into one page here. A page loads nothing else.
 """
 
 import base64
@@ -13,7 +13,7 @@ __all__ = ["DASHBOARD", "PLAYGROUND", "WebPage"]
 
 
 class WebPage(NamedTuple):
-    """A page as it is sent."""
+    """A web page with its headers, as it is sent."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -31,7 +31,7 @@ def _build_page(name: str, *scripts: str) -> WebPage:
     style = _read_asset("base.css") + _read_asset(f"{name}.css")
     sources = [_read_asset(f"{script}.js") for script in ("elements", *scripts, name)]
     script = "\n".join(['"use strict";', *sources])
-    policy = (  # nothing outside the page runs, and it contacts only the gateway
+    policy = (  # the page only runs its own scripts, and only contacts the gateway
         f"default-src 'none'; style-src {_hash_source(style)}; script-src {_hash_source(script)}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
