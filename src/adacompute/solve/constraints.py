@@ -225,48 +225,25 @@ def _solve_programme(
 
     `most` bounds the shares. `equal` (limits,): limits that must be used up exactly; these get no price.
     """
-    equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
-    # solve identical problems as one, with summed shares
-    # + 0.0 avoids -0.0
-    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1) + 0.0
-    rows = cells.reshape(len(cells), -1).view(f"V{cells[0].nbytes}").ravel()  # as bytes: faster
-    _, first, group, sizes = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
-    aims, largest, *costs = cells[first].transpose(1, 0, 2)
-    allowed, uses = largest > 0, np.reshape(costs, (len(equal), *aims.shape))
-    solution = _ask_highs(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
-    if solution is None:
-        return None
-    shares, prices = solution
-    return _share_out(shares, group.ravel(), sizes), np.where(equal, 0.0, np.maximum(prices, 0.0))
-
-
-def _ask_highs(
-    aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
-) -> tuple[Floats, Floats] | None:
-    """Like `_solve_programme`, for kinds of identical problems (kinds, modes), with `sizes` of each kind."""
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
-        from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
+        from scipy.sparse import csr_array, eye_array, kron, vstack  # type: ignore[import-untyped]
 
-    free = allowed.sum(axis=1) > 1  # the others have only one mode
-    shares = np.where(free[:, None], 0.0, allowed)
-    left = room - np.tensordot(uses, shares * sizes[:, None], axes=2)
-    kinds, modes = np.nonzero(allowed & free[:, None])
-    row = np.cumsum(free)[kinds] - 1
-    ones = csr_array((np.ones(len(row)), (row, np.arange(len(row)))), shape=(int(free.sum()), len(row)))
-    used = csr_array(uses[:, kinds, modes] * sizes[kinds])
+    count, modes = aim.shape
+    equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
+    ones = kron(eye_array(count), np.ones((1, modes)), format="csr")
+    used, room = csr_array(programme.costs.reshape(len(equal), count * modes)), programme.room * count
     slip = 1e-12 * np.maximum(1.0, room)  # so that rounding doesn't make it infeasible
-    if not len(row):
-        fits = (left >= -slip) & (~equal | (left <= slip))
-        return (shares, np.zeros(len(room))) if fits.all() else None
-    method = "highs-ipm" if len(row) > _LARGE * aims.shape[1] else "highs-ds"
+    largest = np.broadcast_to(most, aim.shape).ravel()
+    method = "highs-ipm" if count > _LARGE else "highs-ds"
     for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):  # HiGHS may give up
         solution = linprog(
-            aims[kinds, modes] * sizes[kinds],
+            aim.ravel(),
             A_ub=used[~equal],
-            b_ub=(left + slip)[~equal],
+            b_ub=(room + slip)[~equal],
             A_eq=vstack([ones, used[equal]], format="csr"),
-            b_eq=np.concatenate([np.ones(ones.shape[0]), left[equal]]),
+            b_eq=np.concatenate([np.ones(count), room[equal]]),
+            bounds=np.stack([np.zeros(len(largest)), largest], axis=1),
             method=name,
             options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
         )
@@ -275,23 +252,11 @@ def _ask_highs(
         if solution.status == _OPTIMAL:
             break
     else:
-        raise ArithmeticError(f"HiGHS found no solution of {aims.shape}; this is a bug: please report it")
+        raise ArithmeticError(f"HiGHS found no solution of {aim.shape}; this is a bug: please report it")
     prices = np.zeros(len(equal))
-    prices[~equal], prices[equal] = -solution.ineqlin.marginals, -solution.eqlin.marginals[ones.shape[0] :]
-    shares[kinds, modes] = solution.x
-    return shares, prices
-
-
-def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
-    """Distributes the mean shares of each group over its problems, (problems, modes), mixing few of them."""
-    order = np.argsort(group, kind="stable")
-    place = np.empty(len(group))  # each problem's position in its group
-    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    ends = np.cumsum(np.where(shares < _SHARE_TOLERANCE / sizes[:, None], 0.0, shares), axis=1)
-    ends *= (sizes / ends[:, -1])[:, None]
-    nearest = np.round(ends)
-    ends = np.where(np.abs(ends - nearest) < _SHARE_TOLERANCE, nearest, ends)
-    return np.diff(np.clip(ends[group] - place[:, None], 0.0, 1.0), axis=1, prepend=0.0)
+    prices[~equal] = np.maximum(-solution.ineqlin.marginals, 0.0)
+    shares = np.where(solution.x < _SHARE_TOLERANCE, 0.0, solution.x).reshape(aim.shape)
+    return shares / shares.sum(axis=1, keepdims=True), prices
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
