@@ -1,8 +1,8 @@
 """Vote over LLM samples within an average budget, spent where it helps, and measure the gain.
 
 Importing the package imports nothing else. A public name is imported from its module on first use (PEP 562),
-so that a program, and `adacompute --version`, load only what they need. `__init__.pyi` tells type checkers,
-and this file, which module that is.
+so that a program, and `adacompute --version`, load only what they need. `__init__.pyi` says which module each
+name is from.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_STUB = __spec__.loader.get_data(f"{__file__}i").decode()  # works in archives too
+_STUB = __spec__.loader.get_data(f"{__file__}i").decode()  # also works in a zip archive
 _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+)", _STUB)}
 __all__ = [*sorted((*_HOMES, "__version__"))]  # noqa: PLE0604 - they are texts
 
@@ -32,11 +32,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package itself, in which `adacompute.solve` stays the function even if the subpackage `solve` is
-    imported.
+    """The package's own module type: `adacompute.solve` stays the function after `import adacompute.solve`.
 
-    Importing a subpackage sets its name in the package. Four subpackages (evaluate, replay, score, solve)
-    share their name with a public function, which must win.
+    Python sets a subpackage's name in the package when it is imported. Four subpackages (evaluate, replay,
+    score, solve) have the name of a public function, which must not be replaced.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

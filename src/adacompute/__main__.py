@@ -1,4 +1,4 @@
-"""`python -m adacompute`: the command, where its script isn't on the path."""
+"""Runs the command as `python -m adacompute`, if its script isn't on the path."""
 
 from adacompute.cli import main
 

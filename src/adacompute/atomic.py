@@ -1,4 +1,4 @@
-"""Writes files and folders all or nothing, and allows one writer at a time.
+"""Writes files and folders so that they appear complete or not at all, and allows one writer at a time.
 
 Everything is written next to its destination, synced to disk and moved by one rename, so readers see either
 the old or the new content, and a killed process leaves at most a hidden file or folder:
@@ -22,17 +22,17 @@ from pathlib import Path
 from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
-_LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
-_FOLDER_TRIES = 100  # attempts to create a folder that others keep removing
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without locks
+_LONGEST_NAME = 255 - len("-journal")  # most bytes of a temporary file's name; file systems allow 255
+_FOLDER_TRIES = 100  # attempts to create a folder if other processes keep removing it
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file systems that have no locks
 
 
 @contextlib.contextmanager
 def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
-    """A temporary path to write to; synced and moved to `path` on success, else removed.
+    """Yields a temporary path to write to; it is synced and moved to `path` on success, else removed.
 
-    `exclusive`: the caller holds a lock, so nobody else writes next to this path. Otherwise each process has
-    its own temporary file, and the last one to finish wins.
+    With `exclusive`, the caller holds a lock, so nobody else writes next to this path. Otherwise each process
+    has its own temporary file, and the last process to finish wins.
     """
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
@@ -49,7 +49,7 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
-    """Removes incomplete files next to `path` from killed processes of this machine."""
+    """Removes incomplete files next to `path` that killed processes of this machine left."""
     if exclusive:
         _remove(temporary_path(path, "building"))
     with contextlib.suppress(OSError):  # ignore a folder that can't be listed or changed
@@ -62,12 +62,12 @@ def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
 
 
 def _process_path(path: Path) -> Path:
-    """This process's own temporary path for `path`."""
+    """Returns this process's own temporary path for `path`."""
     return temporary_path(path, f"{_host_label(os.getpid())}.part")
 
 
 def _host_label(pid: int | str) -> str:
-    """Identifies this machine and a process in a temporary file's name."""
+    """Returns the part of a temporary file's name that identifies this machine and a process."""
     return f"{os.uname().nodename}.{pid}"
 
 
@@ -77,30 +77,30 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's process
+    except PermissionError:  # the process belongs to another user
         return True
     return True
 
 
 def _remove(path: Path) -> None:
-    """Removes a file with SQLite's journals."""
+    """Removes a file, with the journals of SQLite if there are any."""
     for suffix in _SQLITE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Publishes files in this order; all are on disk before the first is moved.
+    """Publishes several files in order; all are on disk before the first is moved to its path.
 
-    So a full disk leaves all old files. The caller locks the folder if the file system has locks. Each
-    process has its own temporary files, so without locks each file is still complete, though files from two
-    processes may mix.
+    So if the disk is full, all old files stay. The caller locks the folder if the file system has locks.
+    Without locks each file is still complete, because each process has its own temporary files, but the
+    files of two processes may mix.
     """
     folders = dict.fromkeys(path.parent for path in files)
     try:
         for path, content in files.items():
             remove_leftovers(path)
-            temporary_path(path).unlink(missing_ok=True)  # left by a killed process of an older version
+            temporary_path(path).unlink(missing_ok=True)  # a file of an older version
             write_synced(_process_path(path), content)
         for path in files:
             _process_path(path).replace(path)
@@ -122,14 +122,14 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """A new hidden folder to fill; it becomes `folder` on success, else it is removed.
+    """Yields a new hidden folder to fill; it becomes `folder` on success, else it is removed.
 
     The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError if `folder` has
-    files by then; an empty one is replaced.
+    files by then; an empty folder is replaced.
     """
-    # unique over threads, processes and machines
+    # a random name, so that threads, processes and machines never share it
     temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
-    temporary.mkdir()  # not mkdtemp: readable by others, as the umask allows
+    temporary.mkdir()  # not mkdtemp, whose folders only their owner can read
     try:
         yield temporary
         sync_path(temporary)
@@ -143,13 +143,13 @@ def _rename_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as exc:
-        if exc.errno != errno.ENOTEMPTY:  # like EEXIST: systems differ
+        if exc.errno != errno.ENOTEMPTY:  # some systems raise EEXIST instead
             raise
         raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc
 
 
 def temporary_path(path: Path, label: str = "part") -> Path:
-    """The temporary path for `path`; a name that is too long is hashed."""
+    """Returns the temporary path for `path`; a name that is too long is hashed."""
     name = f".{path.name}.{label}"
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.{label}"
@@ -157,7 +157,7 @@ def temporary_path(path: Path, label: str = "part") -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Writes and syncs a new file, replacing remains of a killed process."""
+    """Writes and syncs a new file; replaces a file that a killed process left."""
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         file.write(content)
@@ -166,7 +166,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Syncs a file, or the names in a folder, to disk."""
+    """Syncs a file, or the list of names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,7 +176,7 @@ def sync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, create: bool = False, required: bool = True) -> Iterator[None]:
-    """Allows one writer per folder; others wait. OSError if the folder can't be locked.
+    """Locks a folder, so that other writers wait. OSError if the folder can't be locked.
 
     `create` creates a missing folder, or one that another writer has just removed. `required=False` continues
     without a lock on file systems without locks.
@@ -189,7 +189,7 @@ def lock_folder(folder: Path, *, create: bool = False, required: bool = True) ->
 
 
 def _open_locked(folder: Path, *, create: bool, required: bool) -> int:
-    """An open, locked descriptor of the folder; unlocked if that fails and isn't `required`."""
+    """Opens and locks a folder; if it can't be locked and `required` is false, it is only opened."""
     while True:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
@@ -224,7 +224,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether the path still leads to the open file."""
+    """Whether the path still is the path of the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -232,10 +232,10 @@ def _is_current(descriptor: int, path: Path) -> bool:
 
 
 def lock_file(path: Path) -> int:
-    """An open, locked descriptor of a file, created if missing.
+    """Opens and locks a file, which is created if missing; returns its descriptor.
 
     BlockingIOError if another process holds the lock. The holder may remove the file while it holds the lock;
-    then the next one creates it again.
+    then the next process creates it again.
     """
     while True:
         descriptor, is_new = _open_or_create(path)
@@ -246,11 +246,11 @@ def lock_file(path: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the last holder removed the file between our open and our lock
+        os.close(descriptor)  # the lock's last holder removed the file before we locked it
 
 
 def _open_or_create(path: Path) -> tuple[int, bool]:
-    """A descriptor of the file, and whether this call created it."""
+    """Opens a file; returns its descriptor, and whether this call created it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_EXCL, 0o666), True
@@ -263,7 +263,7 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
-        if is_new and exc.errno in _NO_LOCKS:  # so nobody else can hold it
+        if is_new and exc.errno in _NO_LOCKS:  # without locks, nobody else can hold this lock
             with contextlib.suppress(OSError):
                 path.unlink()
         raise
@@ -277,7 +277,7 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        resolved = path.resolve()  # one lock per pool, whatever link or relative path is used
+        resolved = path.resolve()  # one lock per pool, even if opened by a link or relative path
         if resolved.is_dir():
             raise NotAPool(f"{path}: is a folder; name a file in it, e.g. {path / 'pool.sqlite'}")
         self.path = resolved.with_name(resolved.name + ".lock")
@@ -288,7 +288,7 @@ class WriterLock:
         try:
             descriptor = lock_file(self.path)
         except FileNotFoundError as exc:
-            if self.path.parent.is_dir():  # e.g. /proc
+            if self.path.parent.is_dir():  # a folder such as /proc
                 raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
             raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
         except BlockingIOError as exc:
@@ -296,21 +296,21 @@ class WriterLock:
                 f"{pool}: process {self._read_holder()} is writing to it; "
                 "wait for it to end, or open it for reading"
             ) from exc
-        with contextlib.suppress(OSError):  # only for messages: the lock works without it
+        with contextlib.suppress(OSError):  # the process id is only for messages
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{self._process}\n".encode(), 0)
         return descriptor
 
     def _read_holder(self) -> str:
-        """The process id of the lock's holder, if it has written it."""
+        """Reads the process id of the lock's holder from the lock file."""
         with contextlib.suppress(OSError):
             return self.path.read_bytes()[:32].decode("ascii", "replace").strip() or "unknown"
         return "unknown"
 
     def release(self) -> None:
-        """Removes the lock file while holding the lock, so that nobody locks a file about to be removed.
+        """Removes the lock file and releases the lock, in this order, so that nobody locks a removed file.
 
-        Does nothing in a forked child: the lock belongs to the parent.
+        Does nothing in a forked child, because the lock belongs to the parent.
         """
         if self._descriptor >= 0 and os.getpid() == self._process:
             with contextlib.suppress(OSError):

@@ -33,14 +33,14 @@ from adacompute.records import (
 
 T = TypeVar("T")
 
-EVERY_MODE = "adacompute"  # model name with which clients request all modes of a gateway
-MODES_KEY = "menu"  # name for several modes in metrics, dashboard data and stored sums
-VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # not a setting of [verifier]
-DEFAULT_FLEET = "adacompute"  # default name of a fleet
+EVERY_MODE = "adacompute"  # model name by which clients ask a gateway to use all its modes
+MODES_KEY = "menu"  # stands for "all modes" in metrics, dashboard data and stored sums
+VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # environment variable with the verifier's key
+DEFAULT_FLEET = "adacompute"  # default name of a fleet of gateways
 
 
 def _match(pattern: str, description: str) -> Meta:
-    """The constraint that a text must match this pattern; `description` is for messages."""
+    """Returns a constraint: a text must match this pattern. `description` is for messages."""
     return Meta(pattern=rf"\A(?:{pattern})\Z", description=description)
 
 
@@ -76,7 +76,7 @@ CollectorAddress = Annotated[str, _COLLECTOR_ADDRESS]
 
 
 def setting(default: T, meaning: str, *, default_text: str = "") -> T:
-    """A field of a section. `meaning` is shown in --help and by `serve --show-config`.
+    """Declares a setting of a section. `meaning` is shown in --help and by `serve --show-config`.
 
     `default_text` explains a default such as 0 or "", e.g. "no limit".
     """
@@ -146,7 +146,7 @@ class EndpointConfig:
 
     @property
     def prices(self) -> TokenPrices:
-        """The prices of its tokens."""
+        """The prices of the endpoint's tokens."""
         return TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
 
     def __post_init__(self) -> None:
@@ -327,11 +327,11 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         _check_limits(self)
-        if -1 < self.explore < 0:  # -1 is the default
+        if -1 < self.explore < 0:  # the default -1 is allowed
             raise ConfigError(f"explore is {self.explore:g}; give a number from 0 to 1")
         _check_budgets(self)
         compile_vote_pattern(self.vote_pattern)
-        if self.fleet != DEFAULT_FLEET and not self.redis:  # without Redis it would have separate caps
+        if self.fleet != DEFAULT_FLEET and not self.redis:  # gateways share caps through Redis
             raise ConfigError(f"fleet {self.fleet!r} is shared through Redis, and redis isn't given; give it")
         if "*" in self.cors and not self.keys_file:
             raise ConfigError(
@@ -340,7 +340,7 @@ class ServeConfig:
             )
 
 
-_MAX_SAMPLES = 1024.0  # largest budget in samples
+_MAX_SAMPLES = 1024.0  # largest budget, in samples per request
 
 
 @lru_cache(maxsize=64)
@@ -349,12 +349,12 @@ def _parse_budget(value: float | str, unit: BudgetUnit) -> Budget:
 
 
 def parse_serve_budgets(settings: ServeConfig) -> tuple[Budget, Budget]:
-    """The settings budget and max_budget, in any currency."""
+    """Parses the settings budget and max_budget, in any currency."""
     return _parse_budget(settings.budget, settings.unit), _parse_budget(settings.max_budget, settings.unit)
 
 
 def _check_budgets(settings: ServeConfig) -> None:
-    if names_quality(settings.budget):  # its cost is known only with the policy
+    if names_quality(settings.budget):  # only the policy knows what the quality costs
         return
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
@@ -390,9 +390,9 @@ class Config:
 
 
 def average_budget(config: Config) -> Budget:
-    """The average cost per gateway request, in samples, tokens or money.
+    """Returns the budget: the average cost per gateway request, in samples, tokens or money.
 
-    BudgetInvalid if it is money without prices, or in another currency.
+    BudgetInvalid if it is money but there are no prices, or they have another currency.
     """
     settings, endpoint = config.serve, config.endpoint
     budget, most = (
@@ -444,13 +444,13 @@ def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str,
     values = convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
         return section(**values)
-    except ConfigError as exc:  # settings that contradict each other
+    except ConfigError as exc:  # these settings contradict each other
         origins = dict.fromkeys(places[key] for key in table)
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file; a ConfigError names the file if it is unreadable."""
+    """Reads the tables of a TOML file; a ConfigError names the file if it can't be read."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as exc:
@@ -460,10 +460,10 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
 
 
 def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-    """Converts a TOML value or environment text to the annotated type; ConfigErrors name the place."""
+    """Converts a TOML value or a text to a setting's type; errors name the place."""
     if get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value
-        if isinstance(items, dict):  # headers and query may be tables
+        if isinstance(items, dict):  # the settings headers and query may be tables
             items = [f"{name}={text}" for name, text in items.items()]
         if not isinstance(items, list | tuple):
             raise ConfigError(f"{place} is {format_value(value)}; give a list")
@@ -486,7 +486,7 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
                 show=lambda *_: _show_setting(value),
             ) from None
 
-    for each in kinds[:-1]:  # a number if possible, else text
+    for each in kinds[:-1]:  # tries a number before text
         with contextlib.suppress(ConfigError):
             return convert_to(each)
     return convert_to(kinds[-1])
@@ -496,13 +496,13 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-# marks an address that may contain a password or key
+# signs that an address may contain a password or key
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 
 
 def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
-    """The possible values of a setting, in words."""
+    """Describes the possible values of a setting."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is not Annotated:
@@ -518,7 +518,7 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
 
 @cache
 def _find_limits(section: type) -> dict[str, Any]:
-    """The types of a section's settings with constraints."""
+    """Finds the settings of a section whose types have constraints."""
     plain, kinds = get_type_hints(section), get_type_hints(section, include_extras=True)
     return {name: kind for name, kind in kinds.items() if kind != plain[name]}
 
@@ -533,7 +533,7 @@ def _check_limits(section: object) -> None:
 def convert_table(
     table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Converts a table's values to their types; ConfigErrors, also for unknown keys, name the place."""
+    """Converts a table's values to their types; errors, also for unknown keys, name the place."""
     for key in table:
         if key not in kinds:
             raise ConfigError(f"{places[key]}: unknown setting {key!r}; {_suggest(key, list(kinds))}")
@@ -541,12 +541,12 @@ def convert_table(
 
 
 def _suggest(name: str, known: list[str]) -> str:
-    """The most similar known name, or all known names."""
+    """Suggests the most similar known name, or lists all known names."""
     return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
 
 
-_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a valid name of a key
-_KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without spaces
+_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a valid name of a client's key
+_KEY_TEXT = re.compile(r"[!-~]+")  # a valid key: ASCII without spaces
 _CLIENT_KEY = re.compile(r"[!-~]{16,}")
 _Cap = Annotated[float, Meta(gt=0, le=sys.float_info.max)] | str
 _KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
@@ -565,7 +565,7 @@ class KeyConfig:
 def read_key(
     *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Secret | None:
-    """The key from a file, or from the environment variable `env`; None if there is none.
+    """Reads a key from a file, or from the environment variable `env`; None if there is none.
 
     Messages never show a key.
     """
@@ -584,26 +584,26 @@ def read_key(
     text = text.strip()
     if not text:
         return None
-    if not _KEY_TEXT.fullmatch(text):  # the message doesn't show it
+    if not _KEY_TEXT.fullmatch(text):  # the message must not show the key
         raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
     return Secret(text, source=place)
 
 
 def forget_metrics_folder() -> None:
-    """Removes another program's metrics folder from the environment: ours would be written there."""
+    """Removes Prometheus's folder from the environment, so that our metrics aren't written there."""
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         os.environ.pop(name, None)
 
 
 def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
-    """The gateway's client keys: one section each, named after its owner.
+    """Reads the keys of the gateway's clients: one section for each key, named after its owner.
 
-    Each has `key`, or `key_env` with the name of an environment variable; `cap` and `operator` are optional.
+    It has `key`, or `key_env` with the name of an environment variable; `cap` and `operator` are optional.
     """
     environ = os.environ if environ is None else environ
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
-        if not isinstance(table, dict):  # don't quote the line: it may be the key itself
+        if not isinstance(table, dict):  # the message doesn't show the line, which may be a key
             raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
         key = _read_client_key(f"{file}, [{name}]", name, table, environ)
         if key.key in keys:
@@ -627,7 +627,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         if not text:
             raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key")
     if not isinstance(text, str) or not _CLIENT_KEY.fullmatch(text):
-        raise ConfigError(  # doesn't show it
+        raise ConfigError(  # the message must not show the key
             f"{place}: {source} has fewer than 16 characters, or blanks or special characters; "
             "make one with `openssl rand -hex 24`"
         )
@@ -635,7 +635,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
 
 
 def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
-    """The cluster in RAY_ADDRESS, or None. Also turns off Ray's usage statistics."""
+    """Reads the Ray cluster's address in RAY_ADDRESS, or None. Also turns off Ray's usage statistics."""
     environ = os.environ if environ is None else environ
     environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return environ.get("RAY_ADDRESS", "").strip() or None

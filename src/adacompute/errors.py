@@ -70,7 +70,7 @@ class AdacomputeError(Exception):
     """Base class: catch this to catch everything that the package raises on purpose."""
 
     def __str__(self) -> str:
-        # a path or value may contain a line break; keep the message on one line
+        # escapes line breaks in paths or values, so that the message is one line
         return _BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
 
 
@@ -141,14 +141,14 @@ class EndpointError(AdacomputeError):
 
     def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
         super().__init__(message)
-        self.status = status  # HTTP status, if there was a reply
-        self.paid = paid  # True: the endpoint may charge for it
-        self.calls: tuple[Any, ...] = ()  # the attempts (`records.Call`)
-        self.retry_after: float | None = None  # seconds, if the endpoint says
+        self.status = status  # HTTP status of the reply, if there was one
+        self.paid = paid  # True: the endpoint may charge for the call
+        self.calls: tuple[Any, ...] = ()  # all attempts, as `records.Call`
+        self.retry_after: float | None = None  # seconds to wait before a retry, if the endpoint says so
         self.reply: Any = None  # the endpoint's `client.error_object.ErrorObject`, or None
 
     def copy_reply(self, error: "EndpointError") -> Self:
-        """This error, with another error's reply."""
+        """Copies another error's reply to this error, and returns this error."""
         self.reply, self.retry_after = error.reply, error.retry_after
         return self
 
@@ -236,7 +236,7 @@ class ServeError(AdacomputeError):
 
     status = 500
     code = "internal_error"
-    kind = "server_error"  # OpenAI's `type`
+    kind = "server_error"  # the field `type` of OpenAI's error format
 
     def __init__(
         self,
@@ -250,8 +250,8 @@ class ServeError(AdacomputeError):
         super().__init__(message)
         self.status = self.status if status is None else status
         self.code = self.code if code is None else code
-        self.param = param  # the field at fault
-        self.retry_after = retry_after  # seconds; None: retrying doesn't help, or unknown
+        self.param = param  # the request's field that is wrong
+        self.retry_after = retry_after  # seconds to wait before a retry; None: unknown, or useless
 
 
 class RequestInvalid(ServeError):
@@ -276,7 +276,7 @@ class CapReached(ServeError):
     status = 429
     code = "insufficient_quota"
     kind = "insufficient_quota"
-    left = 0  # samples that still fit below the cap
+    left = 0  # how many more samples the cap allows
 
 
 class WeakVote(ServeError):
@@ -351,30 +351,30 @@ class DuplicateRecord(PoolError):
     """The problem or sample exists already."""
 
 
-_MAX_VALUE = 60  # characters of a value in a message
+_MAX_VALUE = 60  # most characters of a value in a message
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_VALUE
 
 
 def to_one_line(exc: Exception) -> str:
-    """The message of a foreign error on one line."""
+    """Writes another library's error message on one line."""
     return " ".join(str(exc).split()) or type(exc).__name__
 
 
 def format_value(value: object) -> str:
-    """A value for messages: its repr on one line, shortened.
+    """Formats a value for messages: its repr on one line, shortened.
 
     >>> format_value([1, "two"]), len(format_value("x" * 500))
     ("[1, 'two']", 60)
     """
     try:
         text = _REPR.repr(value)
-    except (ValueError, RecursionError):  # e.g. an integer with more digits than Python writes
+    except (ValueError, RecursionError):  # for example, an integer with more digits than Python writes
         return f"a value of type {type(value).__name__} that is too long to write"
     return shorten(" ".join(text.split()), _MAX_VALUE)
 
 
-_MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)  # a field, and its place
+_MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)  # a field and its place
 
 
 def explain_misfit(
@@ -386,10 +386,10 @@ def explain_misfit(
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
 ) -> Exception:
-    """The error for a value that msgspec refused, with place, value and remedy.
+    """Builds the error for a value that msgspec refused, with place, value and remedy.
 
-    msgspec's own messages name neither value nor remedy. `find_remedy` gives the one for a part, such as
-    `samples[].text`; `build_error` gets where that part is, and what is wrong with it.
+    msgspec's own messages have neither value nor remedy. `find_remedy` returns the remedy for a part, such as
+    `samples[].text`. `build_error` is called with the part's place and what is wrong with it.
     """
     match = _MISFIT.search(str(message))
     assert match is not None
@@ -406,7 +406,7 @@ def explain_misfit(
 
 
 def shorten(text: str, length: int) -> str:
-    """The text, shortened to `length` characters.
+    """Shortens a text to `length` characters.
 
     >>> shorten("a long sentence", 7)
     'a long…'
@@ -415,12 +415,12 @@ def shorten(text: str, length: int) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: float = 0.6) -> str:
-    """A suggestion of the known names most similar to `name`, with a trailing space; "" if none is.
+    """Suggests the known names most similar to `name`, with a trailing space; "" if none is similar.
 
     >>> suggest_name("clasifier", ["classifier", "curve"])
     'did you mean classifier? '
     """
-    import difflib  # lazy: few messages need it
+    import difflib  # imported here, because few messages need it
 
     close = difflib.get_close_matches(name, list(known), n=limit, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}? " if close else ""

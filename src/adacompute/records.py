@@ -1,6 +1,6 @@
-"""The frozen records that rooms exchange: problems, samples, calls, accuracy tables.
+"""The records that the package's parts exchange: problems, samples, calls, budgets, accuracy tables.
 
-Fields have names and units. A `Secret` is a key that is never printed.
+A `Secret` is a key that is never printed.
 """
 
 import re
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 else:
 
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
-        """Like `dataclass`, for records created for each request.
+        """Replaces `dataclass` for records that each request creates.
 
-        They are frozen only for the type checker: frozen at run time, creating them would take longer.
+        They are frozen only for the type checker, because real frozen dataclasses take longer to create.
         """
         return dataclass(unsafe_hash=frozen, **options)
 
@@ -61,44 +61,44 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One HTTP attempt, with its counts and charge."""
+    """One HTTP attempt at a model's endpoint, with its counts of tokens and whether it was charged."""
 
     at: float  # time of sending, in seconds since 1970, UTC
     seconds: float
-    asked: int  # choices
-    got: int  # usable choices
-    surplus: int = 0  # paid choices that weren't used: too many, or unusable
-    kind: str = "ok"  # or the kind of error
+    asked: int  # number of responses (choices) requested
+    got: int  # number of usable responses
+    surplus: int = 0  # paid responses that weren't used: too many, or unusable
+    kind: str = "ok"  # "ok", or the kind of error
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # prompt tokens that the server had cached, if known
-    completion_tokens: int | None = None  # sum over all choices
-    estimated: bool = False  # True: corrected or estimated, not as reported by the server
-    # True: usage is missing or impossible, so the server may charge more; not stored in pools
+    cached_tokens: int | None = None  # how many of the prompt tokens the server had cached, if known
+    completion_tokens: int | None = None  # sum over all responses
+    estimated: bool = False  # True: token counts are estimated or corrected, not the server's
+    # True: the server's token counts are missing or impossible, so it may charge more; not stored in pools
     unmetered: bool = field(default=False, compare=False)
-    # Other numbers in the server's usage, by path, e.g. ("completion_tokens_details", "reasoning_tokens");
-    # not stored in pools.
+    # Other numbers that the server reported, e.g. ("completion_tokens_details", "reasoning_tokens"); they
+    # aren't stored in pools.
     usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The sum of several calls. The highest cost of possibly charged calls is separate."""
+    """Sums over several calls. Calls that may have been charged are summed separately, at their highest."""
 
     calls: int = 0
-    paid: int = 0  # calls
+    paid: int = 0  # calls that were charged
     maybe: int = 0  # calls without a result that may still be charged
-    asked: int = 0  # choices
+    asked: int = 0  # responses requested
     got: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     maybe_prompt_tokens: int = 0
-    maybe_completion_tokens: int = 0  # upper bound: as many as were allowed
-    estimated: int = 0  # calls whose tokens aren't the server's numbers
+    maybe_completion_tokens: int = 0  # the most that was allowed
+    estimated: int = 0  # calls whose token counts aren't the server's
 
     def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
-        """The cost at these prices; `at_most` adds possible charges."""
+        """Computes the cost at these prices; `at_most` adds possible charges."""
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
@@ -107,7 +107,7 @@ class Account:
 BudgetUnit = Literal["samples", "tokens", "money"]
 
 _MILLION = 1e6
-GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # tokens, before anything is known
+GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # tokens assumed before any are known
 
 
 DEFAULT_CURRENCY = "USD"
@@ -117,9 +117,9 @@ DEFAULT_CURRENCY = "USD"
 class TokenPrices:
     """Money per million tokens, for prompts (`input`) and responses (`output`).
 
-    `prompt_tokens` and `prompts` are for recorded samples: the length of prompts, and whether each sample
-    pays for its own. None: as recorded in the pool's calls; `PromptCharge` says what is assumed without.
-    `prompt_tokens` is one number for all problems, or one per problem of the source, in order.
+    `prompt_tokens` and `prompts` are for recorded samples: how long prompts are (one number, or one per
+    problem) and whether each sample pays for its prompt. With None, the pool's recorded calls tell both;
+    `PromptCharge` says what is assumed if there are none.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
     3.5
@@ -128,7 +128,7 @@ class TokenPrices:
     input: float = 0.0
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
-    prompts: Literal["each", "once"] | None = None  # charged with each sample, or once (cached or shared)
+    prompts: Literal["each", "once"] | None = None  # charged for each sample, or once per problem
     currency: str = DEFAULT_CURRENCY
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class TokenPrices:
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
             raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")
-        # a copy: later changes to the caller's list have no effect
+        # copied, so that later changes to the caller's list have no effect
         plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
         tokens = tuple(plain) if isinstance(plain, list) else plain
         for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
@@ -148,11 +148,11 @@ class TokenPrices:
         object.__setattr__(self, "prompt_tokens", tokens)
 
     def __bool__(self) -> bool:
-        """Whether anything costs money."""
+        """Whether any price is above 0."""
         return self.input > 0 or self.output > 0
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """The cost of these tokens."""
+        """Computes the cost of these tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / _MILLION
 
     def guess_cost(
@@ -163,7 +163,7 @@ class TokenPrices:
         completion_tokens: float = GUESSED_RESPONSE,
         unit: BudgetUnit = "money",
     ) -> float:
-        """The estimated cost of a sample before any draw; a response has at most `max_tokens`.
+        """Estimates the cost of a sample before any is drawn; a response has at most `max_tokens`.
 
         >>> TokenPrices(output=1.5).guess_cost(max_tokens=100_000) == TokenPrices(output=1.5).cost(100, 300)
         True
@@ -179,7 +179,7 @@ def _check_amount(value: object, name: str) -> None:
 
 
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
-_WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # commas only group thousands
+_WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a whole number, such as 1,000
 _QUALITY = re.compile(r"\s*(as\s+good|within)\b", re.I)
 _BUDGET = re.compile(
     rf"(?P<sign>[$€£¥])?\s*(?P<amount>{_WHOLE}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
@@ -190,10 +190,10 @@ _BUDGET = re.compile(
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 _AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
 _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
-_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # truncated units
-_CURRENCY_LETTERS = 3  # as in EUR
+_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # shortened units
+_CURRENCY_LETTERS = 3  # length of a currency's name, such as EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
-_MOST_SAMPLES = 64  # a bare number of tokens up to this probably means samples
+_MOST_SAMPLES = 64  # a number without a unit up to this probably means samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Budget:
     (True, '500 tokens per request')
     """
 
-    amount: float  # per request
+    amount: float  # average per request
     unit: BudgetUnit = "samples"
     currency: str = ""  # only if the unit is money
 
@@ -229,9 +229,9 @@ class Budget:
     ) -> "Budget":
         """Parses a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
-        A bare number is in `unit`. Money must be in `currency`, that of the prices, because nothing is
-        converted; None accepts any. A bare number that probably means another unit raises BudgetInvalid.
-        `total`: a sum for all requests, such as a cap, e.g. "5 USD".
+        A number without a unit is in `unit`; BudgetInvalid if it probably means another. Money must be in
+        `currency`, the prices' currency, because nothing is converted; None accepts any. With `total`, the
+        budget is a sum for all requests, such as a cap of "5 USD".
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
@@ -299,7 +299,7 @@ def _suggest_budget(text: str) -> str:
 
 
 def _read_currency(name: str, value: float | str, currency: str | None) -> str:
-    """The currency in a budget: a sign, three letters or that of the prices; None accepts any name."""
+    """Reads a budget's currency: a sign, three letters or the prices' `currency`; None allows any name."""
     if name.lower() == "money":
         return currency or DEFAULT_CURRENCY
     if name in _CURRENCY_SIGNS:
@@ -342,22 +342,22 @@ class Problem:
     gold: str | None = None
     subject: str | None = None
     level: int | float | str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unknown keys of the file
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # other keys of the problem in a file
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """Token log-probability signals other than the mean, in nats; None if unknown."""
+    """A response's confidence signals, from token log-probabilities in nats; None if unknown."""
 
     tail: Finite | None = None  # mean log-probability of the last 64 tokens
     window: Finite | None = None  # lowest mean log-probability of 32 consecutive tokens
     answer_sum: Finite | None = None  # log-probability of the answer's own tokens
     answer_least: Finite | None = None  # lowest log-probability of the answer's tokens
     answer_entropy: Finite | None = None  # highest entropy at the answer's tokens
-    # mean over tokens of minus the mean log-probability of the likeliest alternatives
+    # minus the mean log-probability of each token's likeliest alternatives, averaged over all tokens
     confidence: Finite | None = None
-    confidence_tail: Finite | None = None  # mean over the last 64 tokens
-    confidence_window: Finite | None = None  # lowest mean over 32 consecutive tokens
+    confidence_tail: Finite | None = None  # `confidence` of the last 64 tokens
+    confidence_window: Finite | None = None  # lowest `confidence` of 32 consecutive tokens
     score: Finite | None = None  # the response's score from a verifier or reward model
 
 
@@ -375,13 +375,13 @@ class Sample:
     text: str | None = None
     answer: str | None = None
     correct: float | None = None  # 1 right, 0 wrong, in between: partial credit; None if unknown
-    tokens: int | None = None  # output tokens
-    logprob: float | None = None  # sum over the tokens, natural logarithm
-    entropy: float | None = None  # mean over the tokens, nats
+    tokens: int | None = None  # number of output tokens
+    logprob: float | None = None  # sum of the tokens' log-probabilities, natural logarithm
+    entropy: float | None = None  # mean entropy over the tokens, nats
     finished: bool | None = None  # False: cut off by a token limit
     signals: Signals | None = None
-    mode: str | None = None  # not stored in pools, where samples have their source's mode
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unknown keys of the file
+    mode: str | None = None  # name of the mode (a model with its options); not stored in pools
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # other keys of the sample in a file
 
     @property
     def mean_logprob(self) -> float | None:
@@ -393,37 +393,37 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An attempt without a sample, stored so that it can be counted, shown and retried."""
+    """A failed attempt to draw a sample, stored so that it can be counted, shown and retried."""
 
-    index: int  # index of the wanted sample
+    index: int  # index that the sample would have had
     kind: str  # a short word, e.g. "timeout"
     attempt: int = 1
     message: str | None = None
-    at: float | None = None  # seconds since 1970, UTC
+    at: float | None = None  # time of the failure, in seconds since 1970, UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """One problem with the samples of one model and set of parameters, in drawing order.
 
-    `classes[i]` is the answer class of `samples[i]`, by first appearance; -1 abstains.
+    `classes[i]` numbers the answer of `samples[i]`: equal answers share a number; -1 if it abstains.
     """
 
     problem: Problem
     samples: tuple[Sample, ...]
     classes: tuple[int, ...]
     model: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # temperature etc., as requested
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # e.g. temperature
     failures: tuple[Failure, ...] = ()
 
 
 _MASK = "***"
-_SHORTEST_KEY = 8  # characters; a shorter key is a dummy, which may be a word in any text
-_SHORTEST_DUMMY = 4  # characters; a dummy of at least this length is masked in messages, as a whole word
+_SHORTEST_KEY = 8  # characters; a shorter key may be a placeholder word, which any text may contain
+_SHORTEST_DUMMY = 4  # characters; a placeholder of this length or more is masked in messages, as a whole word
 
 
 class Secret:
-    """A key. Printing, logging or recording it shows `***`; only `reveal()` returns it.
+    """A secret key. Printing, logging or storing it shows `***`; only `reveal()` returns the key.
 
     A key below 8 characters (servers without keys get `EMPTY`, `none` or `x`) isn't masked in texts, where it
     might be part of answers; messages mask it from 4 characters on, as a whole word.
@@ -439,28 +439,28 @@ class Secret:
     __slots__ = ("_text", "masked", "source")
 
     def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
-        """`others` are masked too, but never revealed."""
+        """Masks `others` too, but never reveals them."""
         self._text = text
-        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # for texts
-        self.source = source  # its origin, in words; "": given by a caller
+        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # parts to mask
+        self.source = source  # where the key is from, in words; "": given by a caller
 
     @property
     def is_maskable(self) -> bool:
-        """Whether any part is long enough to be masked in texts."""
+        """Whether the key or any of `others` is long enough to be masked in texts."""
         return bool(self.masked)
 
     def reveal(self) -> str:
-        """The key itself, for the one place that sends it."""
+        """Returns the key itself, for the one place that sends it."""
         return self._text
 
     def mask(self, text: str) -> str:
-        """The text with all occurrences masked: endpoints do quote keys."""
+        """Masks the key in a text, because endpoints may quote keys."""
         for each in self.masked:
             text = text.replace(each, _MASK)
         return text
 
     def mask_message(self, message: str) -> str:
-        """The message with the secret masked, even a short one."""
+        """Masks the key in a message, even a short key."""
         message = self.mask(message)
         if len(self._text) < _SHORTEST_DUMMY or self._text not in message:
             return message
@@ -482,11 +482,11 @@ class Secret:
         raise TypeError("a secret is never written; read it again where it is needed")
 
 
-ModeName = int | float | str  # name of a column: a number of samples, or any name
+ModeName = int | float | str  # name of a column of an accuracy table: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # beyond this, gains per cost and their sums overflow; below its inverse too
+_LARGEST_COST = 1e200  # costs above this, or below its inverse, would overflow in computations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -500,13 +500,13 @@ class AccuracyTable:
     (2, ('small', 'large'))
     """
 
-    accuracy: Floats  # (problems, modes) 0 to 1
-    costs: Floats  # (modes,) shared, or (problems, modes); in `unit`, never negative
-    modes: tuple[ModeName, ...]  # (modes,) names
-    standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
-    ids: tuple[str, ...] | None = None  # (problems,)
-    unit: str = "samples"  # unit of costs
-    ascending: bool = True  # costs never fall from left to right, in any row
+    accuracy: Floats  # accuracy of each problem in each mode, 0 to 1; shape (problems, modes)
+    costs: Floats  # cost of each mode, shape (modes,), or of each problem in each mode, (problems, modes)
+    modes: tuple[ModeName, ...]  # names of the modes
+    standard_error: Floats | None = None  # of each accuracy; NaN: can't be known; None: unknown
+    ids: tuple[str, ...] | None = None  # ids of the problems
+    unit: str = "samples"  # unit of `costs`
+    ascending: bool = True  # costs never fall from one mode to the next, for any problem
     dropped: tuple[str, ...] = ()  # ids of problems left out on request
     protocol: str = ""  # how accuracies were estimated
 
@@ -524,7 +524,7 @@ class AccuracyTable:
         dropped: Sequence[str] = (),
         protocol: str = "",
     ) -> "AccuracyTable":
-        """A validated table of your own numbers: (problems, modes), with costs (modes,) or (problems, modes).
+        """Makes a table of your own accuracies, (problems, modes), and costs, (modes,) or (problems, modes).
 
         Modes must have ascending costs, unless `order="any"` (e.g. two models whose order differs by
         problem). Without names, modes are named by cost, or by index if costs differ by problem.
@@ -572,7 +572,7 @@ class AccuracyTable:
 
     @property
     def cost_matrix(self) -> Floats:
-        """Costs as (problems, modes), in either case; a view."""
+        """The cost of each problem in each mode, as a view of shape (problems, modes)."""
         return np.broadcast_to(self.costs, self.accuracy.shape)
 
     @property
@@ -581,14 +581,14 @@ class AccuracyTable:
         return self.costs.ndim == 1
 
     def problem(self, row: int) -> str:
-        """A problem's name for messages: its id or row."""
+        """Names a problem in messages, by its id or row."""
         return _describe_problem(row, self.ids)
 
 
 def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
-    """A private copy, independent of the original."""
+    """Copies values to a private array, so that later changes to the original have no effect."""
     if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)  # masked values become NaN, which is refused
+        values = np.ma.filled(values.astype(np.float64), np.nan)  # NaN is refused later
     try:
         if np.iscomplexobj(values):
             raise TypeError("they are complex")
@@ -627,7 +627,7 @@ def _check_shape(values: Floats, costs: Floats) -> None:
 def _check_cells(
     what: str, values: Floats, valid: Bools, names: Sequence[ModeName], ids: Sequence[str] | None, remedy: str
 ) -> None:
-    """Raises TableInvalid for the first invalid cell."""
+    """Raises TableInvalid for the first invalid value in a table."""
     if not valid.all():
         *row, column = (int(i) for i in np.argwhere(~valid)[0])
         place = f"{names[column]!r}{_describe_cell(row, column, ids)}"
@@ -665,16 +665,16 @@ def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
 
 
 def format_lower_bound(value: float) -> str:
-    """A number in as few digits as possible without becoming smaller, for minimum values in messages."""
+    """Formats a minimum value for messages, in few digits, and never smaller than the value."""
     texts = (f"{value:.{digits}g}" for digits in range(6, 18))
     return next((text for text in texts if float(text) >= value), repr(value))
 
 
 def format_money(value: float) -> str:
-    """Two decimals from 1 up, three digits below, no exponents; page.js formats alike.
+    """Formats money: two decimals from 1 up, three digits below, no exponents; page.js must do the same.
 
     >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
     ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
     """
     exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
-    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # avoids -0.00
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # + 0.0 avoids "-0.00"

@@ -1,4 +1,4 @@
-"""Extracts answers from texts, groups equal answers into classes, and counts votes."""
+"""Extracts answers from texts, groups equal answers, and counts votes."""
 
 from adacompute.answers.equal import Classes, Task, classify, same_answer
 from adacompute.answers.extract import extract_answer, grade_answer, read_answers

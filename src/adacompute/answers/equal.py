@@ -2,7 +2,7 @@
 
 Equality isn't transitive when units are missing: "12 cm" and "12 m" differ, and both equal "12". So a
 class keeps the first unit it sees: an answer without a unit joins the first class of its value, and one
-with another unit starts a new class; a long decimal joins the first class that it rounds to. Recorded
+with another unit starts a new class. A long decimal joins the first class that it rounds to. Recorded
 grades come first: answers with different recorded `correct` never share a class.
 Formulas that the fast comparison can't decide are compared by math-verify in a helper process.
 """
@@ -48,7 +48,7 @@ class Task:
             )
 
     def to_dict(self) -> dict[str, str]:
-        """The task as plain JSON data; a function can't be stored."""
+        """Returns the task as plain JSON data; raises TaskError if the extractor is a function."""
         if not isinstance(self.extract, str):
             raise TaskError(
                 f"the extractor {name_extractor(self.extract)} is a function and can't be stored; "
@@ -85,16 +85,16 @@ def name_extractor(function: object) -> str:
 DEFAULT_TASK = Task()  # used by every function that isn't given a task
 
 
-# After this many pairs or timeouts, a set of classes compares open formulas by their text only, so that
-# hostile answers can't delay a request.
+# After this many pairs or timeouts, one request's formulas are compared by their text only, so that
+# hostile answers can't delay it.
 _JUDGED_PAIRS = 200
 _JUDGE_TIMEOUTS = 4
-_PAIRS_PER_ANSWER = 8  # pairs sent to the slow judge per answer
-_CLASSES_COMPARED = 16  # classes of the same value, or open classes, compared with one answer
-_JUDGE_THREADS = 2  # threads that wait for the slow judge, shared by all event loops
+_PAIRS_PER_ANSWER = 8  # most comparisons by the slow judge (math-verify) for one answer
+_CLASSES_COMPARED = 16  # an answer is compared with at most this many classes
+_JUDGE_THREADS = 2  # threads for slow comparisons, shared by all event loops
 _WORD_KINDS = ("text", "letter", "json")
 
-_judge_executor: tuple[int, "Executor"] | None = None  # with the process id: threads don't survive a fork
+_judge_executor: tuple[int, "Executor"] | None = None  # (process id, threads): a fork loses threads
 
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
@@ -116,7 +116,7 @@ def classify(
     correct: Sequence[float | None] | None = None,
     task: Task = DEFAULT_TASK,
 ) -> list[int]:
-    """Class number of each answer, in order of first appearance; -1 for None.
+    """Numbers answers so that equal ones share a number, in order of first appearance; -1 for None.
 
     >>> classify(["1/2", "0.5", None, "2"])
     [0, 0, -1, 1]
@@ -134,10 +134,10 @@ def classify(
 @dataclass(slots=True)
 class _AnswerClass:
     number: int
-    answer: str  # as first seen
+    answer: str  # the first spelling in the class
     form: Form
-    unit: str  # the first one seen, "" until then
-    label: float | None  # the first one seen, None until then
+    unit: str  # the first unit in the class, "" until then
+    label: float | None  # the first recorded grade in the class, None until then
 
     def accepts(self, form: Form, label: float | None) -> bool:
         labels_agree = label is None or self.label is None or label == self.label
@@ -161,8 +161,8 @@ class Classes:
         self._classes: list[_AnswerClass] = []
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
-        self._formulas: list[_AnswerClass] = []  # classes that contain no words
-        self._open: list[_AnswerClass] = []  # formula classes that only the judge can compare
+        self._formulas: list[_AnswerClass] = []  # classes of formulas and numbers, not of words
+        self._open: list[_AnswerClass] = []  # classes of formulas that need the slow judge (math-verify)
         self._questions = _JUDGED_PAIRS
         self._timeouts = _JUDGE_TIMEOUTS
 
@@ -170,7 +170,7 @@ class Classes:
         return len(self._classes)
 
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
-        """The class of an answer; a new class if no earlier answer is equal, -1 for None.
+        """Returns the number of an answer's class; a new one if no earlier answer is equal, -1 for None.
 
         The slow judge isn't asked about the classes in `unlike`, which it has already rejected.
         """
@@ -184,7 +184,7 @@ class Classes:
         return self._join(answer, form, correct, group)
 
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
-        """Like `place`, but runs the slow judge outside the event loop. One call at a time.
+        """Works like `place`, but runs the slow judge outside the event loop. One call at a time.
 
         The first formula that needs the judge starts it, which takes one or two seconds. If it can't start,
         formulas are compared by their text.
@@ -196,18 +196,18 @@ class Classes:
         group = self._find_in_buckets(answer, form, correct)
         if group is None:
             if self._select_candidates(form, correct):
-                import asyncio  # lazy: commands without an event loop start faster
+                import asyncio  # imported here, so that commands without an event loop start faster
 
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
-            if form.kind == "open":  # the next answer may need to be compared with it
+            if form.kind == "open":  # start the judge early: the next answer may need a comparison
                 _get_executor().submit(self._judge.warm)
         return self._join(answer, form, correct, group)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
-            return group_of_form  # this class accepted the same form before
+            return group_of_form  # an equal answer was placed in this class before
         for key in ((form.kind, form.key), *find_other_keys(answer)):
             for group in self._buckets.get(key, ()):
                 if group.accepts(form, correct):
@@ -266,12 +266,12 @@ class Classes:
 
 
 def _keep_ends(groups: list[_AnswerClass], count: int) -> list[_AnswerClass]:
-    """The first and the last groups if there are more than `count`."""
+    """Returns at most `count` groups: the first and the last ones."""
     return groups if len(groups) <= count else groups[: count // 2] + groups[-count // 2 :]
 
 
 def _make_rounding_key(form: Form) -> str:
-    """A key shared by numbers that may round to each other; "" for whole numbers and other kinds."""
+    """Makes a key that numbers share if they may round to each other; "" for whole numbers and texts."""
     if form.kind != "number" or (isinstance(form.key, Fraction) and form.key.denominator == 1):
         return ""
     try:
@@ -304,10 +304,10 @@ def _is_open(x: Form, y: Form) -> bool:
 
 
 def _get_executor() -> "Executor":
-    """Threads of our own, so that slow pairs don't occupy an event loop's default threads."""
+    """Returns threads for slow comparisons, so that they don't occupy an event loop's default threads."""
     global _judge_executor
     if _judge_executor is None or _judge_executor[0] != os.getpid():
-        from concurrent.futures import ThreadPoolExecutor  # lazy, like asyncio above
+        from concurrent.futures import ThreadPoolExecutor  # imported when needed, like asyncio
 
         _judge_executor = (
             os.getpid(),

@@ -43,9 +43,9 @@ _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 
 
 def find_box(text: str) -> str | None:
-    r"""The content of the last balanced, non-empty `\boxed{...}` or `\fbox{...}`; for `\boxed 5`, 5.
+    r"""Returns the content of the last complete, non-empty `\boxed{...}` or `\fbox{...}`; `\boxed 5` gives 5.
 
-    Reads the text once, however many boxes are never closed.
+    Reads the text only once, even if many boxes are never closed.
     """
     at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     token = _BOX_TOKEN.match(text, at) if at >= 0 else None
@@ -53,7 +53,7 @@ def find_box(text: str) -> str | None:
         return token.group(1).rstrip(".,;:")
     if at < 0:
         return None
-    last = _find_braced(text, at)  # usually the last box is balanced
+    last = _find_braced(text, at)  # fast path: the last box is usually complete
     return _find_braced(text, 0) if last is None else last
 
 
@@ -88,11 +88,11 @@ _LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
 _NEXT_LINE_WORDS = 4  # longest next line read as the answer, in words: "Answer:" may also introduce a step
 _NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon before it
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
-_DISPLAY_LENGTH = 2_000  # characters
+_DISPLAY_LENGTH = 2_000  # longest displayed formula read as an answer, in characters
 
 
 def strip_thinking(text: str) -> str:
-    """The text after the last `</think>`; the whole text if nothing follows it."""
+    """Returns the text after the last `</think>`, or the whole text if nothing follows it."""
     at = text.rfind("</think>")
     if at < 0:
         return text
@@ -136,7 +136,7 @@ def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | Non
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
-    """Yields where the answer text begins after the last mark, label and phrase that states an answer."""
+    """Yields the positions where an answer begins: after the last "####", "Answer:" and "the answer is"."""
     for mark in ("<answer>", "####"):
         if (at := text.rfind(mark)) >= 0:
             yield at + len(mark)
@@ -155,7 +155,7 @@ def _find_line_end(text: str, at: int) -> int:
 
 
 def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[int, int]:
-    """Where the answer stands: the rest of the line; if empty, the next line or display."""
+    """Returns the answer's span after a label: the rest of the line or, if empty, the next line."""
     stop = _find_line_end(text, start)
     if not _EMPTY_REST.match(text[start:stop]):
         return start, stop
@@ -191,7 +191,7 @@ def _strip_half_marks(answer: str, before: str) -> str:
             answer = answer.partition(mark)[0].strip()
         else:
             answer = answer.removeprefix(mark) if answer.startswith(mark) else answer.removesuffix(mark)
-    # the sentence ended before the quote
+    # an opening quotation mark without a closing one, which came after the end of the sentence
     if answer.startswith(('"', "“")) and not _QUOTE_END.search(answer, 1):
         answer = answer[1:]
     return answer.strip()
@@ -200,12 +200,12 @@ def _strip_half_marks(answer: str, before: str) -> str:
 _QUOTE_END = re.compile('["”]')
 
 
-TEXT_LIMIT = 65_536  # characters read, from the end: answers come last, and scans stay cheap
+TEXT_LIMIT = 65_536  # longer texts are cut to their last characters: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
 ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
-# Each reader, and the readers for the passage that it finds. The passage may contain another statement:
+# Each entry: a reader, then readers to apply to the passage that it finds, which may state the answer again:
 # "Final Answer: The final answer is 5. I hope it is correct."
 _PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
 _MARKED_PLAN: ReaderPlan = (
@@ -227,7 +227,7 @@ _CUT_OFF_PLAN: ReaderPlan = (
     (partial(find_answer_phrase, finished=False), ()),
 )
 
-# no answer: the fragment that a phrase or line contains when a box is open or empty
+# what is left of a box that is empty or never closed: not an answer
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
 _READERS: dict[str, Reader] = {
@@ -298,7 +298,7 @@ HEDGE = re.compile(
 )
 DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
-_ENDING = 4_000  # characters at the end of a long response that are searched for the last value
+_ENDING = 4_000  # characters at the end of a long response that are searched for its last value
 
 
 def read_answers(
@@ -325,7 +325,7 @@ def read_replies(
     *,
     finished: Sequence[bool] | None = None,
 ) -> list[ReadAnswer]:
-    """Like `read_answers`, with a confidence for each answer."""
+    """Reads answers like `read_answers`, and adds a confidence to each."""
     ends = list(finished) if finished is not None else [True] * len(texts)
     if len(ends) != len(texts):
         raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
@@ -339,7 +339,7 @@ def read_replies(
 
 
 def _read_question_for(prompt: str, replies: list[str]) -> Question:
-    """The question; its words are English too if a reply is in English, which is common."""
+    """Parses the question. If replies are in English but the prompt isn't, English word lists are added."""
     question = read_question(prompt)
     if "en" in question.lexicon.languages:
         return question
@@ -351,14 +351,14 @@ _ENGLISH = frozenset(("en",))
 
 
 def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFAULT_TASK) -> float:
-    """1 if an answer equals the gold answer, compared directly or as prose; else 0.
+    """Returns 1 if an answer equals the gold answer, directly or read as an answer to the question; else 0.
 
     >>> grade_answer("No", "Nein", "Liegt Paris in Polen?"), grade_answer("7", "acht", "Wie viele Beine?")
     (1.0, 0.0)
     """
     if same_answer(answer, gold, task):
         return 1.0
-    is_read = task.extract == "auto" and answer is not None and gold.isalpha()  # "Nein", "acht"
+    is_read = task.extract == "auto" and answer is not None and gold.isalpha()  # a word such as "Nein"
     return float(is_read and same_answer(answer, extract_answer(gold, question=question), task))
 
 
@@ -372,7 +372,7 @@ def abstains(text: str, question: str = "") -> bool:
     return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
-_CHAT_LENGTH = 300  # characters read from the beginning of a reply
+_CHAT_LENGTH = 300  # characters at the beginning of a reply that are searched for small talk
 CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
@@ -382,7 +382,7 @@ _REPLIES_FOR_LANGUAGE = 4  # replies used to detect the languages
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
-    """Marked answers unchanged, statements shortened, and prose compared with prose."""
+    """Reads each reply: marked answers stay unchanged, statements are shortened, other prose is compared."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
@@ -424,11 +424,11 @@ def _read_for_question(replies: list[str], question: Question, finished: list[bo
     return readings
 
 
-_CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # 42個です
+_CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # a counted number: 42個です
 
 
 def _find_lone_formula(text: str, question: Question) -> str | None:
-    """The reply if it is only a fraction or a formula, such as "5/6", "11 - 2i" or "18x^2"."""
+    """Returns the reply if it is only a fraction or a formula, such as "5/6", "11 - 2i" or "18x^2"."""
     bare = text.strip().removesuffix(".").strip("$ ")
     if question.form not in ("number", "words") or not _LONE_FORMULA.fullmatch(bare):
         return None
@@ -439,7 +439,7 @@ _LONE_FORMULA = re.compile(r"(?=.{0,80}\d)(?:\\[A-Za-z]{1,8}|[\d\s.(){}^*/+−-]
 _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-−]\s?\d*[A-Za-z]$")
 
 
-@lru_cache(maxsize=64)  # samples often repeat
+@lru_cache(maxsize=64)  # samples often have the same text
 def _find_marked(text: str) -> str | None:
     """The content of a tag or a box, or the text after "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
@@ -459,7 +459,7 @@ def _find_statement(text: str, *, finished: bool) -> str | None:
 
 
 def _states_value(question: Question) -> bool:
-    """Whether the question is a problem to solve, so that a statement gives its value."""
+    """Whether the question is a problem with a value to compute."""
     return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
 
 
@@ -520,7 +520,7 @@ def _find_leading_letter(sentence: str) -> str | None:
 def _ends_in_value(ending: str) -> bool:
     """Whether the last line contains a value."""
     line = ending.rstrip().rpartition("\n")[2][-600:]
-    if line.strip() in ("\\]", "$$", "```"):  # the end of a displayed formula
+    if line.strip() in ("\\]", "$$", "```"):  # the last line only closes a displayed formula
         line = ending[-200:]
     return _DIGIT_OR_SIGN.search(line) is not None
 
@@ -548,8 +548,8 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-_EXTRACT_SECONDS = 0.25  # processor time per text: five times the worst text measured
-_TRIAL_SECONDS = 0.02  # processor time for a user's pattern in an event loop: ten times a typical one
+_EXTRACT_SECONDS = 0.25  # processor seconds per text: five times what the slowest measured text takes
+_TRIAL_SECONDS = 0.02  # processor seconds to try a user's pattern: ten times what a typical pattern takes
 
 _extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)
 _trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # runs patterns that clients send
@@ -569,12 +569,12 @@ def make_reader() -> Work:
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
 ) -> list[ReadAnswer]:
-    """Like `read_replies`, in a helper process; a text that takes too long has no answer, and is counted.
+    """Reads replies in a helper process. A text that takes too long has no answer, and counts as a timeout.
 
-    If all texts together take too long, each is read alone. It blocks, so event loops must call it in a
-    thread. If the process can't start, texts are read here.
+    If all texts together take too long, each is read alone. The call blocks, so event loops must run it in a
+    thread. If the helper can't start, the texts are read in this process.
     """
-    # patterns run in their own process
+    # users' patterns have a helper process of their own
     if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
         return read_replies(texts, question, task, finished=finished)
     texts = [text[-TEXT_LIMIT:] for text in texts]
@@ -594,7 +594,7 @@ def read_in_sandbox(
 
 
 def search_answer(pattern: str, text: str) -> str | None:
-    """The last match of a pattern, found in a helper process; None, and counted, if it takes too long."""
+    """Finds a pattern's last match in a helper process; None if nothing matches or it takes too long."""
     return _trim_optional(find_last_match(pattern, text))
 
 
@@ -604,9 +604,9 @@ def count_timeouts() -> int:
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """Why a client's pattern is refused; "" if it is accepted. The sandbox compiles it too.
+    """Says why a client's pattern is refused; "" if it is accepted.
 
-    The pattern is run on several texts of this size that are hard to match.
+    A helper process tries it on several texts of `size` characters that are slow to match.
     """
     letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
     for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
@@ -619,7 +619,7 @@ def check_pattern(pattern: str, size: int) -> str:
 
 
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
-    """Starts the helper process for a task, so that the first text doesn't wait for it."""
+    """Starts the helper process early, so that the first text doesn't wait for it."""
     regex = isinstance(task.extract, str) and task.extract.startswith("regex:")
     return (search_helper if regex else _extractor).start()
 

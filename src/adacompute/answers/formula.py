@@ -21,10 +21,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-# kinds: "n" number, "c" command, "v" variable, a punctuation character itself, "" end
+# (kind, text); kinds: "n" number, "c" command, "v" variable, "p" punctuation, "" end
 Token = tuple[str, str]
 
-FORMULA_LIMIT = 400  # characters of a formula
+FORMULA_LIMIT = 400  # characters; longer formulas aren't parsed
 _VOWELS = frozenset("aeiouAEIOU")
 _ARC_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp ln log lg sqrt abs"
@@ -42,7 +42,7 @@ _MIXED_NUMBER = re.compile(
     r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
 )
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
-_COORDINATE_LETTERS = frozenset("xyzt")  # letters that a capital may multiply: Ax + By, but not Mr or Xe
+_COORDINATE_LETTERS = frozenset("xyzt")  # may follow a capital in a product: Ax + By, but not Mr or Xe
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
 
@@ -51,9 +51,9 @@ class FormulaError(Exception):
 
 
 def tokenise(text: str) -> list[Token]:
-    """The tokens of a cleaned formula, with an end mark; raises FormulaError.
+    """Splits a cleaned formula into tokens, with an end mark; raises FormulaError.
 
-    A word of a natural language raises: "blue" is not a product of four variables.
+    Words of a natural language are errors: "blue" is not a product of four variables.
     """
     if len(text) > FORMULA_LIMIT:
         raise FormulaError("too long")
@@ -107,13 +107,13 @@ def _is_product(letters: str) -> bool:
 
 Number = Fraction | complex
 
-_BIT_LIMIT = 20_000  # bits of an exact number
+_BIT_LIMIT = 20_000  # largest size of an exact number, in bits
 _LARGEST_FACTORIAL = 200
-_LOG_BASE = 7.3  # base of log when there are variables: books use ten or e, so neither matches
+_LOG_BASE = 7.3  # base of log if there are variables: books mean 10 or e, so log x is neither lg x nor ln x
 
 
 class NoValueError(Exception):
-    """The formula has no value here: too large, undefined, or infinite inside."""
+    """The formula can't be evaluated: too large, undefined, or infinite in a part."""
 
 
 def _raise_power(x: Number, y: Number) -> Number:
@@ -128,7 +128,7 @@ def _raise_power(x: Number, y: Number) -> Number:
         root = _find_exact_root(x, y.denominator)
         if root is not None and abs(y.numerator) < _LARGEST_FACTORIAL:
             return _raise_power(root, Fraction(y.numerator))
-        if x < 0 and y.denominator % 2:  # answers mean the real root
+        if x < 0 and y.denominator % 2:  # odd root of a negative number: answers mean the real root
             return -(complex(-x) ** complex(y)) if y.numerator % 2 else complex(-x) ** complex(y)
     if isinstance(y, Fraction) and y.denominator == 1 and abs(y.numerator) <= 64:
         return complex(x) ** int(y)
@@ -200,7 +200,7 @@ _COMPLEX_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
 
 
 def apply_function(name: str, x: Number, *, varies: bool) -> Number:
-    """The value of a function of one number; `varies` says whether the formula has variables."""
+    """Applies a function to a number; `varies` says whether the formula has variables."""
     if name == "!":
         return Fraction(math.factorial(_check_natural(x)))
     if name == "°":
@@ -227,7 +227,7 @@ _FUNCTION_LETTERS = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def parse_formula(text: str) -> Node:
-    """The tree of a cleaned formula; raises FormulaError."""
+    """Parses a cleaned formula to a tree; raises FormulaError."""
     parser = _FormulaParser(tokenise(text))
     node = parser.parse_sum(0)
     if parser.kind:
@@ -277,7 +277,7 @@ class _FormulaParser:
                 return node
 
     def _parse_implicit_product(self, node: Node, depth: int) -> Node:
-        """A product without a sign. A number comes first or after a bracket: H2O, x2 and 3d5 are names."""
+        """Parses a product without a sign, such as 2xy. H2O, x2 and 3d5 are names, not products."""
         previous = self._tokens[self._position - 1][1]
         if self.kind == "n" and previous not in (")", "}"):
             raise FormulaError("a number stands behind a factor")
@@ -376,7 +376,7 @@ class _FormulaParser:
         return False
 
     def _parse_argument(self, depth: int) -> Node:
-        """The argument of a TeX command: a group, one letter or command, or one digit."""
+        """Parses the argument of a TeX command: a group, one letter or command, or one digit."""
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):
@@ -438,13 +438,13 @@ Key = tuple[object, ...]
 
 _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
-_ABSOLUTE_SEED = 0.37  # for _apply_unknown
+_ABSOLUTE_SEED = 0.37  # represents the function |…| in `_apply_unknown`
 _POINT_NUMBERS = range(3)
-_VISIBLE_CHANGE = 1e-7  # smallest relative change that shows a variable's effect despite rounding
+_VISIBLE_CHANGE = 1e-7  # smaller relative changes may be rounding errors
 
 
 def compute_keys(node: Node) -> list[Key]:
-    """The keys of a formula: two if it contains ±, else one."""
+    """Computes the keys of a formula: two if it contains ±, else one. Equal formulas share a key."""
     if node == ("num", "∞") or node == ("neg", ("num", "∞")):
         return [("∞", -1 if node[0] == "neg" else 1)]
     names: set[str] = set()
@@ -477,17 +477,17 @@ def _collect_names(node: Node, names: set[str]) -> int:
 
 @lru_cache(maxsize=4096)
 def _choose_point(name: str, point: int) -> Fraction:
-    """A fixed positive value for a variable, so that sqrt(x^2) equals x. Each letter has its own value."""
+    """Chooses a variable's value at a point. It is positive, so that sqrt(x^2) equals x."""
     if len(name) == 1:
         number, scale = ord(name) * (5, 31, 62)[point] % 97, 1  # 97 is prime, so values differ
     else:
         number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
-    low, step = ((1, 101), (12, 11), (34, 3))[point]  # below 1, from 1 to 10, above 11
+    low, step = ((1, 101), (12, 11), (34, 3))[point]  # values are below 1, 1 to 10, or above 11
     return Fraction(number + low * scale, step * scale + (scale > 1))
 
 
 def _compute_signature(node: Node, names: set[str], sign: int) -> Key:
-    """The values at the fixed points; if they are all equal, a constant's key."""
+    """Computes a formula's values at the fixed points; if they are all equal, the key of a constant."""
     points = [{name: _choose_point(name, point) for name in names} for point in _POINT_NUMBERS]
     values = [_try_evaluate(node, point, sign) for point in points]
     if all(isinstance(value, Fraction) for value in values):
@@ -542,7 +542,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
 
 
 def _cancels(node: Node) -> bool:
-    """Whether a tiny value may be a rounding error of zero: true for sin(π), false for 10^{-20}π."""
+    """Whether a tiny result may be zero with a rounding error: true for sin(π), false for 10^{-20}π."""
     return node[0] in ("+", "±", "call") or any(
         _cancels(child) for child in node[1:] if isinstance(child, tuple)
     )
@@ -555,7 +555,7 @@ def _has_names(node: Node) -> bool:
 
 
 def _apply_unknown(seed: float, x: Number) -> complex:
-    """A stand-in for an unknown function, so that f(x) equals only f of the same argument."""
+    """Replaces an unknown function by an arbitrary one, so that f(x) equals only f of the same argument."""
     return cmath.sin(seed * complex(x) + seed) + 0.3 * complex(x) + seed
 
 
@@ -570,7 +570,7 @@ def _make_constant_key(value: Number | None, cancels: bool = True) -> Key:
 
 
 def _snap(x: float, size: float, zero: float) -> Fraction | str:
-    """A float as a simple fraction if it differs from one only by rounding, else its first ten digits."""
+    """Rounds a float: to a simple fraction if it differs only by a rounding error, else to ten digits."""
     if not math.isfinite(x):
         raise NoValueError("not finite")
     if abs(x) <= max(zero, 1e-13 * size):

@@ -11,36 +11,36 @@ from typing import Any
 
 from adacompute.answers.sandbox import HelperProcess, Message, Work
 
-PAIR_SECONDS = 0.075  # seconds of processor time for a pair
-JUDGED_LENGTH = 300  # characters of one formula
-_CACHED_VERDICTS = 20_000  # pairs
-_CACHED_FORMULAS = 512  # parsed formulas kept in the process
+PAIR_SECONDS = 0.075  # processor time allowed for comparing two formulas
+JUDGED_LENGTH = 300  # characters; longer formulas count as different
+_CACHED_VERDICTS = 20_000  # compared pairs of formulas that are remembered
+_CACHED_FORMULAS = 512  # parsed formulas that the helper process remembers
 
 
 class FormulaJudge:
     """Decides whether two formulas are equal with math-verify, in a helper process with a time limit.
 
-    Symmetric. A pair that takes too long counts as different and in `timeouts`. A pair without a reply counts
-    as different and in `unanswered`, and is tried again next time. `limit` is the processor time per pair in
-    seconds: ordinary sums and integrals may need half a second.
+    The order of the two doesn't matter. A pair that takes too long counts as different and in `timeouts`. A
+    pair without a reply counts as different and in `unanswered`, and is tried again next time. `limit` is the
+    processor time per pair in seconds: ordinary sums and integrals may need half a second.
     """
 
     def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
         self.helper = HelperProcess(f"{__name__}:make_comparer", limit=limit)
         self._verdicts: dict[tuple[str, str], bool | None] = {}
-        self.asked = 0  # pairs that weren't in the cache
+        self.asked = 0  # pairs compared in the helper process, because the cache didn't have them
 
     def same(self, a: str, b: str) -> bool | None:
         """Whether two formulas are equal; None if undecided, which counts as different."""
         pair = (a, b) if a <= b else (b, a)
-        if pair in (verdicts := self._verdicts):  # threads share this dict, and replace it when it is full
+        if pair in (verdicts := self._verdicts):  # another thread may replace the dict if it is full
             return verdicts[pair]
         if max(len(a), len(b)) > JUDGED_LENGTH:
             return False
         self.asked += 1
         reply = self.helper.ask({"a": pair[0], "b": pair[1]})
         if reply is None:
-            return None  # the failure isn't due to this pair: try it again next time
+            return None  # not cached: the helper failed, so try this pair again next time
         if len(self._verdicts) >= _CACHED_VERDICTS:
             self._verdicts = {}
         self._verdicts[pair] = verdict = None if "late" in reply else reply["same"]
@@ -70,9 +70,9 @@ def make_comparer() -> Work:
     def read(formula: str) -> Any:  # noqa: ANN401  (math-verify's own types)
         return parse(
             f"${formula}$",
-            extraction_config=[LatexExtractionConfig()],  # the whole formula, not a number inside it
+            extraction_config=[LatexExtractionConfig()],  # read the whole formula, not a number inside it
             fallback_mode="no_fallback",
-            # its timeouts use signals, which fail in threads; we kill the child instead
+            # math-verify's timeouts use signals, which fail in threads; we kill the process instead
             parsing_timeout=None,
         )
 
@@ -86,7 +86,7 @@ def make_comparer() -> Work:
             same = False
         return {"same": bool(same)}
 
-    for pair in _WARM_UP_PAIRS:  # fill the grammar's caches before the fork, for every child
+    for pair in _WARM_UP_PAIRS:  # fill the parser's caches, which every forked child inherits
         compare({"a": pair[0], "b": pair[1]})
     read.cache_clear()
     return compare
@@ -103,8 +103,9 @@ def has_named_derivative(parsed: list[Any]) -> bool:
 def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
     """Whether the parser read every numeral and letter: changing any of them must change the result.
 
-    The parser ignores unknown notation, so it reads both 1_A and 1_B as 1. Atoms that occur as often in the
-    result as in the formula are trusted; each of the others is changed and the formula parsed again.
+    The parser ignores unknown notation, so it reads both 1_A and 1_B as 1. A numeral or letter that
+    occurs as often in the result as in the formula was read. Each of the others is changed, and the formula
+    parsed again.
     """
     reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)
@@ -125,7 +126,7 @@ def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\*?\}|\\[A-Za-z]+|\\.", re.DOTALL)
 _WRITTEN_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
-# excludes letters of Sum or sin
+# a number or a single letter, but no letter of a name such as Sum
 _READ_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _WARM_UP_PAIRS = [
     (r"\frac{1}{2}+\sqrt{3}x^2", r"x^{2}\sqrt{3}+0.5"),

@@ -12,14 +12,14 @@ _NUMBER = re.compile(
     r"|(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w]))?|\.\d+)"
     r"(?P<over>/\d+(?![\d.]))?"
 )
-_FORMULA_REACH = 400  # characters on either side of a number searched for the ends of its formula
+_FORMULA_REACH = 400  # the ends of a formula are searched this many characters before and after a number
 _LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
-_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # rows of a derivation, or a box left open
+_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # a derivation in rows, or a box
 _PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+")
 _EQUALS = re.compile(r"=|≈|\\approx(?![A-Za-z])")
-# a short sentence about a number, rather than the answer itself
+# signs that a short reply is a sentence, rather than the answer itself
 _SENTENCE = re.compile(
     r"\b(?:is|are|was|were|be|has|have|had|equals?|gives?|makes?|costs?|gets?|got|needs?|takes?|took|earns?"
     r"|earned|ate|left|remains?|totals?|es|est|ist|sind|sont|war)\b"
@@ -29,7 +29,7 @@ _SENTENCE = re.compile(
 
 
 def find_hash(text: str) -> str | None:
-    """The text after the last "####" on its line."""
+    """Returns the rest of the line after the last "####"."""
     at = text.rfind("####")
     if at < 0:
         return None
@@ -37,7 +37,7 @@ def find_hash(text: str) -> str | None:
 
 
 def find_hash_answer(text: str) -> str | None:
-    """Like `find_hash`, but None for a level-four heading: words, with more text below."""
+    """Works like `find_hash`, but returns None for a Markdown heading: words, with more text below."""
     rest = find_hash(text)
     if rest is None or not _HEADING.match(rest):
         return rest
@@ -46,13 +46,13 @@ def find_hash_answer(text: str) -> str | None:
 
 
 def find_number(text: str) -> str | None:
-    """The last number, including sign, decimals, thousands separators, a time or a simple fraction."""
+    """Finds the last number, with its sign and decimals; also a time or a simple fraction."""
     last = _find_last_number(text)
     return _spell_number(last) if last is not None else None
 
 
 def find_value(text: str) -> str | None:
-    r"""The last number, or the formula that contains it: `36\pi` in "the area is $36\pi$."."""
+    r"""Finds the last number, or the formula around it: `36\pi` in "the area is $36\pi$."."""
     last = _find_last_number(text)
     if last is None:
         return None
@@ -64,7 +64,7 @@ _IN_WORD = re.compile("[A-Za-z_]")
 
 def _find_last_number(text: str) -> re.Match[str] | None:
     last = None
-    inside_word = None  # a digit inside a word, as in H2O, is the last resort
+    inside_word = None  # a digit in a word, as in H2O, is only used if there is no other number
     for match in _NUMBER.finditer(text):
         begin = match.start("number")
         if _IN_WORD.search(text, begin - 1, begin):
@@ -80,7 +80,7 @@ def _spell_number(match: re.Match[str]) -> str:
 
 
 def _find_formula(text: str, begin: int, end: int) -> str | None:
-    """The formula around a number if it ends the last sentence and is more than the number."""
+    """Finds the formula around a number, if it ends the last sentence and is more than the number."""
     low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
     low = max(low, text.rfind("\n\n", low, begin))
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
@@ -103,12 +103,12 @@ def _is_inside(text: str, opening: str, closing: str) -> bool:
 
 
 def _select_answer_side(formula: str) -> str | None:
-    r"""The part of a formula that is the answer: all of `x = 3y`, but the end of `4 \cdot 9 = 36\pi`.
+    r"""Selects the part of a formula that is the answer: all of `x = 3y`; the end of `4 \cdot 9 = 36\pi`.
 
     None if the number alone is the answer.
     """
     if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
-        return None  # e.g. two prices with words between them
+        return None  # not a formula but, for example, two prices with words between
     sides = _EQUALS.split(formula)
     if _PLAIN_NUMBER.fullmatch(sides[-1].strip()):
         return None
@@ -118,7 +118,7 @@ def _select_answer_side(formula: str) -> str | None:
 
 
 def find_short_reply(text: str) -> str | None:
-    """The reply itself if it is one line of at most four words and not a sentence about a number."""
+    """Returns the whole reply if it is one line of at most four words and not a sentence about a number."""
     stripped = text.strip()
     if "\n" in stripped or len(stripped) > 200 or len(stripped.split()) > 4:
         return None
@@ -127,7 +127,7 @@ def find_short_reply(text: str) -> str | None:
     return stripped
 
 
-# --- the letter of a choice ---
+# --- finding the letter of a choice ---
 
 _FIRST_LETTER, _LAST_LETTER = "A", "J"
 _LETTER_PATTERN = (
@@ -136,7 +136,7 @@ _LETTER_PATTERN = (
     r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
 )
 _IS_VERB = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
-# "the answer is B" and "B is correct" count first
+# statements such as "the answer is B" or "B is correct"
 _STATED_CHOICE = re.compile(
     r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
     rf"(?:{_IS_VERB}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
@@ -145,18 +145,19 @@ _STATED_CHOICE = re.compile(
 _CHOICE_VERDICT = re.compile(
     r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
 )
-_NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)  # only mentioned
+# a letter after "option" and the like, which may be mentioned without being chosen
+_NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)
 _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
 _CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
-_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
+_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think" or "A better": the letter is a word
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
 
 
 def find_choice(text: str) -> str | None:
-    """The last letter A to J stated as the answer; else the last one marked as a choice."""
+    """Finds the last letter from A to J stated as the answer; else the last letter marked as a choice."""
     bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
         return bare
@@ -165,7 +166,7 @@ def find_choice(text: str) -> str | None:
 
 
 def find_stated_choice(text: str) -> str | None:
-    """The last letter stated as the answer or called correct; None if there is none."""
+    """Finds the last letter stated as the answer or called correct; None if there is none."""
     return _find_last_choice(text, _CHOICE_PATTERNS[0])
 
 
@@ -186,14 +187,14 @@ def _list_choices(
                 and _WORD_AFTER_LETTER.match(text, end)
                 and not _REASON_AFTER_LETTER.match(text, end)
             )
-            # "option B is too small": it is mentioned, not chosen
+            # in "option B is too small", B is mentioned but not chosen
             is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
             if not is_word and not is_mentioned:
                 yield end, letter.upper(), match.span(match.lastindex or 0)
 
 
 def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
-    """Where a letter is last stated as the answer; else where it is last marked as a choice."""
+    """Finds where a letter is last stated as the answer, or else where it is last marked as a choice."""
     for patterns in _CHOICE_PATTERNS:
         spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
         if spans:
@@ -202,7 +203,7 @@ def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
 
 
 def find_option(text: str, options: Options) -> str | None:
-    """The letter of the option whose words occur in a text, if there is exactly one."""
+    """Finds the option whose words occur in a text, if it is the only one, and returns its letter."""
     words = f" {' '.join(_find_words(text))} "
     own = {letter: f" {' '.join(_find_words(option))} " for letter, option in options}
     named = [letter for letter, option in own.items() if option.strip() and option in words]
@@ -217,10 +218,10 @@ def _find_words(text: str) -> list[str]:
     return [word for word in map(str.casefold, _OPTION_WORD.findall(text)) if word not in ("a", "an", "the")]
 
 
-# --- a reply without its markup ---
+# --- removing a reply's markup ---
 
 _HEAD, _TAIL = 800, 1_600  # characters read at the beginning and at the end of a reply
-SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+SHORT_REPLY = 400  # most characters of a reply that counts as a few sentences
 ITEMS, ITEM_WORDS = 12, 4  # most items in a list, and most words per item
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _PLAIN = dict(
@@ -230,7 +231,7 @@ _MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
 _LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 _THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
-_NO_ITEM = re.compile(rf"\d|(?: .*){{{ITEM_WORDS}}}")  # a step of a solution, not an item
+_NO_ITEM = re.compile(rf"\d|(?: .*){{{ITEM_WORDS}}}")  # a step of a solution, not an item of a list
 
 
 def clean_reply(text: str) -> str:
@@ -246,7 +247,7 @@ def clean_reply(text: str) -> str:
 
 
 def _join_items(text: str) -> str:
-    """A list with one item per line, as one sentence."""
+    """Joins a list with one item per line to one sentence."""
     first = _BULLET.search(text) if "\n" in text else None
     items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
     if first is None or not 1 < len(items) <= ITEMS or any(map(_NO_ITEM.search, items)):

@@ -1,11 +1,11 @@
 """Converts an answer to a canonical form. Equal answers have equal keys.
 
-`clean` first maps the many spellings in LaTeX, Unicode and words to one. It gives ASCII digits and operators;
+`clean` first replaces the many spellings in LaTeX, Unicode and words by one: ASCII digits and operators;
 `\\frac`, `\\sqrt`, functions and Greek letters as commands; and one character for each of ≤ ≥ ≠ ± ∓ ∪ ∩ ∈ ∅ ∞
 °, with ⦃ ⦄ for set braces. `fold_text` does the same for words, and `tighten` for formulas that can't be
 evaluated.
 
-A form is "open" if only the judge can compare it. Rounded values don't equal the values they round:
+A form is "open" if only math-verify (`FormulaJudge`) can compare it. Rounded values don't equal exact ones:
 0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, though 3 - 2 is.
 """
 
@@ -31,11 +31,11 @@ _WRAPPING_PAIRS = (
     *((mark, mark) for mark in _WRAPPING_MARKS),
     *(("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"), ("«", "»")),
 )
-_WRAPPING_LIMIT = 12  # layers; more is hostile, and the limit keeps the work linear
+_WRAPPING_LIMIT = 12  # most layers of marks removed; hostile texts have more
 
 
 def trim(text: str) -> str | None:
-    """The answer without enclosing marks or a trailing period; None if nothing is left.
+    """Removes enclosing marks and a trailing period from an answer; None if nothing is left.
 
     >>> trim(" **$5$**. "), trim("$5 and $6"), trim("''")
     ('5', '$5 and $6', None)
@@ -55,7 +55,7 @@ def trim(text: str) -> str | None:
 
 
 def _unwrap(text: str) -> str | None:
-    """The text inside an outer pair of marks; None without such a pair."""
+    """Returns the text inside an enclosing pair of marks; None if there is no pair."""
     for opening, closing in _WRAPPING_PAIRS:
         if text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening) + len(closing):
             inner = text[len(opening) : -len(closing)]
@@ -72,7 +72,7 @@ _COMMUTING_SIGNS = frozenset("+*,;=&")
 
 
 def tighten(formula: str) -> str:
-    r"""The formula's tokens separated by single spaces, without braces around a single token.
+    r"""Separates a formula's tokens by single spaces, and removes braces around single tokens.
 
     >>> tighten(r"x\equiv 2 \pmod{5}") == tighten(r"x \equiv 2\pmod 5")
     True
@@ -81,10 +81,10 @@ def tighten(formula: str) -> str:
 
 
 def must_differ(a: str, b: str) -> bool:
-    r"""Whether two tightened formulas must differ because their numerals or letters do.
+    r"""Whether two formulas (from `tighten`) must differ because their numerals or letters do.
 
-    Formulas such as \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle need no judge. Parts that might
-    evaluate to the same value do: a sum, an integral, a limit.
+    True for \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle. False if the formulas contain something that
+    may have the same value in both: a sum, an integral, a limit.
 
     >>> must_differ(tighten(r"2 \to 7"), tighten(r"3 \to 7"))
     True
@@ -115,12 +115,12 @@ CLOSING_BRACKETS = ")]}⦄"
 
 
 def _measure_depths(text: str) -> list[int]:
-    """The number of open brackets after each character."""
+    """Returns the number of open brackets after each character."""
     return list(accumulate((sign in OPENING_BRACKETS) - (sign in CLOSING_BRACKETS) for sign in text))
 
 
 def split_outside_brackets(text: str, separators: str) -> list[str]:
-    """The parts between separators outside brackets; the whole text if brackets don't match."""
+    """Splits a text at separators outside brackets; returns it whole if brackets don't match."""
     depths = _measure_depths(text)
     places = [at for at, sign in enumerate(text) if depths[at] == 0 and sign in separators]
     if not places or depths[-1] != 0:
@@ -129,13 +129,13 @@ def split_outside_brackets(text: str, separators: str) -> list[str]:
 
 
 def find_relation_signs(text: str) -> list[str]:
-    """The relation signs outside brackets, in order."""
+    """Finds the relation signs (such as =, <) outside brackets, in order."""
     depths = _measure_depths(text)
     return [sign for sign, depth in zip(text, depths, strict=True) if depth == 0 and sign in "<>≤≥≠"]
 
 
 def has_outer_brackets(text: str) -> bool:
-    """Whether the first bracket closes at the last character; interval brackets may differ in kind."""
+    """Whether the first bracket closes at the last character; brackets may differ, as in [0, 1)."""
     if len(text) < 2 or text[0] not in OPENING_BRACKETS or text[-1] not in CLOSING_BRACKETS:
         return False
     depths = _measure_depths(text)
@@ -145,11 +145,11 @@ def has_outer_brackets(text: str) -> bool:
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
-# replacements for groups of signs and LaTeX commands; all others stay
+# the one spelling that replaces each sign or LaTeX command; others stay unchanged
 _SPELLINGS = json.loads(files("adacompute.answers").joinpath("spellings.json").read_text("utf-8"))
 _SYMBOLS = str.maketrans({sign: one for one, signs in _SPELLINGS["symbols"].items() for sign in signs})
-_NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span of years, no subtraction
-# a true minus sign subtracts; a hyphen may be part of a code
+_NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945 is a span of years, not a subtraction
+# between numbers, the sign − is always a minus; a hyphen may be part of a code
 _TRUE_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")
 _THIN_SPACE = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 
@@ -158,7 +158,7 @@ _COMMAND_SIGNS: dict[str, str] = {
 }
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
-# \cdott is \cdot t without its space: no LaTeX command looks like this except \pmb and \cdots
+# \cdott means \cdot t: a command and a letter without a space; only \pmb and \cdots are commands themselves
 _GLUED_COMMAND = re.compile(
     r"\\(?!pmb|cdots)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)"
     r"(?=[A-Za-z](?![A-Za-z]))"
@@ -178,7 +178,7 @@ _SEPARATOR = re.compile(r",\\!|\{,\}|\\,|\\!,?|,")
 
 
 def clean(answer: str) -> str:
-    r"""The answer in one alphabet, without wrapping and layout.
+    r"""Cleans an answer: one spelling for each sign, and no enclosing marks or layout commands.
 
     >>> clean(r"$\left(\dfrac{1}{2}, 10{,}000\right)$.")
     '(\\frac{1}{2}, 10000)'
@@ -206,7 +206,7 @@ def clean(answer: str) -> str:
 
 
 def _join_thousands(match: re.Match[str]) -> str:
-    """A number without thousands separators; (1,200) may be a pair, (1,000) can't."""
+    """Removes thousands separators from a number. (1,200) may be a pair and stays; (1,000) can't be one."""
     text, number = match.string, match.group()
     in_brackets = text[: match.start()].endswith(("(", "[", "\\{")) or text.startswith(
         (")", "]", "\\}"), match.end()
@@ -228,16 +228,16 @@ def _replace_command(match: re.Match[str]) -> str:
     return _COMMAND_SIGNS.get(match.group(1), match.group())
 
 
-_CLEAN_LIMIT = 1000  # characters; longer texts are compared unchanged
+_CLEAN_LIMIT = 1000  # characters; longer texts aren't cleaned
 _LEADING_ARTICLE = re.compile(
     r"(?:[Tt]he|THE|[Aa]n|AN|a|A(?!\s+(?:minor|major|flat|sharp|natural|positive|negative|plus|minus|level|side)\b))"
-    r"\s+(?=\S)"  # "A minor" and "A positive" are names
+    r"\s+(?=\S)"  # the A of "A minor" or "A positive" isn't an article
 )
-_DOTTED_INITIALS = re.compile(r"(?<![\w.])[A-Za-z](?:\.[A-Za-z])+(?!\w)\.?")  # U.S. and p.m.
+_DOTTED_INITIALS = re.compile(r"(?<![\w.])[A-Za-z](?:\.[A-Za-z])+(?!\w)\.?")  # such as U.S. or p.m.
 
 
 def fold_text(text: str) -> str:
-    """One spelling for texts that differ only in case, spaces, a leading article or periods of initials.
+    """Removes differences in case, spaces, a leading article, and periods of initials.
 
     >>> fold_text("The  Netherlands."), fold_text("Theodore"), fold_text("U.S.")
     ('netherlands', 'theodore', 'us')
@@ -253,23 +253,23 @@ def fold_text(text: str) -> str:
 class Form(NamedTuple):
     """The meaning of an answer: a kind, a key shared by equal answers of this kind, and a unit or ""."""
 
-    kind: str  # "number", "set", ..., "text", or "open" for a formula that only the judge can compare
+    kind: str  # "number", "set", ..., "text", or "open" for a formula that needs math-verify
     key: object
     unit: str = ""
-    places: int = 0  # decimals of a number with ten or more digits, else 0
+    places: int = 0  # number of decimals, if the number has ten or more digits; else 0
 
 
 ANSWER_LIMIT = 1000  # characters; a longer answer is compared as text
 _NESTING_LIMIT = 4  # levels of sets, tuples and lists
 
 _SINGLE_LETTER = re.compile(r"\(?([A-Za-z])[).]?|\(([A-Za-z])\)[.:]?")
-# other pairs of letters are words
+# pairs of letters that are products; other pairs are words
 _LETTER_PRODUCTS = frozenset(("ab", "ba", "xy", "yx", "xz", "zx", "yz", "zy"))
 _INFINITY = re.compile(r"([-+]?)\s?infinity", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,9}(?:\s?:\s?\d{1,9})+(?:\.\d{1,9})?(?:\s.*)?")
 _TIME_OF_DAY = re.compile(r"(\d{1,2}(?:\s?:\s?\d\d){0,2})\s?([AaPp])\.?\s?[Mm]\.?")
-_SPACED_LETTERS = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # x y is xy
-_LEADING_ZEROS = re.compile(r"^0+(?=\d)")  # 04:12 is 4:12
+_SPACED_LETTERS = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # the product x y, which equals xy
+_LEADING_ZEROS = re.compile(r"^0+(?=\d)")  # 04:12 becomes 4:12
 _NAME = (
     r"(?:\\?[A-Za-z]+(?:_\{?\w{1,9}\}?)?'{0,3}(?:\^\{?-1\}?)?(?:\([^()=]{1,30}\))?"
     r"|\([A-Za-z](?:\s?,\s?[A-Za-z]){1,5}\))"
@@ -280,7 +280,7 @@ _MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)
 _CONJUNCTION = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
 _DASH = re.compile(r"(?<=\d)[-–](?=\d)")
 _MIRRORED_SIGNS = {">": "<", "≥": "≤"}
-_JSON_STARTS = ('{"', '[{"')  # how JSON objects begin; no formula begins like this
+_JSON_STARTS = ('{"', '[{"')  # beginnings of JSON objects; no formula begins like this
 
 
 def normalise(answer: str, percent: Percent = "unit") -> Form:
@@ -290,7 +290,7 @@ def normalise(answer: str, percent: Percent = "unit") -> Form:
     (True, Form(kind='number', key=Fraction(12, 1), unit='cm', places=0))
     """
     if len(answer) > ANSWER_LIMIT:
-        return Form("text", fold_text(answer))  # not cached: long answers would fill memory
+        return Form("text", fold_text(answer))  # not cached, because long answers would fill memory
     if answer.startswith(_JSON_STARTS):
         return Form("json", canonicalise_text(answer) or answer)
     return _normalise_short(answer, percent)
@@ -308,7 +308,7 @@ _DURATION_SIGN = re.compile(r"\d\s?(?::|\\text|d|h|m|s)|sec:\d", re.IGNORECASE)
 
 @lru_cache(maxsize=65_536)
 def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
-    """Other keys that equal answers share: the value of a Python literal, the seconds of a duration.
+    """Returns further keys that equal answers share: a Python literal's value, or a duration's seconds.
 
     >>> find_other_keys("5:18"), find_other_keys("42")
     ((('seconds', Fraction(19080, 1)),), ())
@@ -348,13 +348,13 @@ def _build_form(text: str, percent: Percent, depth: int) -> Form:
 
 
 def _parse_word(text: str) -> Form | None:
-    """The form of words, infinity or a time of day; None for other texts."""
+    """Parses words, infinity or a time of day; None for other texts."""
     if text[-1:] in ("y", "Y"):
         infinity = _INFINITY.fullmatch(text)
         if infinity is not None:
             return Form("∞", -1 if infinity.group(1) == "-" else 1)
     if text.replace(" ", "").isalpha() and text not in _LETTER_PRODUCTS:
-        # a word isn't a product of its letters, except xy and the like
+        # letters form a word; only pairs such as xy are products
         if text != "pi" and FUNCTIONS.isdisjoint(text.split()):
             return Form("text", fold_text(text))
     elif text[:1].isdigit():
@@ -367,7 +367,7 @@ def _parse_word(text: str) -> Form | None:
 
 
 def _parse_structure(text: str, percent: Percent, depth: int) -> Form | None:
-    """The form of a set, tuple, interval, list, matrix or relation; None for other texts."""
+    """Parses a set, tuple, interval, list, matrix or relation; None for other texts."""
     if text == "∅" or text == "⦃⦄" or text == "⦃ ⦄":
         return Form("set", frozenset())
     if "\\begin" in text:
@@ -390,19 +390,19 @@ def _parse_structure(text: str, percent: Percent, depth: int) -> Form | None:
 
 
 def _build_inner_form(text: str, percent: Percent, depth: int) -> Form:
-    return _build_form(text, percent, depth + 1)._replace(places=0)  # inner values must match exactly
+    return _build_form(text, percent, depth + 1)._replace(places=0)  # parts must match exactly
 
 
 def _join_if_open(text: str, forms: list[Form]) -> Form | None:
-    """The whole text as an open formula if any part is open, else None."""
+    """Returns the whole text as an "open" form if any part is "open", else None."""
     return Form("open", tighten(text)) if any(form.kind == "open" for form in forms) else None
 
 
 def _parse_list(text: str, parts: list[str], percent: Percent, depth: int) -> Form:
-    """A bare list in any order. Without repeats it equals the set; 1,2,2 doesn't equal 1,2."""
+    """Parses a list without brackets, in any order. 1,2 equals the set {1,2}, but 1,2,2 doesn't."""
     labels = [_LABEL.match(part) for part in parts]
     names = {label.group(1) for label in labels if label is not None}
-    keep_names = len(names) > 1 or labels[0] is None  # x=3, x=-3 has one unknown, so it equals 3, -3
+    keep_names = len(names) > 1 or labels[0] is None  # x=3, x=-3 has only one name: read 3, -3
     forms: list[Form] = []
     for part, label in zip(parts, labels, strict=True):
         form = _build_inner_form(part[label.end() :] if label else part, percent, depth)
@@ -423,7 +423,7 @@ def _parse_brackets(text: str, percent: Percent, depth: int) -> Form | None:
     opening, inner, closing = text[0], text[1:-1], text[-1]
     parts = split_outside_brackets(inner, ",")
     if len(parts) == 1 and opening != "⦃":
-        # brackets around a single number mean nothing
+        # brackets around a single number are ignored: (5) is 5
         return _build_form(inner, percent, depth + 1) if opening in "({" and inner.strip() else None
     forms = [_build_inner_form(part, percent, depth) for part in parts]
     if opening in "⦃{":
@@ -432,7 +432,7 @@ def _parse_brackets(text: str, percent: Percent, depth: int) -> Form | None:
 
 
 def _parse_environment(text: str, percent: Percent, depth: int) -> Form:
-    """The form of a matrix (bare, in brackets or named); other environments are open."""
+    """Parses a matrix, with or without brackets or a name; other LaTeX environments become "open" forms."""
     label = _LABEL.match(text)
     text = text[label.end() :] if label else text
     in_brackets = has_outer_brackets(text) and text[0] in "([" and text[1:].lstrip().startswith("\\begin")
@@ -441,9 +441,9 @@ def _parse_environment(text: str, percent: Percent, depth: int) -> Form:
         return Form("open", tighten(text))
     rows = [row for row in re.split(r"\\\\(?:\s?\[[^\]]{0,9}\])?", matrix.group(2)) if row.strip()]
     cells = tuple(tuple(_build_inner_form(cell, percent, depth) for cell in row.split("&")) for row in rows)
-    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""  # a determinant is not a matrix
+    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""  # a determinant isn't a matrix
     if fence == "" and len(cells) > 1 and all(len(row) == 1 for row in cells):
-        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))  # a column is a vector
+        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))  # one column is a vector
     else:
         form = Form("matrix", (fence, cells))
     return _join_if_open(text, [cell for row in cells for cell in row]) or form
@@ -463,7 +463,7 @@ def _parse_relation(text: str, parts: list[str], percent: Percent, depth: int) -
 
 
 def _make_interval(signs: list[str], sides: list[Form]) -> Form | None:
-    """The interval that an inequality in one unknown describes, as (5, ∞) for x > 5, or None."""
+    """Converts an inequality in one unknown to an interval: x > 5 is (5, ∞). None for other inequalities."""
     unknown = [side.kind in ("letter", "formula") for side in sides]
     if "≠" in signs or unknown.count(True) != 1:
         return None
@@ -490,15 +490,15 @@ def _parse_equation(text: str, percent: Percent, depth: int) -> Form | None:
         return _build_form(sides[-1], percent, depth + 1)
     if len(sides) == 2 and _NAME_ONLY.fullmatch(sides[1]):
         return _build_form(sides[0], percent, depth + 1)
-    sides = [_DASH.sub(" - ", side) for side in sides]  # next to =, a dash must be a minus
+    sides = [_DASH.sub(" - ", side) for side in sides]  # in an equation, a dash must be a minus sign
     forms = [_build_form(side, percent, depth + 1) for side in sides]
     if forms[-1].kind in ("number", "complex") and forms[-2].kind in ("number", "complex"):
-        return forms[-1]  # 8 + 3 + 6 = 17 has the value 17
+        return forms[-1]  # 8 + 3 + 6 = 17 is the answer 17
     return _make_equation(sides)
 
 
 def _make_equation(sides: list[str]) -> Form:
-    """An equation in several unknowns; its sides may be swapped."""
+    """Makes the form of an equation in several unknowns; the order of its sides doesn't matter."""
     try:
         keys = [
             tuple(compute_keys(parse_formula(f"({left})-({right})")))
@@ -517,7 +517,7 @@ _CODE_OR_SPAN = re.compile(
     r"|(?P<span>[-+]?[$€£¥]?\d[\d.]*(?:[-–/][$€£¥]?\d[\d.]*)+)"
     r"(?:\s?[%°$€£¥]|\s(?P<word>[A-Za-z]{2,})[\w /.^-]*)?"
 )
-_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # 44 BC is not a product
+_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # such as 44 BC, which isn't a product
 _NUMBER_IN_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
 _BASE_NAMES = "two three four five six seven eight nine ten"
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} | {
@@ -526,14 +526,14 @@ _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} |
 }
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _WORD_COMMAND = re.compile(r"\\[A-Za-z]+")
-# formulas that equal a single letter, such as 1x or x^1
+# the letter that a formula such as 1x or x^1 equals, by the formula's key
 _LETTER_KEYS = {
     compute_keys(("var", letter))[0]: letter for letter in string.ascii_letters if letter not in ("e", "i")
 }
 
 
 def build_scalar_form(text: str, percent: Percent) -> Form:
-    r"""The form of an answer without parts.
+    r"""Builds the form of an answer without parts: a number, formula, letter or text.
 
     >>> [build_scalar_form(text, "unit").key for text in ("12 cm", "3 - 1", "3-1")]
     [Fraction(12, 1), Fraction(2, 1), '3-1']
@@ -557,7 +557,7 @@ def build_scalar_form(text: str, percent: Percent) -> Form:
 
 
 def _count_places(text: str) -> int:
-    """Decimals of a number with at least ten digits, so computed and not rounded by hand; else 0."""
+    """Counts the decimals of a number with at least ten digits, which nobody rounded by hand; else 0."""
     if "." not in text or len(text) <= _LONG_DECIMAL or not _DECIMAL.fullmatch(text):
         return 0
     whole, _, decimals = text.lstrip("-").partition(".")
@@ -596,7 +596,7 @@ def _build_formula_form(text: str) -> Form | None:
     except FormulaError:
         return None
     except NoValueError:
-        return Form("text", text.replace(" ", ""))  # too large to evaluate: compared as text
+        return Form("text", text.replace(" ", ""))  # a formula that can't be evaluated is compared as text
     forms = [_build_key_form(key) for key in keys]
     if len(forms) > 1:
         return Form("set", frozenset(forms))

@@ -29,15 +29,15 @@ from adacompute.answers.question import (
     split_sentences,
 )
 
-_PHRASE_WORDS = 8  # longest answer, in words
-_BESIDE_WORDS = 3  # new words allowed beside the answer in a sentence of a long reply
-_CLAUSE_WORDS = 10  # longest clause that answers without repeating the question, in words
-_FEW_WORDS = 3  # the same, for a clause of only common words and the question's words
+_PHRASE_WORDS = 8  # most words of an answer
+_BESIDE_WORDS = 3  # a long reply's sentence may have this many new words besides the answer
+_CLAUSE_WORDS = 10  # most words of a clause that answers without repeating the question
+_FEW_WORDS = 3  # most words of a reply that answers only with common words or the question's words
 _SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
 
 class ReadAnswer(NamedTuple):
-    """A reply's answer, and the confidence from 0 to 1 that the reply means it."""
+    """A reply's answer, with a confidence from 0 to 1 that it was read correctly."""
 
     answer: str | None
     sure: float = 1.0
@@ -51,7 +51,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 class ReplyText:
-    """A reply without markup, as its declarative sentences: no questions, politeness or apologies."""
+    """A reply as sentences that state something, without markup, questions, politeness and apologies."""
 
     def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
         self.question, self.finished = question, finished
@@ -61,17 +61,17 @@ class ReplyText:
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
         self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
-        if not finished and self.is_long:  # it may reach another conclusion
+        if not finished and self.is_long:  # the missing rest may reach another conclusion
             self.sentences = self.sentences[:1]
 
     @cached_property
     def assertions(self) -> list["Sentence"]:
-        """The sentences, split into words."""
+        """The reply's sentences, split into words."""
         return [Sentence(text, self.question) for text in self.sentences]
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """The sentences before the one that says it can't tell, and the guess after it, without politeness."""
+    """Drops polite phrases, and all from "I can't tell" on, except a guess in the same sentence."""
     selected: list[str] = []
     for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
@@ -105,7 +105,7 @@ class Clause(NamedTuple):
 
 
 class Sentence:
-    """A sentence with each word labelled by its relation to the question."""
+    """A sentence whose words are labelled: from the question, common, number or new."""
 
     def __init__(self, text: str, question: Question) -> None:
         self.text = drop_brackets(text)
@@ -113,13 +113,13 @@ class Sentence:
 
     @cached_property
     def pieces(self) -> list[Token]:
-        """The words with their labels. A word of the question that occurs a second time is new."""
+        """The words with their labels. If a word of the question occurs a second time, that one is new."""
         question, empty = self.question, self.question.lexicon.empty
         tokens = question.tokenize(self.text)
         left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
         words = [token for token in tokens if token.kind == "word" and token.key not in empty]
-        for find_words in (lambda key: [key], question.find_forms):  # exact words first
+        for find_words in (lambda key: [key], question.find_forms):  # exact matches first
             for token in words:
                 word = next((word for word in find_words(token.key) if left.get(word)), "")
                 if word and token.begin not in asked:
@@ -129,7 +129,7 @@ class Sentence:
         for token in tokens:
             label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
-                label = "new"  # as in "the symbol of iodine is I"
+                label = "new"  # a capitalised last word, as in "the symbol of iodine is I"
             follows = bool(pieces) and pieces[-1].label == "number"
             if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
                 label = "number"
@@ -138,7 +138,7 @@ class Sentence:
 
     @cached_property
     def clauses(self) -> list[Clause]:
-        """The parts between commas, colons and dashes."""
+        """The parts of the sentence between commas, colons and dashes."""
         return [
             Clause(begin, end, [p for p in self.pieces if begin <= p.begin < end])
             for begin, end in split_clauses(self.text)
@@ -151,7 +151,7 @@ class Sentence:
 
     @cached_property
     def mentions(self) -> list["_Mention"]:
-        """Where the sentence names the question's alternatives."""
+        """The places where the sentence names the question's alternatives."""
         return _find_mentions(self)
 
     @property
@@ -161,7 +161,7 @@ class Sentence:
 
 
 def _split_cjk(token: Token, question: Question) -> list[Token]:
-    """Splits a run of Chinese or Japanese characters into the question's parts, particles and the rest."""
+    """Splits Chinese or Japanese text into parts of the question, particles and new parts."""
     run, pieces, at, begin = token.text, list[Token](), 0, 0
     particles = question.lexicon.cjk_common
     while at <= len(run):
@@ -195,7 +195,7 @@ def _holds_cjk(words: frozenset[str], text: str) -> bool:
 
 
 class _Run(NamedTuple):
-    """Consecutive new words, with the small words inside a name: "Rio de Janeiro"."""
+    """Consecutive new words, which may be the answer; a name may contain small words: "Rio de Janeiro"."""
 
     pieces: list[Token]
     clause: Clause
@@ -206,14 +206,14 @@ class _Run(NamedTuple):
 
 
 def read_words(reply: ReplyText) -> Meaning:
-    """The name or phrase that a reply adds to the question, from the sentence that answers it."""
+    """Reads the name or phrase that answers the question: the new words in the sentence about its subject."""
     sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
     for sentence in sentences:
-        is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
+        is_off = bool(sentence.hits) and sentence not in on_point  # e.g. "Peru is a country in South America"
         if (reply.is_long and sentence not in on_point) or (on_point and is_off):
-            continue  # it only describes the subject, and another sentence answers
+            continue  # this sentence only describes the subject, and another one answers
         words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
         if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
             continue
@@ -227,7 +227,7 @@ def read_words(reply: ReplyText) -> Meaning:
 
 
 def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
-    """The answer of a sentence, and the number of other new words in it."""
+    """Reads the answer in a sentence, and counts the other new words."""
     runs = _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENCE), 0
@@ -244,24 +244,24 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
 
 
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
-    """The confidence that a run is the answer: lower if other runs may be."""
+    """Rates the confidence that these words are the answer: lower if other new names may be."""
     question, end = sentence.question, run.pieces[-1].end
     new = [r for r in others if r.is_name and not all(question.find_forms(p.key) for p in r.pieces)]
     beside = [r for r in new if r.clause is run.clause]
     later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
     if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
-        return _DOUBTFUL  # "Many think it's Sydney, but it's Canberra"
+        return _DOUBTFUL  # as in "Many think it's Sydney, but it's Canberra"
     return 1.0
 
 
 def _is_bare(run: _Run, runs: list[_Run]) -> bool:
-    """Whether a clause that repeats nothing from the question may be the answer: "I think it's Hanoi"."""
+    """Whether words may be the answer although nothing repeats the question: "I think it's Hanoi"."""
     is_only = sum(other.clause is run.clause for other in runs) == 1
     return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
 def _read_bare(sentence: Sentence) -> Meaning:
-    """The whole reply if it is a word or two, even if the question contains them: "German"."""
+    """Takes a reply of a few words as the answer, even if the question contains them: "German"."""
     kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
     if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
         return _SILENCE
@@ -269,7 +269,7 @@ def _read_bare(sentence: Sentence) -> Meaning:
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
-    """The runs of a sentence, most likely answer first: those about the question's subject, then names."""
+    """Lists a sentence's possible answers: first those about the question's subject, then names."""
     question = sentence.question
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
@@ -281,7 +281,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
-    """The clauses without the parts that they deny."""
+    """Returns the clauses of a sentence without what they deny."""
     question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
@@ -317,14 +317,14 @@ def _are_joined(last: Token, between: list[Token], piece: Token, question: Quest
 
 
 def _follows_copula(run: _Run, question: Question) -> bool:
-    """Whether a run ends a clause right after "is", unlike earlier names: "the word is Hund"."""
+    """Whether words end a clause right after "is", as in "the word is Hund"."""
     pieces = run.clause.pieces
     before = pieces[: pieces.index(run.pieces[0])][-2:]
     return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """A run, extended by a name from the question right before it: "Mexico City"."""
+    """Extends new words by a name from the question right before them: "City" to "Mexico City"."""
     pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1
@@ -344,7 +344,7 @@ def _spell(pieces: list[Token], sentence: Sentence) -> str:
 
 
 def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
-    """The items of the list that a run belongs to, or only the run."""
+    """Collects the items of the list that these words belong to; only the words if there is no list."""
     items: list[_Run] = []
     for run in sorted(runs, key=lambda run: run.pieces[0].begin):
         if items and not _is_next(items[-1], run, sentence):
@@ -361,12 +361,12 @@ def _spell_items(items: list[_Run], sentence: Sentence) -> str:
     return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
-_LIST_GAP_LENGTH = 12  # characters between two items
+_LIST_GAP_LENGTH = 12  # most characters between two items of a list
 _LIST_SIGN = re.compile(r"[,，、;]")
 
 
 def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
-    """Whether only a comma or "and" stands between two runs."""
+    """Whether two possible answers are neighbours in a list: only a comma or "and" is between them."""
     lexicon = sentence.question.lexicon
     gap = lexicon.find("and").sub(",", sentence.text[item.pieces[-1].end : run.pieces[0].begin])
     words = _LIST_SIGN.sub(" ", gap).casefold().split()
@@ -375,12 +375,12 @@ def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
     return alike and is_joined and lexicon.links.issuperset(words)
 
 
-# --- yes and no: a statement outweighs the first word: "Ja, 51 ist keine Primzahl" means no ---
+# --- yes and no: a statement outweighs a first "yes": "Ja, 51 ist keine Primzahl" means no ---
 
 
 class _Verdict(NamedTuple):
     agrees: bool
-    stated: bool  # by a statement about the question rather than by "yes" or "no"
+    stated: bool  # True: by a statement about the question, not only "yes" or "no"
     sure: float = 1.0
 
 
@@ -394,7 +394,7 @@ def read_verdict(reply: ReplyText) -> Meaning:
     elif others and not verdict.stated:
         second = _judge_sentence(others[0])
         if second is not None and second.stated and second.agrees != verdict.agrees:
-            verdict = second._replace(sure=_DOUBTFUL)  # "はい。105は素数ではありません。"
+            verdict = second._replace(sure=_DOUBTFUL)  # a "yes" that the next sentence contradicts
     if verdict is None:
         return _SILENCE
     words = ("False", "True") if reply.question.asks_truth else ("No", "Yes")
@@ -406,7 +406,7 @@ def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | No
     verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone))]
     opened = {v.agrees for v in verdicts if not v.stated and v.sure == 1.0}
     if len(opened) > 1:
-        return None  # "No, wait, yes."
+        return None  # as in "No, wait, yes."
     said = [v for v in verdicts if not v.stated and (v.sure == 1.0 or not opened)]
     stated = [v for v in verdicts if v.stated and not question.negated]
     if not stated or lexicon.find("suppose").search(sentence.text):
@@ -416,7 +416,7 @@ def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | No
 
 
 def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdict | None:
-    """The verdict of a clause, from a statement or from words of agreement or refusal."""
+    """Reads a yes or no from a clause: from its statement, or from words of agreement or refusal."""
     lexicon, pieces = question.lexicon, clause.pieces
     cjk = "".join(p.text for p in pieces if p.kind == "cjk")
     keys = [p.key for p in pieces if p.kind == "word"]
@@ -434,14 +434,15 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
         return None if agrees and refuses and not cjk else _Verdict(agrees=False, stated=False)
     if agrees:
         return _Verdict(agrees=True, stated=False)
-    bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # "It is."
+    bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # as in "It is."
     return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
-    """Whether a clause is about something else: it has new words before, or instead of, the question's last.
+    """Whether a clause states something other than the question asks.
 
-    The same holds if it compares the question's numbers in the opposite order.
+    True if new words come before, or instead of, the question's last word, or if the question's numbers are
+    in another order.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -457,7 +458,7 @@ def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], qu
 
 
 def _is_asked(piece: Token, question: Question) -> bool:
-    """Whether a word is one that the question asks about."""
+    """Whether a word is one of the question's content words."""
     if piece.kind == "cjk":
         return piece.label == "question" and not question.lexicon.cjk_common.fullmatch(piece.text)
     return piece.kind == "word" and question.asks_about(piece.key)
@@ -471,7 +472,7 @@ def _is_beyond(piece: Token, question: Question) -> bool:
     return piece.label == "new" and piece.key not in words and not question.find_forms(piece.key)
 
 
-# --- alternatives: choose the one that isn't denied and isn't merely compared with the other ---
+# --- alternatives: choose the one that is neither denied nor only mentioned for comparison ---
 
 
 class _Mention(NamedTuple):
@@ -481,7 +482,7 @@ class _Mention(NamedTuple):
 
 
 def read_alternative(reply: ReplyText) -> Meaning:
-    """The alternative chosen by the last sentence that names any."""
+    """Reads which alternative a reply chooses, from the last sentence that chooses one."""
     suppose = reply.question.lexicon.find("suppose")
     told = [sentence for sentence in reversed(reply.assertions) if not suppose.match(sentence.text)]
     chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
@@ -489,7 +490,7 @@ def read_alternative(reply: ReplyText) -> Meaning:
 
 
 def _choose_alternative(sentence: Sentence) -> str:
-    """The alternative that a sentence chooses; "" if it chooses none."""
+    """Finds the alternative that a sentence chooses; "" if it chooses none."""
     question, text, mentions = sentence.question, sentence.text, sentence.mentions
     if not mentions:
         return ""
@@ -499,7 +500,8 @@ def _choose_alternative(sentence: Sentence) -> str:
     stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
     ends = question.lexicon.clause_end
     pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
-    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B"
+    # "of A and B, B" chooses B: skip alternatives that are only listed
+    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated
     is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
     if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
         return ""
@@ -507,7 +509,7 @@ def _choose_alternative(sentence: Sentence) -> str:
 
 
 def _find_mentions(sentence: Sentence) -> list[_Mention]:
-    """Where the question's alternatives are named."""
+    """Finds where a sentence names the question's alternatives."""
     question, text = sentence.question, sentence.text
     mentions: list[_Mention] = []
     tokens = question.tokenize(text)
@@ -532,7 +534,7 @@ _SIGN = re.compile("[><＞＜]")
 
 
 def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
-    """Whether an alternative is only the standard of comparison: "than the Moon", 「月より」."""
+    """Whether an alternative is only mentioned for comparison: "than the Moon", 「月より」."""
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
     lexicon = question.lexicon
@@ -548,9 +550,9 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 
 
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
-    """Whether a sentence answers the question, or says nothing beyond the alternatives that it names.
+    """Whether a sentence that names alternatives chooses one, rather than says something else about them.
 
-    If it names several, a new word before one may say something else about it: "and release oxygen".
+    If it names several, new words may say something else about one: "and release oxygen".
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
@@ -564,10 +566,10 @@ def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool)
 
 
 def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool]) -> list[ReadAnswer]:
-    """The answers of the replies, read in the form that most replies have."""
+    """Reads the answers of all replies, in the form that most replies have."""
     places = list(zip(texts, finished, strict=True))
     known = {place: ReplyText(place[0], question, finished=place[1]) for place in set(places)}
-    replies = [known[place] for place in places]  # samples often repeat
+    replies = [known[place] for place in places]  # equal replies are read once
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
@@ -583,7 +585,7 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
 
 
 def _settle(meanings: list[Meaning], make_key: Callable[[str], object]) -> list[ReadAnswer]:
-    """The answers. If a reply has several candidates, the only one that another reply states plainly."""
+    """Chooses each reply's answer: of several candidates, the only one that another reply states plainly."""
     plain = {make_key(m.answer) for m in meanings if m.answer and m.sure >= _SURE and not m.others}
     return [_settle_meaning(meaning, plain, make_key) for meaning in meanings]
 
@@ -599,7 +601,7 @@ def _settle_meaning(meaning: Meaning, plain: set[object], make_key: Callable[[st
 
 
 def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer]:
-    """Gives answers with the same words one spelling, the shortest."""
+    """Gives all answers with the same words the shortest of their spellings."""
 
     def make_key(answer: str) -> object:
         words = (t.key for t in question.tokenize(answer))
@@ -613,7 +615,7 @@ def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:
-    """The form that the question asks for, unless most replies have another form."""
+    """Chooses the form of the answer: what the question asks for, unless most replies have another form."""
     times = Counter(replies)
 
     def count(test: Callable[[ReplyText], bool]) -> float:
@@ -629,10 +631,10 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
 
 def _is_name(reply: ReplyText) -> bool:
-    """Whether a reply gives a name rather than a verdict: "Paris" answers "Capital of France?"."""
+    """Whether a reply gives a name rather than a yes or no: "Paris" answers "Capital of France?"."""
     first = reply.assertions[0]
     new = [p for p in first.pieces if p.label == "new"]
-    says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
+    says = _judge_clause(first.clauses[0], first.question, alone=False)  # as in "No, a whale is a mammal"
     if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
         return False
     bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
@@ -654,7 +656,7 @@ def _is_numeric(reply: ReplyText) -> bool:
 
 
 def _read_number(reply: ReplyText) -> Meaning:
-    """The number that a solution arrives at, or that states a fact."""
+    """Reads the number that a solution results in, or that a reply states as a fact."""
     if not reply.finished:
         return _SILENCE
     if leading := quantity.find_leading(reply.sentences, reply.question):
@@ -665,7 +667,7 @@ def _read_number(reply: ReplyText) -> Meaning:
 
 
 def _read_date(reply: ReplyText) -> Meaning:
-    """The date that a reply states, or its words instead; None if the reply may conclude otherwise."""
+    """Reads the date that a reply states, or else its words; nothing from a long reply that was cut off."""
     if reply.is_long and not reply.finished:
         return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)

@@ -24,13 +24,13 @@ Measurement = tuple[str, str, int]  # the number's text, its unit or "", a facto
 
 
 _ENGLISH = get_lexicon(frozenset(("en",)))
-_ALIASES = _ENGLISH.get_pairs("aliases")  # the unit that each word or sign names
+_ALIASES = _ENGLISH.get_pairs("aliases")  # the unit named by a word or sign: "metre" is m
 _FACTORS = _ENGLISH.get_pairs("factors")  # "million" is 1e6
 _EXPONENTS = _ENGLISH.get_pairs("exponents")  # "square" is 2
 # words after a number that aren't units: conjunctions, other numbers, fractions, eras, dates, Greek letters
 _NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
 _VOWEL_LETTERS = frozenset("aeiouy")
-# symbols with a prefix, whose case matters: mW and MW, kb and kB
+# unit symbols with an optional prefix; case matters: mW isn't MW, kb isn't kB
 _SYMBOL = re.compile(
     "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
@@ -76,9 +76,9 @@ def split_unit(text: str) -> Measurement | None:
         number, unit = number[:-1], "°" + unit
     base = unit.partition("^")[0].strip()
     if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
-        return None  # 6c is a product, 6 m a length
+        return None  # 6c is a product; only with a space, as in 6 m, is it a length
     if _SUM.search(number) or _TRIG.search(number):
-        return None  # 100 - 90s^2 is a formula, whose variable looks like a unit
+        return None  # in the formula 100 - 90s^2, s is a variable, not seconds
     return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
@@ -112,7 +112,7 @@ _DURATION = re.compile(
 
 
 def count_seconds(text: str) -> Fraction | None:
-    """The seconds of a duration; 5:18 is hours and minutes; None for other texts.
+    """Converts a duration to seconds; 5:18 is hours and minutes; None for other texts.
 
     >>> [count_seconds(text) for text in ("5:18", "5 hours and 18 minutes", "5:18 pm")]
     [Fraction(19080, 1), Fraction(19080, 1), None]
@@ -129,12 +129,12 @@ def count_seconds(text: str) -> Fraction | None:
     parts = _TIME_PART.findall(text)
     sizes = [_TIME_UNITS[word[0].lower()] for _, word in parts]
     if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
-        return None  # 5 m is a length, 5 m 3 s a duration
+        return None  # 5 m alone is a length; 5 m 3 s would be a duration
     return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
 
 
 def _join_fraction_unit(match: re.Match[str]) -> str:
-    r"""Rewrites 5 \frac{m}{s} as 5 m/s if a space shows that it is a unit and not a product."""
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s if a space shows that the fraction is a unit, not a factor."""
     gap, space, top, bottom, power = match.groups()
     units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
     return f" {top}/{bottom}{power or ''}" if units else match.group()
@@ -153,7 +153,7 @@ def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
     suffix = "".join(_EXPONENTS[word.lower()] for word in words if word.lower() in _EXPONENTS)
     names = [_spell_unit(word) for word in words if word.lower() not in _EXPONENTS]
     if (suffix and not names) or (factor == 1 and not names):
-        return None  # 3 squared is not a unit
+        return None  # "3 squared" has no unit
     return number, " ".join(names).replace("° °", "°") + suffix, factor
 
 
@@ -174,7 +174,7 @@ def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
     if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
-    # 2ms may also be a product, 2 ms can't
+    # without a space, 2ms may also be the product of 2, m and s
     return bool(_SYMBOL.fullmatch(part)) and (
         spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
     )
@@ -202,7 +202,7 @@ def _spell_unit(word: str) -> str:
     return "/".join(parts) + caret + exponent.strip()
 
 
-_MOST = 20  # most dates or numbers read per sentence
+_MOST = 20  # only this many dates or numbers are read per sentence
 
 
 class Stated(NamedTuple):
@@ -210,12 +210,12 @@ class Stated(NamedTuple):
 
     begin: int
     end: int
-    key: str  # a number as digits; "" for a date
+    key: str  # the digits of a number; "" for a date
     answer: str
 
 
 class Meaning(NamedTuple):
-    """The answer that a reply states; if unclear, the candidates."""
+    """The answer that a reply states, with a confidence; if unclear, the other candidates."""
 
     answer: str | None
     sure: float = 1.0
@@ -257,7 +257,7 @@ def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
 
 
 def find_date(sentences: list[str], question: Question) -> Meaning:
-    """The only date in the sentences, or the one that belongs to the question's verb."""
+    """Finds the date that the sentences state: the one for the question's verb, or the only one."""
     texts = [drop_brackets(mask_denied(sentence, question.lexicon)) for sentence in sentences]
     stated = [(text, date) for text in texts for date in _list_dates(text, question)]
     fitting = [date for text, date in stated if _tells_verb(text, date, question)]
@@ -267,7 +267,7 @@ def find_date(sentences: list[str], question: Question) -> Meaning:
 
 
 def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
-    """The one that fits the question, or the only one; unclear otherwise."""
+    """Chooses the only value that fits the question, or the only value at all; else the result is unclear."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
         return Meaning((fit or every)[0])
@@ -275,7 +275,7 @@ def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
 
 
 def _cut_clause(text: str, stated: Stated, question: Question) -> tuple[str, str]:
-    """The text before and after a date or quantity within its clause; "and" and "or" also end a clause."""
+    """Returns the parts of a clause before and after a date or quantity; "and" and "or" also end a clause."""
     ends = question.lexicon.clause_end
     before, after = text[: stated.begin], text[stated.end :]
     return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not stated.begin else after)[0]
@@ -287,9 +287,9 @@ def _list_content(text: str, question: Question) -> list[Token]:
 
 
 def _tells_verb(text: str, date: Stated, question: Question) -> bool:
-    """Whether the last word before a date, or the word after a leading date, is from the question.
+    """Whether a date tells when the question's event happened: the word beside the date is from the question.
 
-    Names (with a capital) don't count: "Titanic" doesn't say what happened.
+    Capitalised names don't count: "Titanic" doesn't say what happened.
     """
     before, after = _cut_clause(text, date, question)
     words = _list_content(before, question)
@@ -300,7 +300,7 @@ def _tells_verb(text: str, date: Stated, question: Question) -> bool:
 
 
 def _list_dates(sentence: str, question: Question) -> list[Stated]:
-    """The dates of a sentence in order; a period such as "1939 to 1945" is one."""
+    """Lists the dates of a sentence in order; a period such as "1939 to 1945" counts as one."""
     dates: list[Stated] = []
     for pattern in _list_date_patterns(question.lexicon):
         for match in islice(pattern.finditer(sentence), _MOST):
@@ -315,7 +315,7 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
     """Joins ranges and alternatives such as "1939 to 1945" and "6 or 7" into one value."""
-    name = "and" if lexicon.find("between").search(text) else "or"  # "between 5 and 7"
+    name = "and" if lexicon.find("between").search(text) else "or"  # as in "between 5 and 7"
     gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []
     for item in listed:
@@ -328,7 +328,7 @@ def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stat
 
 
 def _spell_numeric(match: re.Match[str], question: Question) -> str | None:
-    """A date such as 9.11.1989, day first; unchanged if ambiguous, such as 9/2/1945."""
+    """Rewrites a date such as 9.11.1989, day first; leaves ambiguous dates such as 9/2/1945 unchanged."""
     first, second, last = match["first"], match["second"], match["last"]
     year = first if len(first) == 4 else last if len(last) == 4 else ""
     if (not year and match["mark"] != "/") or len(first) == 3 or len(first + last) > 6:
@@ -365,9 +365,9 @@ _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
 
 
-@lru_cache(maxsize=256)  # a sentence is read several times
+@lru_cache(maxsize=256)  # the same sentence is often read again
 def _list_quantities(text: str, question: Question) -> list[Stated]:
-    """The quantities of a text in order; a range is one."""
+    """Lists the quantities of a text in order; a range counts as one."""
     tokens = question.tokenize(text)
     listed: list[Stated] = []
     at = 0
@@ -380,7 +380,7 @@ def _list_quantities(text: str, question: Question) -> list[Stated]:
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
-    """The digits of the number that the tokens begin with, and its number of tokens; None for a word."""
+    """Reads the number that the tokens begin with: its digits (None for a word) and its number of tokens."""
     first, lexicon = tokens[0], question.lexicon
     if first.kind == "number":
         return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
@@ -392,12 +392,12 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
     value, count = _read_number_words(tokens[:8], lexicon)
     is_article = first.key != "one" and first.key in lexicon.common
     if count == value == 1 < len(tokens) and (is_article or not question.asks_about(following)):
-        return None, 1  # "this one", "one of", "un"
+        return None, 1  # not a number: "this one", "one of", the article "un"
     return (str(value), count) if count else (None, 1)
 
 
 def _is_in_word(text: str, number: Token) -> bool:
-    """Whether letters that aren't a unit follow a number directly (16th, 3D), or it is an index."""
+    """Whether a number is part of a word (16th, 3D), an index or an exponent."""
     after = _LETTERS.match(text, number.end)
     return text[: number.begin].endswith(("_", "^")) or (after is not None and not is_measure(after[0]))
 
@@ -406,7 +406,7 @@ _LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
-    """A number times the following "million"."""
+    """Multiplies a number by a following "million" or the like."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
@@ -420,7 +420,7 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
-    """The value of the number that the tokens begin with, and its number of tokens."""
+    """Reads the number words that the tokens begin with: their value and how many tokens they are."""
     numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):
@@ -450,7 +450,7 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
 
 
 def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
-    """The end of the unit after a number, and the unit's name; "" for counted things."""
+    """Finds the unit after a number: where it ends, and its name ("" for counted things such as apples)."""
     end, unit, words = at, "", list[str]()
     while len(words) < 4 and (match := _UNIT_WORD.match(text, at)):
         words.append(lexicon.get_pairs("units").get(match[1].lower(), match[1]))
@@ -467,7 +467,7 @@ _NEXT_ITEM = re.compile(r"\d{1,2}[.)]\s")
 
 
 def find_leading(sentences: list[str], question: Question) -> str | None:
-    """The number that a reply begins with and then explains: "30. The farmer had 36 trees."."""
+    """Finds the number that a reply begins with and then explains: "30. The farmer had 36 trees."."""
     first = _ANSWER_FIRST.match(sentences[0])
     if first is None or any(_NEXT_ITEM.match(text) or _COMPUTES.search(text) for text in sentences[1:]):
         return None
@@ -479,9 +479,10 @@ _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 
 
 def find_solution(sentences: list[str], question: Question) -> Meaning:
-    """The value that a solution arrives at: the last number that isn't in the question.
+    """Finds the result of a solution: the last number that isn't in the question.
 
-    It is in the last sentence that counts or computes. If all numbers are in the question, the only one.
+    Sentences that repeat the question's words or compute something come first. If all numbers are in the
+    question, a reply's only number is the result.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
@@ -493,24 +494,24 @@ def find_solution(sentences: list[str], question: Question) -> Meaning:
 
 
 def _repeats(text: str, question: Question) -> bool:
-    """Whether a text has words of the question and doesn't announce a result."""
+    """Whether a text repeats words of the question and isn't only an introduction that ends in a colon."""
     words = (question.asks_about(word.key) for word in _list_content(text, question))
     return not text.endswith((":", "：")) and (any(words) or not question.characters.isdisjoint(text))
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
-    """The numbers that aren't in the question; a fraction of its numbers, such as 3/8, only if alone."""
+    """Selects numbers that aren't in the question; a fraction of its numbers, such as 3/8, only if alone."""
     new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
     return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new
 
 
 def find_quantity(sentences: list[str], question: Question) -> Meaning:
-    """The only quantity of a reply that isn't in the question, or the one stated about its subject."""
+    """Finds the only quantity that isn't in the question, or the one about the question's subject."""
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
     listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
     if not listed:
         every = {item.answer for text in sentences for item in _list_quantities(text, question)}
-        return Meaning("0" if every == {"0"} else None)  # "no moons"
+        return Meaning("0" if every == {"0"} else None)  # "no moons" means 0
     in_unit = [(text, item) for text in denied for item in _select_unit(text, question)]
     stated = in_unit or [pair for pair in listed if not _is_part(*pair, question)]
     fitting = [item for text, item in stated if _fits(text, item, question)]
@@ -518,7 +519,7 @@ def find_quantity(sentences: list[str], question: Question) -> Meaning:
 
 
 def _select_unit(text: str, question: Question) -> list[Stated]:
-    """The quantities whose unit the question names, such as Fahrenheit."""
+    """Selects the quantities in a unit that the question names, such as Fahrenheit."""
     names = [question.lexicon.get_pairs("units").get(word, word) for word in question.content]
     asked = [split_unit(f"1 {name}") for name in names if is_measure(name)]
     units = {unit[1] for unit in asked if unit is not None}
@@ -533,7 +534,7 @@ def _fits(text: str, stated: Stated, question: Question) -> bool:
     before, after = _cut_clause(text, stated, question)
     following = _list_content(after, question)[:1]
     if not following and _YEAR.fullmatch(stated.answer):
-        return False  # "in 2023"
+        return False  # "in 2023" is a year, not a quantity
     return all(question.asks_about(word.key) for word in [*_list_content(before, question), *following])
 
 
@@ -541,7 +542,7 @@ _YEAR = re.compile(r"(?:1\d|20)\d\d")
 
 
 def _is_part(text: str, stated: Stated, question: Question) -> bool:
-    """Whether a number counts pairs or thirds, and so isn't the requested number."""
+    """Whether a number counts parts or groups, such as thirds or pairs, that the question doesn't ask for."""
     following = question.tokenize(text[stated.end : stated.end + 40])[:1]
     return any(
         t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following

@@ -1,7 +1,7 @@
-"""Parses a question, and splits texts into sentences, words and numbers, with word lists per language.
+"""Parses questions, and splits texts into sentences, words and numbers, with word lists per language.
 
-The word lists are data (`words.json`) for fourteen languages. A `Lexicon` combines those of the languages of
-a question and its replies. No grammar is used.
+The word lists are data (`words.json`) for fourteen languages. A `Lexicon` combines the lists of the languages
+of a question and its replies. No grammar is used.
 
 `Question` holds the purpose of a prompt, the form of its answer, its options, words and numbers. The form is
 read from question words in any of the languages; the purpose from English words, and from verbs such as
@@ -64,7 +64,7 @@ def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
 
 
 class Lexicon:
-    """The word lists of some languages together, by purpose."""
+    """The combined word lists of one or several languages, by name."""
 
     def __init__(self, languages: frozenset[str]) -> None:
         self.languages = languages
@@ -79,25 +79,25 @@ class Lexicon:
         self.negation = self.gather("negation")
         self.verdicts = self.yes | self.no | self.negation
         self.question_words = self.gather("wh")
-        self.empty = self.common | self.question_words  # words that carry no content
+        self.empty = self.common | self.question_words  # words without content of their own
         self.links = self.gather("links")  # small words inside names: "of", "de"
 
     def gather(self, name: str) -> frozenset[str]:
-        """The words of a list."""
+        """Returns the words of the list `name` in all languages."""
         if name not in self._words:
             lists = " ".join(lists.get(name, "") for lists in self._lists)
             self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
         return self._words[name]
 
     def find(self, name: str) -> re.Pattern[str]:
-        """A pattern for the phrases of a list; matches nothing if the list is empty."""
+        """Returns a pattern for the phrases of the list `name`; it matches nothing if the list is empty."""
         if name not in self._patterns:
             phrases = "|".join(lists.get(name, "") for lists in self._lists).split("|")
             self.compile(name, lambda: spell_phrases(filter(None, phrases)))
         return self._patterns[name]
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
-        """A cached pattern made from these languages' words."""
+        """Compiles a pattern that `make` builds from these languages' words, and caches it."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
@@ -108,17 +108,17 @@ class Lexicon:
 
     @cached_property
     def cjk_common(self) -> re.Pattern[str]:
-        """Particles and frequent parts of Chinese and Japanese, longest first."""
+        """A pattern for particles and frequent parts of Chinese and Japanese words, longest first."""
         return re.compile(spell_phrases(word for word in self.common if _CJK_RUN.match(word)))
 
     @cached_property
     def clause_end(self) -> re.Pattern[str]:
-        """A pattern for a comma, colon, dash, "and" or "or"."""
+        """A pattern for the end of a clause: a comma, colon, dash, "and" or "or"."""
         ends = (_CLAUSE_END.pattern, self.find("and").pattern, self.find("or").pattern)
         return re.compile("|".join(ends), re.IGNORECASE)
 
     def get_pairs(self, name: str) -> dict[str, str]:
-        """A list of pairs as a mapping: "january" to 1, "wrote" to "write"."""
+        """Returns a list of pairs as a mapping, such as "january" to 1 or "wrote" to "write"."""
         if name not in self._pairs:
             pairs = (pair.partition("=") for lists in self._lists for pair in lists.get(name, "").split())
             self._pairs[name] = {word: value for word, _, value in pairs}
@@ -126,8 +126,8 @@ class Lexicon:
 
 
 def spell_phrases(phrases: Iterable[str]) -> str:
-    """A pattern of whole words and phrases, longest first; for Chinese and Japanese, of substrings."""
-    endings: dict[str, list[str]] = {}  # by first letter, so that each word is compared with few phrases
+    """Builds a pattern for any of these phrases: whole words, or substrings in Chinese and Japanese."""
+    endings: dict[str, list[str]] = {}  # phrases by first letter, so that each word is compared with few
     for phrase in sorted(phrases, key=len, reverse=True):
         edge = "" if _CJK_RUN.search(phrase) else r"\b"
         endings.setdefault(re.escape(phrase[0].lower()), []).append(re.escape(phrase[1:]) + edge)
@@ -139,7 +139,7 @@ def spell_phrases(phrases: Iterable[str]) -> str:
 
 @lru_cache(maxsize=64)
 def get_lexicon(languages: frozenset[str]) -> Lexicon:
-    """The lexicon of some languages; of all languages if none is given."""
+    """Returns the lexicon of these languages, or of all languages if none is given."""
     return Lexicon(languages or frozenset(_load_words()))
 
 
@@ -151,11 +151,11 @@ class Token(NamedTuple):
     key: str  # the form used for comparison
     begin: int
     end: int
-    label: str = ""  # relation to the question: "question", "common", "number" or "new"
+    label: str = ""  # where the word is from: "question", "common", "number" or "new"
 
     @property
     def is_name(self) -> bool:
-        """Whether it is capitalised like a name, or in a script without capitals."""
+        """Whether the word is capitalised like a name, or in a script without capitals."""
         return self.kind == "cjk" or not self.text.islower()
 
 
@@ -165,21 +165,21 @@ _LETTER = rf"[^\W\d_{_CJK}]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
 _TOKEN = re.compile(
     rf"(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
-    # a fraction, date or time is one number
+    # a fraction, date or time counts as one number
     r"|(?P<figure>(?:\d+ )?\d+(?: ?/ ?\d+)+(?![.,]?\d)|\d+(?::\d\d)+(?: ?[AaPp]\.?[Mm]\b)?|\d{4}-\d\d-\d\d)"
     rf"|(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
     rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-# "peuvent-ils" has the meaning of "peuvent"
+# removed from French verbs: "peuvent-ils" becomes "peuvent"
 _INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
-_TOKEN_LIMIT = 600  # most tokens read per sentence
+_TOKEN_LIMIT = 600  # only this many words and numbers are read per sentence
 
 
 @lru_cache(maxsize=4096)
 def fold(word: str) -> str:
-    """A word as used for comparison: lower case, without an elided article or a possessive."""
+    """Prepares a word for comparison: lower case, without an elided article (l') or a possessive ('s)."""
     word = word.casefold().replace("’", "'")
     elided = _ELISION.match(word)
     if elided is not None:
@@ -187,9 +187,9 @@ def fold(word: str) -> str:
     return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
 
 
-@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat
+@lru_cache(maxsize=1024)  # the same sentence is often read again
 def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
-    """The words and numbers of a text."""
+    """Splits a text into words and numbers."""
     tokens = []
     for match in islice(_TOKEN.finditer(text), _TOKEN_LIMIT):
         kind, written = str(match.lastgroup), match.group()
@@ -212,7 +212,7 @@ _PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 
 
 def parse_number(text: str, *, decimal_comma: bool = False) -> str:
-    """The digits of a number, with a decimal point: "1234.5" for both "1.234,5" and "1,234.5".
+    """Writes a number as digits with a decimal point: "1234.5" for both "1.234,5" and "1,234.5".
 
     >>> parse_number("1.234,5"), parse_number("1 234"), parse_number("1.234"), parse_number("0,50")
     ('1234.5', '1234', '1.234', '0.5')
@@ -238,7 +238,7 @@ _POWERS = {"十": 10, "百": 100, "千": 1_000}
 
 
 def _parse_numeral(text: str) -> str:
-    """The digits of a Chinese or Japanese numeral: 27 for 二十七, 2010 for 二〇一〇."""
+    """Converts a Chinese or Japanese numeral to digits: 27 for 二十七, 2010 for 二〇一〇."""
     if all(sign in _DIGITS for sign in text):
         return "".join(str(_DIGITS[sign]) for sign in text).lstrip("0") or "0"
     total = section = digit = 0
@@ -260,19 +260,19 @@ _TITLE = re.compile(
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
 _WORD_START = re.compile(r"[\s(*\"“]")
-_LONGEST_SHORT = 6  # letters of the longest abbreviation, "approx"
+_LONGEST_SHORT = 6  # letters; longer words before a period aren't abbreviations
 _PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
 )
-_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more words are a new sentence
-_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
+_WORDS_AFTER_INITIAL = 2  # most words after one initial, as in "J. Smith"; more are a new sentence
+_WORDS_AFTER_INITIALS = 5  # most words after several initials, as in "U.S. Department of the Treasury"
 _ORDINAL = re.compile(r"\d{1,2}")
 
 
 def find_sentence_end(text: str, begin: int, stop: int) -> int:
-    """Where the sentence that begins at `begin` ends; `stop` if no period ends it."""
+    """Finds where the sentence that begins at `begin` ends; `stop` if nothing ends it before."""
     for match in _SENTENCE_END.finditer(text, begin, stop):
         if match.group() != "." or not _continues_sentence(text, begin, match.start(), stop):
             return match.start()
@@ -280,7 +280,7 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
-    """Whether the period at `at` is part of a title, initials or an ordinal."""
+    """Whether the period at `at` doesn't end the sentence: it is part of a title, initials or an ordinal."""
     before = text[max(begin, at - 24) : at]
     word = _WORD_START.split(before)[-1]
     if len(word) > _LONGEST_SHORT and word.isalpha():
@@ -288,16 +288,16 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)], maxsplit=1)[0].split()
     if not after:
         return False
-    # no end of a sentence: "10 a.m. on Monday"
+    # not the end of a sentence, as in "10 a.m. on Monday"
     if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):
         return True
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
     opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
     if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
-        return True  # "11. November", or a list mark
+        return True  # "11. November", or the number of a list item
     if word == "No":
-        return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
+        return after[0][0].isdigit() and not opens  # a line that begins "No. 91" answers no
     if (
         not _INITIALS.fullmatch(word)
         or _SENTENCE_STARTER.match(after[0])
@@ -313,7 +313,7 @@ _EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
 
 
 def split_sentences(reply: str) -> list[str]:
-    """The sentences of a short reply, without final periods."""
+    """Splits a short reply into sentences, without final periods."""
     sentences: list[str] = []
     asks = any(sign in reply for sign in "!?！？")
     for line in _EXCLAIMED.split(reply) if asks else reply.split("\n"):
@@ -331,7 +331,7 @@ _CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|�
 
 
 def split_clauses(sentence: str) -> list[tuple[int, int]]:
-    """The start and end of each clause, separated by commas, colons and dashes."""
+    """Returns the start and end of each clause of a sentence; commas, colons and dashes separate them."""
     spans = []
     begin = 0
     for match in _CLAUSE_END.finditer(sentence):
@@ -340,9 +340,9 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
     return [*spans, (begin, len(sentence))]
 
 
-_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
+_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark in brackets
 _DENIALS = ("rather than", "instead of", "as opposed to")
-_MOST_DENIALS = 20  # further denials in a sentence aren't read
+_MOST_DENIALS = 20  # only this many negations are read per sentence
 
 
 def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
@@ -362,14 +362,14 @@ def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> st
 
 
 def drop_brackets(sentence: str) -> str:
-    """The sentence without remarks in brackets, unless nothing else is left."""
+    """Removes remarks in brackets from a sentence, unless nothing else would be left."""
     return _BRACKETS.sub("", sentence).strip() or sentence
 
 
 Purpose = Literal["value", "fact", "text", ""]
 
-_END = 1_000  # characters read at either end of a prompt: the task is at one of them
-_MIN_NUMBERS = 2  # numbers that make a prompt a problem to solve rather than a request for advice
+_END = 1_000  # characters read at the beginning and at the end of a prompt: the task is in one of them
+_MIN_NUMBERS = 2  # a prompt with at least this many numbers is a problem to solve
 
 _FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
 _NUMBER = re.compile(r"\d+")
@@ -392,13 +392,13 @@ def classify_purpose(prompt: str) -> Purpose:
         return "text"
     if find_options(text):
         return "value"
-    if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
+    if not has_numbers and english.find("advice").search(text):  # as in "How much should I save?"
         return "text"
     is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
-    if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
+    if is_value or _find_order("solve", english).search(text):  # also "Explain how many …"
         return "value"
     if _find_order("tell", english).search(text) or english.find("reason").search(text):
-        asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
+        asking = find_asking_sentence(text)  # as in "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
     if "?" not in text or not english.find("asking").search(text):
         return _classify_foreign(text, has_numbers=has_numbers)
@@ -406,7 +406,7 @@ def classify_purpose(prompt: str) -> Purpose:
 
 
 def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
-    """A pattern of requests to compose a text, solve a problem or describe something.
+    """Builds a pattern for requests that use a verb of the list `name`, such as "write" or "solve".
 
     The verb must begin a sentence or follow a word such as "please"; elsewhere it is part of a question.
     """
@@ -426,12 +426,12 @@ def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
     return english.compile(f"order to {name}", spell)
 
 
-# within a sentence; short, so that many question words stay cheap
+# up to 60 characters of the same sentence; the limit keeps texts with many question words cheap
 _NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"
 
 
 def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
-    """The purpose of a prompt in a language other than English; "" if unknown."""
+    """Classifies the purpose of a prompt in a language other than English; "" if unknown."""
     languages = detect_languages(text) - {"en"}
     if not languages:
         return ""
@@ -445,23 +445,23 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
-    """Whether the prompt asks how to say something, or for the translation of a quoted word or two."""
+    """Whether the prompt asks how to say something in a language, or to translate a quoted word or two."""
     asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
     return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
-_QUOTED_PROMPT = 120  # longest prompt that asks for the translation of a word, in characters
+_QUOTED_PROMPT = 120  # characters; a longer prompt doesn't ask for the translation of a word
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
-Options = tuple[tuple[str, str], ...]  # (letter, text) of each option
+Options = tuple[tuple[str, str], ...]  # (letter, text) of each option of a multiple-choice question
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
 _QUESTION_LENGTH = 600  # longest question sentence, in characters
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
-_WORDS_BEFORE_ASKING = 3  # most words before the question word: "in which", "up to what"
+_WORDS_BEFORE_ASKING = 3  # most words before the question word, as in "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question that may contain "can you tell me"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 _SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
@@ -505,16 +505,16 @@ class Question:
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self._forms: dict[str, list[str]] = {}
-        self.content = self._list_content(tokens)  # in order of appearance
+        self.content = self._list_content(tokens)  # its content words, in order of appearance
         self.numbers = self._list_numbers(text)
-        # the words of the whole prompt
+        # all words of the prompt, not only of the sentence that asks
         self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
-        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # as 大 in 哪个更大
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 in 哪个更大
         cjk = (part for t in tokens if t.kind == "cjk" for part in lexicon.cjk_common.split(t.text) if part)
-        *self.subjects, predicate = [*cjk] or [""]  # クジラ and 魚 in クジラは魚ですか
+        *self.subjects, predicate = [*cjk] or [""]  # in クジラは魚ですか, クジラ and 魚
         self.predicate = _HAN.findall(predicate) or [predicate] * bool(predicate)
-        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # except "Isn't it …?"
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # the first word may be "Isn't"
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
@@ -524,11 +524,11 @@ class Question:
         self.purpose = classify_purpose(text)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
-        """The words and numbers of a text, with numbers in the format of the question's language."""
+        """Splits a text into words and numbers; numbers have the format of the question's language."""
         return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
     def find_forms(self, key: str) -> list[str]:
-        """The question's words that are forms of a word, by their beginning or a list of irregular forms."""
+        """Finds forms of a word in the question, by a common beginning or a list of irregular forms."""
         if key not in self._forms:
             forms = self.lexicon.get_pairs("forms")
             self._forms[key] = [
@@ -539,7 +539,7 @@ class Question:
         return self._forms[key]
 
     def asks_about(self, key: str) -> bool:
-        """Whether a word, in any form, is one of the question's content words."""
+        """Whether a word, in any of its forms, is one of the question's content words."""
         return any(word in self.content for word in self.find_forms(key))
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
@@ -552,7 +552,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Whether it asks for true or false; whether it explicitly asks for that or for yes or no."""
+        """Removes "true or false" or "yes or no"; returns whether it was the first, and if there was any."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -577,10 +577,10 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        commands = 0 if self.has_question_word else 1  # "What is 6 * 7?", "Compute 6 * 7."
+        commands = 0 if self.has_question_word else 1  # a word such as "Compute" in "Compute 6 * 7."
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands
-        if is_sum or not _ANY_LETTER.search(self.asking):  # "2 + 2?"
+        if is_sum or not _ANY_LETTER.search(self.asking):  # such as "2 + 2?"
             return "number"
         return "yes_no" if polar else "words"
 
@@ -594,16 +594,16 @@ class Question:
         return any(word in run for run in cjk for word in asking)
 
     def _find_focus(self, tokens: Sequence[Token]) -> frozenset[str]:
-        """The requested attribute: "capital" in "the capital of Peru", not the name."""
+        """Finds the words for the requested attribute: "capital" in "the capital of Peru", not the name."""
         content = [t for t in tokens if t.key in self.content]
         return frozenset([*(t.key for t in content[:1]), *(t.key for t in content if t.text[0].islower())])
 
     def is_focus(self, keys: Iterable[str]) -> bool:
-        """Whether any of these words is the requested attribute."""
+        """Whether any of these words names the requested attribute."""
         return any(word in self.focus for key in keys for word in self.find_forms(key))
 
     def _find_alternatives(self) -> tuple[str, ...]:
-        """The sides of "a fruit or a vegetable", or two numbers to compare."""
+        """Finds the alternatives in a question: both sides of "a fruit or a vegetable", or two numbers."""
         text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
         for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
@@ -621,7 +621,7 @@ class Question:
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
         sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
-        for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
+        for begin, end in reversed(clauses[:-1]):  # more than two: "positive, negative or neutral"
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
             keys = (t.key for t in self.tokenize(sentence[begin:end]))
             if not side or not self.lexicon.question_words.isdisjoint(keys):
@@ -630,7 +630,7 @@ class Question:
         return tuple(sides) if all(sides) else ()
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
-        """The first or last content words of a text, up to a common word."""
+        """Takes an alternative's words: the first or last content words of a text, up to a common word."""
         begin, end = split_clauses(text)[0 if first else -1]
         tokens = [t for t in self.tokenize(text[begin:end]) if t.kind != "cjk"]
         side: list[str] = []
@@ -660,13 +660,13 @@ def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
 
 
 def shorten_question(question: str) -> str:
-    """The beginning and the end of a prompt; nothing else is read."""
+    """Cuts the middle out of a long prompt: only its beginning and end are read."""
     return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
 
 
 @lru_cache(maxsize=256)
 def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
-    """Parses a prompt by the rules of its language and of those that replies may use.
+    """Parses a prompt with the word lists of its language and of the languages that replies may use.
 
     Recent results are cached, because every sample of a request needs them.
     """
@@ -676,14 +676,14 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
 
 @lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
-    """The last sentence with a question; the end of the text if there is none."""
+    """Finds the last sentence that asks something; the end of the text if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
-    """The lettered options of a question: consecutive letters from A, at least two."""
+    """Finds the lettered options of a question: at least two, with consecutive letters from A."""
     matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
         matches = [] if match[1] in "Aa" else matches

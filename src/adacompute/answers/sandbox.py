@@ -30,32 +30,32 @@ from typing import Any
 Message = dict[str, Any]
 Work = Callable[[Message], Message]
 
-_START_SECONDS = 60.0  # seconds for the first import on a slow, busy machine
-_REPLY_MARGIN = 2.0  # seconds beyond the helper's own limit before it counts as hung
-_EXIT_SECONDS = 1.0  # seconds to exit by itself
+_START_SECONDS = 60.0  # longest start of a helper process, on a slow, busy machine
+_REPLY_MARGIN = 2.0  # a helper that is this many seconds late, beyond its own limit, counts as hung
+_EXIT_SECONDS = 1.0  # a closed helper process that needs longer to exit is killed
 _FIRST_PAUSE = 1.0  # seconds before retrying a failed start; doubles with each failure
 _LONGEST_PAUSE = 60.0
-# a child counts as stalled after this multiple of its processor time limit, in wall time
+# a child counts as stalled after this many times its processor time limit, in wall time
 _WALL_TIME_FACTOR = 10
 _MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not use up the machine's memory
-_SEARCH = "__main__:make_search"  # this file is `__main__` in the process
+_SEARCH = "__main__:make_search"  # runs in the helper process, where this file is `__main__`
 
 _helpers: "weakref.WeakSet[HelperProcess]" = weakref.WeakSet()
 
 
 class _Channel:
-    """Messages over one end of a pair of sockets."""
+    """Sends and receives messages over one end of a pair of sockets."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        # no file object: a thread could hold its lock during a fork, and it would never be released
+        # we buffer bytes ourselves, because a file object's lock could stay locked forever after a fork
         self._received = b""
 
     def send(self, message: Message) -> None:
         self._socket.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def receive(self) -> Message | None:
-        """The next message; None at the end of the stream."""
+        """Returns the next message; None at the end of the stream."""
         while b"\n" not in self._received:
             part = self._socket.recv(65_536)
             if not part:
@@ -70,7 +70,7 @@ class _Channel:
         self._socket.settimeout(seconds)
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether a message begins to arrive within this time."""
+        """Waits up to this many seconds; returns whether a message has begun to arrive."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
@@ -78,21 +78,21 @@ class _Channel:
 
 
 class HelperProcess:
-    """A long-lived process, started by the first question; safe in threads and after a fork.
+    """A long-lived helper process, started by the first question; safe in threads and after a fork.
 
-    Failures in the process never raise here: a question without a reply gives None, and is counted. A start
+    Failures in the helper raise nothing here: a question without a reply gives None, and is counted. A start
     that fails (no memory, no file handles) is retried after a pause.
     """
 
     def __init__(self, work: str = _SEARCH, *, limit: float) -> None:
-        self.work = work  # "module:function", which runs in the process and returns the function that replies
+        self.work = work  # "module:function" to call in the helper; it returns the function that replies
         self.limit = limit  # seconds of processor time for one question
-        self.timeouts = 0  # questions that took longer
+        self.timeouts = 0  # questions that exceeded the limit
         self.unanswered = 0  # questions that got no reply: the process couldn't start, died or hung
-        self.failures = 0  # starts that failed, and processes that died or hung
+        self.failures = 0  # failed starts, and helpers that died or hung
         self._lock = threading.Lock()
         self._running: tuple[subprocess.Popen[bytes], _Channel] | None = None
-        self._pause = 0.0  # seconds until the next start; 0 if the last one succeeded
+        self._pause = 0.0  # seconds to wait before the next start; 0 after a success
         self._retry_at = 0.0
         _helpers.add(self)
 
@@ -107,14 +107,14 @@ class HelperProcess:
             return self._ensure_running()
 
     def ask(self, question: Message) -> Message | None:
-        """The reply, `{"late": True}` if it took too long, or None if none came (the next may)."""
+        """Returns the helper's reply, `{"late": True}` if it took too long, or None if none came."""
         reply = None
         with self._lock:
             if self._ensure_running():
                 # the helper limits processor time, and wall time to ten times that
                 wait = _WALL_TIME_FACTOR * self.limit + _REPLY_MARGIN
                 reply = self._exchange(question | {"limit": self.limit}, wait=wait)
-            if reply is not None and reply.get("lost"):  # its child died or stalled, and was replaced
+            if reply is not None and reply.get("lost"):  # the helper's child failed, and was replaced
                 self.failures += 1
                 reply = None
             self.unanswered += reply is None
@@ -127,7 +127,7 @@ class HelperProcess:
             self._stop(grace=_EXIT_SECONDS)
 
     def abandon(self) -> None:
-        """Like `close`, at exit: doesn't wait for threads that are still asking."""
+        """Ends the process at exit; unlike `close`, doesn't wait for threads that are still asking."""
         if self._lock.acquire(blocking=False):
             try:
                 self._stop(grace=_EXIT_SECONDS)
@@ -163,7 +163,7 @@ class HelperProcess:
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,  # keeps Ctrl-C away from the helper
                 )
-        except (OSError, ValueError):  # no memory, no handles, or no such interpreter
+        except (OSError, ValueError):  # no memory, no file handles, or no such interpreter
             self.failures += 1
             if channel is not None:
                 channel.close()
@@ -189,23 +189,23 @@ class HelperProcess:
         if self._running is None:
             return
         (process, channel), self._running = self._running, None
-        channel.close()  # when its input ends it ends its own child, so no zombie is left
+        channel.close()  # the helper then ends its own child, so that no zombie is left
         if grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
         if process.poll() is None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, 9)  # the process and its child
+                os.killpg(process.pid, 9)  # kills the helper and its child
             process.wait()
 
     def _reset_after_fork(self) -> None:
         """After a fork, drops the parent's process and closes only our copy of its socket."""
         running, self._running = self._running, None
-        self._lock = threading.Lock()  # another thread of the parent may have held the old lock
+        self._lock = threading.Lock()  # another thread may have held the old lock during the fork
         self._pause = self._retry_at = 0.0
         if running is not None:
             running[1].close()
-            running[0].returncode = 0  # not our child: don't wait or warn
+            running[0].returncode = 0  # the process belongs to the parent: don't wait for it or warn
 
 
 def _reset_helpers() -> None:
@@ -221,13 +221,13 @@ def _stop_helpers() -> None:
 os.register_at_fork(after_in_child=_reset_helpers)
 atexit.register(_stop_helpers)
 
-_SEARCH_SECONDS = 0.06  # seconds of processor time for a pattern
+_SEARCH_SECONDS = 0.06  # processor time for one search
 
-search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # for all users' patterns in this process
+search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # shared by all searches for users' patterns
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
-    """Group 1, or all, of a pattern's last match; None if nothing matches or it takes too long."""
+    """Finds a pattern's last match: its group 1 if there is one, else all. None if too slow or no match."""
     reply = search_helper.ask({"pattern": pattern, "text": text})
     return None if reply is None else reply.get("match")
 
@@ -245,7 +245,7 @@ class _Child:
         self._channel = _Channel(ours)
 
     def answer(self, message: Message) -> Message:
-        """The child's reply; `late` if it exceeded its processor time, `lost` if it died or stalled."""
+        """Returns the child's reply; `late` means out of processor time, `lost` died or stalled."""
         remaining = limit = float(message["limit"])
         started, used_before = time.monotonic(), _processor_seconds(self._pid)
         with contextlib.suppress(OSError):
@@ -255,7 +255,7 @@ class _Child:
                     return self._channel.receive() or {"lost": True}
                 if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
                     return {"lost": True}
-                # processor time, so that a busy machine doesn't cause timeouts
+                # counts processor time, so that a busy machine doesn't cause timeouts
                 remaining = limit - (_processor_seconds(self._pid) - used_before)
             return {"late": True}
         return {"lost": True}
@@ -269,7 +269,7 @@ class _Child:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Processor time of another process; wall time if the system can't tell."""
+    """Returns the processor time of another process; wall time if the system can't tell."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of a process
@@ -292,12 +292,12 @@ def _run_child(work: Work, channel: _Channel) -> None:
 
 
 def make_search() -> Work:
-    """The work of `find_last_match`; there is nothing to load."""
+    """Returns the function that `find_last_match` runs in the helper."""
     return _search
 
 
 def _search(message: Message) -> Message:
-    """Group 1, or all, of a pattern's last match; `invalid` says why a pattern can't be compiled."""
+    """Finds a pattern's last match (its group 1, or all); `invalid` says why a pattern can't be compiled."""
     try:
         pattern = re.compile(message["pattern"])
     except (re.error, RecursionError, OverflowError) as exc:
@@ -331,5 +331,5 @@ def main(channel: _Channel) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # the parent has ended
+    with contextlib.suppress(OSError):  # raised if the parent has ended
         main(_Channel(socket.socket(fileno=int(sys.argv[1]))))

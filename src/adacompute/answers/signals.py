@@ -1,9 +1,8 @@
 """Measures a model's confidence from token log-probabilities, if a response has them.
 
 `summarise_tokens` reads all tokens: their sum, their mean entropy and the signals that don't depend on the
-answer. `add_answer_signals` adds those of the answer's own tokens: `locate_answer` finds the answer in the
-text, and tokens are matched with the text from its end, because hidden reasoning comes before the text and
-marks such as `<|im_end|>` after it.
+answer. `add_answer_signals` adds the signals of the answer's own tokens: `locate_answer` finds the answer in
+the text, and tokens are matched with the text from its end, because hidden reasoning comes before the text.
 """
 
 import math
@@ -19,33 +18,33 @@ from adacompute.records import Signals
 Token = Mapping[str, Any]
 Span = tuple[int, int]
 
-TAIL = 64  # tokens at the end of a response
-WINDOW = 32  # consecutive tokens
-MAX_ALTERNATIVES = 20  # only the most likely count; some servers also list the drawn token
-_MIN_ALTERNATIVES = 2  # confidence needs this many for each token
-_LEAST_LOGPROB = -700.0  # exp is 0 below this, and the value may be a placeholder
-_LEAST_REST = 1e-12  # smaller remaining probability is a rounding error
-_DIGITS = 6  # decimals kept, fewer than any server's precision
-_FIRST_LOOK = 16  # tokens at the end that are searched first for the answer
-_MAX_MARKS = 4  # tokens after the text that aren't part of it
-_LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters around a reply of one letter
-_MAX_TRIES = 64  # positions tried in each stretch of text, at most
+TAIL = 64  # the signal "tail" is a mean over this many tokens at the end of a response
+WINDOW = 32  # the signal "window" is the lowest mean over this many consecutive tokens
+MAX_ALTERNATIVES = 20  # only this many of a token's most likely alternatives count
+_MIN_ALTERNATIVES = 2  # a token with fewer alternatives has no confidence value
+_LEAST_LOGPROB = -700.0  # lower values count as probability 0: they may be placeholders
+_LEAST_REST = 1e-12  # if the alternatives leave less probability than this, it is a rounding error
+_DIGITS = 6  # decimals kept of a signal: fewer than servers send
+_FIRST_LOOK = 16  # the answer is searched for in this many last tokens first
+_MAX_MARKS = 4  # most end marks after the text, such as `<|im_end|>`
+_LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters that may surround a reply of one letter
+_MAX_TRIES = 64  # most occurrences of the answer that are tried in a stretch of text
 _NUMBER = (float, int)
 
 
 class TokenSummary(NamedTuple):
     """Statistics over all tokens of a response; None if unknown."""
 
-    logprob: float | None  # sum, nats
-    entropy: float | None  # mean over the tokens with alternatives, nats
-    signals: Signals | None  # without the answer's own
+    logprob: float | None  # sum over all tokens, nats
+    entropy: float | None  # mean per token, over tokens with alternatives, nats
+    signals: Signals | None  # without the signals of the answer's tokens
 
 
 NO_TOKENS = TokenSummary(None, None, None)
 
 
 def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
-    """The sum, the mean entropy and the signals of tokens in the shape of a chat completion's.
+    """Computes statistics over the tokens of a response, given as in a chat completion's `logprobs`.
 
     >>> summary = summarise_tokens([{"logprob": -0.5}, {"logprob": -1.5}])
     >>> summary.logprob, summary.signals.tail, summary.signals.confidence
@@ -69,7 +68,7 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
 
 
 def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
-    """The sum of log-probabilities, and the finite ones; None if any isn't a number.
+    """Returns the log-probabilities' sum and a list of the finite ones; None if any isn't a number.
 
     A placeholder such as -9999 counts like a number. An integer too large for a float is not a number.
     """
@@ -88,18 +87,18 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
 
 def _read_alternatives(alternatives: object) -> tuple[float | None, float | None]:
-    """The entropy at a token, and minus the mean log-probability of its alternatives, in nats.
+    """Returns the entropy at one token, and minus the mean log-probability of its alternatives, in nats.
 
-    The probability outside the alternatives counts as one more outcome, so the entropy is a lower bound.
+    All tokens that aren't listed count as one further outcome, so the entropy is a lower bound.
     """
     if not alternatives or not isinstance(alternatives, list):
         return None, None
     try:
         listed = [alternative["logprob"] for alternative in alternatives]
-    except (KeyError, TypeError):  # the list contains something else
+    except (KeyError, TypeError):  # some items aren't alternatives
         listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
     numbers = [number for number in listed if isinstance(number, _NUMBER) and number > _LEAST_LOGPROB]
-    values = [float(number) if number < 0 else 0.0 for number in numbers]  # rounding may make values positive
+    values = [float(number) if number < 0 else 0.0 for number in numbers]  # log-probabilities aren't positive
     values.sort(reverse=True)
     probabilities = list(map(math.exp, values))
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
@@ -128,7 +127,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _find_lowest_mean(values: Sequence[float]) -> float:
-    """The lowest mean of any window; the mean of all values if there are fewer than a window."""
+    """Returns the lowest mean over 32 consecutive values; the mean of all values if there are fewer."""
     if len(values) <= WINDOW:
         return _mean(values)
     lowest = total = sum(values[:WINDOW])
@@ -140,7 +139,7 @@ def _find_lowest_mean(values: Sequence[float]) -> float:
 
 
 def _round(value: float) -> float:
-    return round(value, _DIGITS) + 0.0  # avoids negative zero
+    return round(value, _DIGITS) + 0.0  # + 0.0 turns -0.0 into 0.0
 
 
 def add_answer_signals(
@@ -171,14 +170,14 @@ def add_answer_signals(
 
 
 def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token] | None:
-    """The tokens that make up the span of the text; None if tokens and text don't match."""
+    """Selects the tokens that make up a span of the text; None if tokens and text don't match."""
     for count in sorted({min(_FIRST_LOOK, len(tokens)), len(tokens)}):
         last = list(tokens[-count:])
         for pieces, whole, (begin, end) in _spell_pieces(last, text, span):
             for marks in range(min(_MAX_MARKS, len(pieces) - 1) + 1):
                 try:
                     places = _walk_back(pieces, len(pieces) - marks, whole, begin, end)
-                except (TypeError, AttributeError):  # a token that isn't text
+                except (TypeError, AttributeError):  # a token's text isn't a string
                     break
                 if places is not None:
                     return last[slice(*places)]
@@ -186,7 +185,7 @@ def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token
 
 
 def _spell_pieces(last: list[Token], text: str, span: Span) -> Iterator[tuple[list[Any], Any, Span]]:
-    """Tokens, text and span as characters, then as bytes: a token may be part of a character."""
+    """Yields tokens, text and span as characters, then as bytes: a token may be only part of a character."""
     yield [token.get("token") for token in last], text, span
     if not text.isascii():
         begin, end = (len(_encode(text[:place])) for place in span)
@@ -214,9 +213,9 @@ def _walk_back(
     begin: int,
     end: int,
 ) -> Span | None:
-    """Which of the first `count` pieces overlap [begin, end) of the text.
+    """Finds which of the first `count` pieces overlap characters [begin, end) of the text.
 
-    Matches from the end of the text. None if pieces don't match or there are too few.
+    Matches pieces from the end of the text. None if they don't match the text or don't reach `begin`.
     """
     at, place, stop = len(whole), count, 0
     while place:
@@ -236,9 +235,9 @@ def _walk_back(
 
 
 def locate_answer(text: str, answer: str) -> Span | None:
-    r"""Where an extracted answer stands in its text; None if it doesn't occur, e.g. was computed.
+    r"""Finds where an extracted answer stands in its text; None if the text doesn't contain it.
 
-    It looks in the last box, then after the last statement of an answer, then for the last occurrence.
+    Searches the last box, then the text after the last "the answer is", then the whole text from its end.
 
     >>> text = r"24 / 6 = 4, so \boxed{4}. Check: 4 * 6 = 24"
     >>> locate_answer(text, "4") == (text.find("{") + 1, text.find("}"))
@@ -261,13 +260,13 @@ def _locate_in_reply(reply: str, answer: str) -> Span | None:
     if len(answer) == 1 and answer.isascii() and answer.isalpha():
         return _locate_letter(reply, answer)
     span = _find_whole(reply, answer, 0, len(reply), last=True)
-    if span is None and answer[0] == "-" and len(answer) > 1:  # the sign may be a different character
+    if span is None and answer[0] == "-" and len(answer) > 1:  # the text may have another minus sign
         return _find_whole(reply, answer[1:], 0, len(reply), last=True)
     return span
 
 
 def _locate_letter(reply: str, letter: str) -> Span | None:
-    """Where a letter stands alone or is marked as a choice; elsewhere it may be a word such as "A"."""
+    """Finds a letter that is the whole reply or marked as a choice; elsewhere "A" may be a word."""
     if reply.strip(_LETTER_MARKS).upper() == letter.upper():
         at = reply.upper().rfind(letter.upper())
         return at, at + 1
@@ -275,7 +274,7 @@ def _locate_letter(reply: str, letter: str) -> Span | None:
 
 
 def _find_whole(text: str, answer: str, begin: int, end: int, *, last: bool = False) -> Span | None:
-    """The first or last place in a range where the answer isn't part of a longer word or number."""
+    """Finds the first or last occurrence of the answer that isn't part of a longer word or number."""
     for _ in range(_MAX_TRIES):
         at = text.rfind(answer, begin, end) if last else text.find(answer, begin, end)
         if at < 0:
@@ -292,9 +291,9 @@ def _is_whole(text: str, begin: int, end: int) -> bool:
 
 
 def _continues(outside: str, edge: str) -> bool:
-    """Whether the two characters outside, nearer one first, continue the word or number at the edge.
+    """Whether the two neighbouring characters (nearer first) continue the word or number that ends in `edge`.
 
-    In scripts without spaces, letters of different scripts don't continue each other.
+    Letters of different scripts don't continue each other, because some scripts have no spaces.
     """
     if not outside or not edge.isalnum():
         return False

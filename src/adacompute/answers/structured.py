@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
-MAX_LENGTH = 65_536  # characters of a text that is read
-_MAX_LEVELS = 50  # nested values, at most
-_MAX_ANSWER = 400  # characters of an answer; a longer one is cut and ends in a hash of the whole
-_MAX_DIGITS = 60  # characters of a number; a longer one is compared as text
-_MAX_EXPONENT = 40  # digits of a number that is written out
-_SCHEMA_WORK = 5_000  # properties and values visited per sample
-_SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)  # digits that a double always keeps
+MAX_LENGTH = 65_536  # characters; longer texts aren't parsed
+_MAX_LEVELS = 50  # most levels of nested values
+_MAX_ANSWER = 400  # characters; a longer answer is cut and ends in a hash of the whole
+_MAX_DIGITS = 60  # characters; a longer number is compared as text
+_MAX_EXPONENT = 40  # numbers with more digits are written with an exponent
+_SCHEMA_WORK = 5_000  # most properties and values that a schema may visit per sample
+_SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)  # digits that floating point always keeps
 _EXACT = Context(prec=2 * _MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -45,7 +45,7 @@ _DECODER = json.JSONDecoder(parse_int=RawNumber, parse_float=RawNumber, parse_co
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """The value of a JSON text, numbers unconverted; ValueError if it isn't JSON or is too long."""
+    """Parses a JSON text but leaves numbers as text; ValueError if it isn't JSON or is too long."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"longer than {MAX_LENGTH} characters")
     try:
@@ -58,7 +58,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def write_canonical(value: object) -> str:
-    """Canonical JSON of a parsed value; ValueError if it is nested too deeply.
+    """Writes a parsed value as canonical JSON; ValueError if it is nested too deeply.
 
     >>> write_canonical(parse_json('{"b": 1.0, "a": ["x ", 2e1]}'))
     '{"a":["x",20],"b":1}'
@@ -67,7 +67,7 @@ def write_canonical(value: object) -> str:
 
 
 def canonicalise_text(text: str) -> str | None:
-    """Canonical JSON of a JSON text; None if it isn't JSON.
+    """Rewrites a JSON text as canonical JSON; None if it isn't JSON.
 
     >>> canonicalise_text('{"a": 1.0}'), canonicalise_text("{1, 2}")
     ('{"a":1}', None)
@@ -87,7 +87,7 @@ def bound_answer(canonical: str) -> str:
 
 
 def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
-    """A value as JSON, canonical or as Python usually writes it."""
+    """Writes a value as JSON, canonical or as Python usually writes it."""
     if levels == 0:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
@@ -108,7 +108,7 @@ def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
 
 
 def _write_names(value: Mapping[Any, Any]) -> list[str]:
-    """The names of an object's fields, stripped unless two would then collide."""
+    """Returns the names of an object's fields, stripped unless two would then be equal."""
     names = [_write_string(str(name)) for name in value]
     return names if len(set(names)) == len(names) else [json.dumps(str(name)) for name in value]
 
@@ -121,7 +121,7 @@ def _write_string(text: str) -> str:
 
 
 def write_number(text: str) -> str:
-    """One spelling per number.
+    """Gives equal numbers one spelling.
 
     >>> write_number("1.0"), write_number("1e0"), write_number("0.30000000000000004"), write_number("-0")
     ('1', '1', '0.3', '0')
@@ -135,7 +135,7 @@ def write_number(text: str) -> str:
         if number.adjusted() >= _MAX_EXPONENT or number != number.to_integral_value(context=_EXACT):
             number = _SIGNIFICANT.plus(number)
         number = number.normalize(_EXACT)
-    except DecimalException:  # an exponent beyond all bounds
+    except DecimalException:  # the exponent is too large
         return text
     if not number:
         return "0"
@@ -144,11 +144,11 @@ def write_number(text: str) -> str:
 
 _LITERAL_STARTS = tuple("'\"[({")
 _ODD_ESCAPE = re.compile(r"\\([^xuU\\'\"ntrbfva0])|\\.", re.DOTALL)
-_MAX_LITERAL = 1000  # characters
+_MAX_LITERAL = 1000  # characters; longer texts aren't read as Python literals
 
 
 def canonicalise_literal(text: str) -> str | None:
-    """One text for all spellings of a Python text, list, tuple, set or dict; None for other answers.
+    """Gives equal Python strings, lists, tuples, sets or dicts one spelling; None for other answers.
 
     >>> canonicalise_literal("{'b': [1.0, (2,)], 'a': \\"x\\"}"), canonicalise_literal("'it\\\\'s'")
     ('{"a":"x","b":[1,(2,)]}', '"it\\'s"')
@@ -157,9 +157,9 @@ def canonicalise_literal(text: str) -> str | None:
     if not text.startswith(_LITERAL_STARTS) or len(text) > _MAX_LITERAL:
         return None
     try:
-        # Python warns about unknown escapes and keeps them
+        # doubles the backslash of unknown escapes, which Python would keep with a warning
         value = ast.literal_eval(_ODD_ESCAPE.sub(lambda match: "\\" * bool(match[1]) + match[0], text))
-        is_plain = value is None or isinstance(value, int | float)  # in round brackets
+        is_plain = value is None or isinstance(value, int | float)  # a value in round brackets, such as (5)
         return None if is_plain else _write_literal(value, _MAX_LEVELS)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
@@ -186,16 +186,16 @@ def _write_literal(value: object, levels: int) -> str:
 
 
 _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
-_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # how JSON objects begin; LaTeX braces rarely do
+_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # the beginning of a JSON object, rarely of LaTeX braces
 _SCAN_BUDGET = 80_000  # most characters that failed attempts may scan
-_ATTEMPT_COST = 80  # extra characters charged per attempt
-_ALWAYS_SCANNED = 400  # characters at the end where objects are tried even when the budget is spent
+_ATTEMPT_COST = 80  # each attempt counts as this many characters more
+_ALWAYS_SCANNED = 400  # objects in this many last characters are tried even when the budget is spent
 
 
 def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
     """The last JSON object in a text that isn't nested in another; None if there is none.
 
-    With `strict`, None too if an attempt to parse an object fails: the rest may be part of it.
+    With `strict`, also None if any object can't be parsed: the objects after it may be parts of it.
     """
     latest: dict[str, Any] | None = None
     end = 0
@@ -203,7 +203,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
     for match in _OBJECT_START.finditer(text):
         start = match.start()
         if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
-            continue  # inside a parsed object, or the budget is spent
+            continue  # this brace is inside a parsed object, or the budget is spent
         try:
             latest, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as exc:
@@ -217,7 +217,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
 
 
 def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """The JSON value of a reply: all of it, a fenced block, or its last object; None if there is none."""
+    """Reads a reply's JSON value: the whole reply, a fenced block or the last object; None without one."""
     stripped = text.strip()
     for candidate in (stripped, *_split_fences(stripped)):
         try:
@@ -228,7 +228,7 @@ def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _split_fences(text: str) -> Iterator[str]:
-    """The contents of fenced blocks, last first; the last may be unclosed."""
+    """Yields the contents of fenced code blocks, last first; the last may be unclosed."""
     openings = list(_FENCE.finditer(text[:MAX_LENGTH]))[-8:]
     for opening in reversed(openings):
         yield text[opening.end() :].partition("```")[0]
@@ -262,7 +262,7 @@ class FieldSelection:
     exclude: tuple[str, ...] = ()
 
     def for_tool(self, name: str) -> "FieldSelection":
-        """The selection within the arguments of one tool."""
+        """Returns the selection for one tool's arguments: paths without the tool's name."""
         prefix = f"{name}."
         return FieldSelection(
             fields=tuple(path.removeprefix(prefix) for path in self.fields),
@@ -275,7 +275,7 @@ def select_fields(
     selection: FieldSelection,
     schema: object = None,
 ) -> tuple[Any, list[str]]:
-    """The part of an object that counts, and the paths of the free text left out.
+    """Returns the part of an object that counts as the answer, and the paths of free text left out.
 
     Free text is left out unless a field asks for it or there is nothing else. A value that isn't an object
     counts whole.
@@ -292,7 +292,7 @@ def select_fields(
 
 
 def _select_named(value: dict[str, Any], selection: FieldSelection) -> dict[str, Any]:
-    """The selected parts of an object, or all of them, without the excluded ones."""
+    """Returns the selected parts of an object (all if none is selected), without the excluded parts."""
     if selection.fields:
         picked = {path: _pick(value, path) for path in selection.fields}
         value = {path: item for path, item in picked.items() if item is not _MISSING}
@@ -338,7 +338,7 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """The values within a value, by path; the items of a list share the list's path."""
+    """Yields (path, value) for each innermost value; the items of a list share the list's path."""
     if levels and isinstance(value, dict) and value:
         for name, item in value.items():
             yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)
@@ -350,7 +350,7 @@ def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[
 
 
 def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
-    """The path of a string with more than `words` words; "" if there is none.
+    """Finds the path of a string with more than `words` words; "" if there is none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
@@ -366,7 +366,7 @@ def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
 
 
 class _SchemaWalk:
-    """Applies a schema to a value with limited work."""
+    """Applies a schema to a value, with a limit on the work."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -395,7 +395,7 @@ class _SchemaWalk:
         for name, item in value.items():
             part = properties.get(name)
             if item is None and name not in is_required and not _has_default(part):
-                continue  # null for an optional value is the same as no value
+                continue  # null for an optional property means that it is missing
             full[name] = self.apply(item, part, levels - 1)
         for name, part in properties.items():
             if name not in value and _has_default(part):
@@ -403,7 +403,7 @@ class _SchemaWalk:
         return full
 
     def _resolve(self, schema: object) -> Mapping[str, Any]:
-        """The rule itself: follows references, and picks the type from "type or null"."""
+        """Follows references in a schema, and of "type or null" takes the type."""
         for _ in range(8):
             if not isinstance(schema, dict):
                 return {}
@@ -449,7 +449,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
-    """A scalar converted to the schema's type, if nothing is lost."""
+    """Converts a number or text to the schema's type, if nothing is lost."""
     kinds = [part for part in kind if part != "null"] if isinstance(kind, list) else [kind]
     if len(kinds) != 1:
         return value
@@ -472,7 +472,7 @@ class ToolCall:
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> list[ToolCall] | None:
-    """The calls in a message; None if one can't be parsed."""
+    """Reads the tool calls in a message; None if one can't be parsed."""
     calls = message.get("tool_calls")
     entries = list(calls) if isinstance(calls, list) else []
     legacy = message.get("function_call")
@@ -496,10 +496,10 @@ def _read_call(entry: object) -> ToolCall | None:
 
 
 def _read_arguments(arguments: object) -> dict[str, Any] | None:
-    """Arguments as an object, from JSON text or from the object that some servers send; else None."""
+    """Reads a call's arguments, a JSON text or, from some servers, an object; None if they can't be read."""
     if arguments is None or arguments == "":
         return {}
-    try:  # so that an object's numbers are read like those of a text
+    try:  # objects are written as JSON first, so that their numbers are read in the same way
         value = parse_json(arguments if isinstance(arguments, str) else json.dumps(arguments))
     except (TypeError, ValueError, RecursionError):
         return None
@@ -509,7 +509,7 @@ def _read_arguments(arguments: object) -> dict[str, Any] | None:
 def format_calls(
     calls: Sequence[ToolCall], schemas: Mapping[str, Any], selection: FieldSelection
 ) -> str | None:
-    """The answer that tool calls represent; None if they have no canonical form.
+    """Writes tool calls as an answer; None if they have no canonical form.
 
     `schemas` maps tool names to the schemas of their arguments. The order of calls doesn't matter.
     """
@@ -524,14 +524,14 @@ def format_calls(
 
 
 def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> Any:  # noqa: ANN401
-    """The arguments of a call that count: defaults filled in, without what the selection leaves out."""
+    """Returns a call's arguments that count: defaults filled in, without what the selection leaves out."""
     if not isinstance(call.arguments, dict):
         return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
 
 
 def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; a value that isn't a string, as JSON text."""
+    """Reads a field of the last JSON object; values other than strings become JSON text. None if missing."""
     value = (find_last_object(text) or {}).get(field)
     if value is None:
         return None

@@ -16,39 +16,39 @@ from adacompute.records import SIGNAL_NAMES, Sample
 
 Signal = Literal["logprob", "entropy"]
 
-EXPONENT_LIMIT = 8.0  # a vote weighs at most e^8 (about 3,000) average votes, and at least 1/3,000
+EXPONENT_LIMIT = 8.0  # a vote weighs at most e^8 (about 3,000) times an average vote, and at least 1/3,000
 WEIGHT_UNIT = 2**36  # weights are multiples of 2^-36, so that sums are exact in any order
 
 
-MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # what a model can read; "logprob" is the mean per token
+MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # signals that a `SignalModel` can use
 DEFAULT_SIGNALS: Final = ("logprob", "tail", "answer_sum", "answer_entropy", "confidence")
 NEED_ALTERNATIVES: Final = ("answer_entropy", "confidence", "confidence_tail", "confidence_window")
-MAX_DEVIATION = 3.0  # in spreads from the centre: samples further out count as this far out
-# most values are near 0, so logarithms separate them
+MAX_DEVIATION = 3.0  # signals are clipped at this many standard deviations from their mean
+# signals read on a logarithmic scale, because most of their values are near 0
 _LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")
-_LEAST = 1e-5  # nats: values nearer to 0 are rounding errors
-_FARTHEST = 10.0  # in spreads from the model's own centre: the furthest that a sample counts
-_MAX_LOG_ODDS = 30.0  # beyond this a probability is 0 or 1
-# a refitted spread is at most this multiple of the model's own, and at least the inverse
+_LEAST = 1e-5  # added before taking logarithms; smaller values are rounding errors
+_FARTHEST = 10.0  # before refitting, values are clipped at this many standard deviations from the mean
+_MAX_LOG_ODDS = 30.0  # log-odds are clipped here, where the probability is practically 0 or 1
+# a refitted spread is at most 4 times the learned spread, and at least a quarter of it
 _MAX_SPREAD_RATIO = 4.0
-MIN_SETTLED = 20  # samples with a signal that are needed to refit its centre and spread
+MIN_SETTLED = 20  # samples needed to refit a signal's centre and spread
 
-Moments = Mapping[str, tuple[float, float, float]]  # count, sum and sum of squares per signal
+Moments = Mapping[str, tuple[float, float, float]]  # signal -> count, sum and sum of squares of its values
 
 
 def transform_signal(name: str, value: float) -> float:
-    """A signal as models read it: those of the answer's tokens as minus the logarithm of their size."""
+    """Converts a signal to the scale that models use: signals of the answer's tokens become logarithms."""
     return -math.log(_LEAST + abs(value)) if name in _LOGARITHMIC else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalModel:
-    """How likely a sample is right, from the signals of its tokens: a logistic regression.
+    """Predicts how likely a sample is right from its tokens' signals, by logistic regression.
 
     `log_odds` compares a sample with an average sample of the same problem. Each signal counts by its
     distance from the centre in spreads; a missing one counts as average. Centre and spread depend on the
-    language model and the traffic, and are refitted on samples without labels; coefficients are learned once.
-    `bare` are the coefficients for samples without alternative tokens.
+    language model and the traffic, so they are refitted on unlabelled samples. Coefficients are learned once;
+    `bare` are those for samples without the alternatives to each token (`top_logprobs`).
 
     >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
     >>> from adacompute.records import Signals
@@ -56,7 +56,7 @@ class SignalModel:
     (-2.0, None)
     """
 
-    names: tuple[str, ...]  # signals, each one of MODEL_SIGNALS
+    names: tuple[str, ...]  # names of the signals used, from MODEL_SIGNALS
     centre: tuple[float, ...]
     spread: tuple[float, ...]
     coefficients: tuple[float, ...]
@@ -86,7 +86,7 @@ class SignalModel:
         return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
     def read(self, sample: Sample) -> list[float | None] | None:
-        """The sample's values in the order of `names`; None if there is nothing but the mean."""
+        """The sample's signals in the order of `names`; None if only the mean log-probability is known."""
         if sample.signals is None:
             return None
         values = [
@@ -99,7 +99,7 @@ class SignalModel:
         return values if known else None
 
     def log_odds(self, sample: Sample) -> float | None:
-        """Log-odds that the sample, rather than an average one of its problem, is right; None if unknown."""
+        """Returns how much likelier than average the sample is right, as log-odds; None if unknown."""
         values = self.read(sample)
         if values is None:
             return None
@@ -124,23 +124,23 @@ class SignalModel:
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def bound(self, name: str, value: float) -> float:
-        """Clips a transformed value, so that a placeholder such as -9999 doesn't move the centre."""
+        """Clips a value on the model's scale, so that placeholders such as -9999 don't move the centre."""
         low, high = self.find_bounds(name)
         return min(high, max(low, value))
 
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """The least and greatest transformed values that aren't clipped."""
+        """Returns the range of a signal, on the model's scale, outside which values are clipped."""
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
         return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
-        """The model with centre and spread refitted, for each signal with enough samples."""
+        """Returns the model with the centre and spread refitted for each signal with enough samples."""
         centre, spread = self.measure(moments)
         return replace(self, centre=tuple(centre), spread=tuple(spread))
 
     def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
-        """The centres and spreads refitted on these samples."""
+        """Computes each signal's centre and spread from counts, sums and sums of squares."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -153,13 +153,13 @@ class SignalModel:
         return centre, spread
 
     def dump(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The model as plain JSON data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
     @classmethod
     def load(cls, value: object) -> "SignalModel":
-        """The model that `dump` wrote."""
+        """Restores a model from what `dump` wrote."""
         try:
             return msgspec.convert(value, cls)
         except msgspec.ValidationError as exc:
@@ -168,9 +168,9 @@ class SignalModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreWeights:
-    """The weight of a verifier's score: `exp(beta * z)`; z is its distance from the centre in spreads.
+    """Weighs a vote by a verifier's score: `exp(beta * z)`; z is (score - centre) / spread.
 
-    `beta` doesn't depend on the scale of the scores. The weight multiplies that of the vote.
+    `beta` doesn't depend on the scale of the scores. The result multiplies the vote's other weight.
 
     >>> ScoreWeights(beta=0.5, centre=2.0, spread=1.0).exponent(3.0)
     0.5
@@ -186,7 +186,7 @@ class ScoreWeights:
         _check_number("spread", self.spread, above=0.0)
 
     def exponent(self, score: float) -> float:
-        """The score's contribution to the logarithm of a vote's weight."""
+        """Returns what the score adds to the logarithm of a vote's weight."""
         deviation = (score - self.centre) / self.spread
         return self.beta * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
 
@@ -212,7 +212,7 @@ class VoteWeights:
     model: SignalModel | None = None
     score: ScoreWeights | None = None
     factor: float = 1.0  # multiplies every vote
-    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; samples of other modes get the weights above
+    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # per mode; other modes use the fields above
 
     def __post_init__(self) -> None:
         _check_number("factor", self.factor, above=0.0)
@@ -232,7 +232,7 @@ class VoteWeights:
             )
 
     def weight(self, sample: Sample) -> float:
-        """What the sample's vote weighs: a whole multiple of 2^-36."""
+        """Returns the weight of the sample's vote, a whole multiple of 2^-36."""
         return self.units(sample) / WEIGHT_UNIT
 
     @property
@@ -241,16 +241,16 @@ class VoteWeights:
         return self.signal == "entropy" or (self.model is not None and self.model.reads_alternatives)
 
     def units(self, sample: Sample) -> int:
-        """The weight as an integer multiple of 2^-36, so that sums are exact."""
+        """Returns the weight of the sample's vote as a whole number of 2^-36, so that sums are exact."""
         weights = self.get_mode(sample.mode)
         return scale_units(weights.own_units(sample), weights.factor)
 
     def get_mode(self, name: str | None) -> "VoteWeights":
-        """The weights for the samples of one mode."""
+        """Returns the weights that apply to samples of one mode."""
         return next((weights for mode, weights in self.modes if mode == name), self)
 
     def own_units(self, sample: Sample) -> int:
-        """Like `units`, without the factor."""
+        """Returns the weight like `units`, but not yet multiplied by `factor`."""
         exponent = self._compute_confidence(sample)
         score = None if self.score is None or sample.signals is None else sample.signals.score
         if self.score is not None and score is not None and math.isfinite(score):
@@ -260,7 +260,7 @@ class VoteWeights:
         return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
 
     def _compute_confidence(self, sample: Sample) -> float | None:
-        """The exponent from the sample's own tokens; None if unknown."""
+        """Computes the logarithm of the weight from the sample's own tokens; None if unknown."""
         odds = None if self.model is None else self.model.log_odds(sample)
         if odds is not None and self.model is not None:
             return self.model.sharpness * odds
@@ -274,7 +274,7 @@ class VoteWeights:
 
     @classmethod
     def by_score(cls, score: ScoreWeights) -> "VoteWeights":
-        """Weights from a verifier's score alone."""
+        """Makes weights that depend only on a verifier's score."""
         return cls(signal="logprob", scale=-1.0, sharpness=0.0, score=score)
 
     @classmethod
@@ -292,7 +292,7 @@ class VoteWeights:
 
 
 def scale_units(units: int, factor: float) -> int:
-    """Units times a factor, rounded."""
+    """Multiplies a weight in units by a factor, and rounds."""
     return units if factor == 1.0 else round(units * factor)
 
 
@@ -304,7 +304,7 @@ def _read_signal(sample: Sample, signal: Signal) -> float | None:
 def _check_number(
     name: str, value: object, *, above: float = -math.inf, least: float = -sys.float_info.max
 ) -> None:
-    """TaskError unless the number is finite, above `above` and at least `least`."""
+    """Raises TaskError unless the number is finite, above `above` and at least `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value or not least <= value <= sys.float_info.max:  # type: ignore[operator]
         bound = " above 0" if above == 0 else " from 0 up" if least == 0 else ""
@@ -321,16 +321,16 @@ class Vote:
     """The outcome of a vote. `shares` sums to 1, or is empty if no answer wins."""
 
     answer: str | None  # the winner in its first spelling; None if all abstained, or a tie abstains
-    shares: dict[str, float]  # each winner's share of the credit: ties="share" splits it equally
+    shares: dict[str, float]  # share of the credit per winning answer; ties="share" splits it equally
     agreement: float  # the winner's share of the answered weight; 0.0 if none answered
     margin: float  # the winner's lead over the runner-up, in votes of average weight
 
 
 @dataclass(slots=True)
 class ModeVotes:
-    """The votes of one mode's samples by class; `weights` are in units, without the mode's factor."""
+    """The votes of one mode's samples; `weights` (by answer) aren't multiplied by the mode's factor."""
 
-    classes: list[int] = field(default_factory=list)  # one per sample; -1: no answer
+    classes: list[int] = field(default_factory=list)  # number of each sample's answer; -1: no answer
     weights: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -340,12 +340,12 @@ class ModeVotes:
 
     @property
     def counts(self) -> Counter[int]:
-        """Unweighted votes of each class."""
+        """Number of votes for each answer, unweighted."""
         return Counter(number for number in self.classes if number >= 0)
 
 
 class Tally:
-    """The votes so far on one request: answer classes and their counts, updated with each sample.
+    """Counts the votes on one request: groups equal answers and updates their counts with each sample.
 
     `ties` says who leads if the first two weigh the same: `"first"` and `"share"` name the one seen first,
     `"abstain"` none.
@@ -363,17 +363,17 @@ class Tally:
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
         self.weigh = weigh  # None: unweighted votes
-        self.entropy: float | None = None  # the first sample's mean in nats; None if unknown
+        self.entropy: float | None = None  # the first sample's mean per token; None if unknown
         self._classes = Classes(task)
         self._ties = ties
-        self._spellings: list[str] = []  # by class, in order of first appearance
+        self._spellings: list[str] = []  # one per group of equal answers, in order of appearance
         self._counts: list[int] = []
-        self._weights: list[int] = []  # in units of 2^-36: whole numbers, so exact in any order
-        self._ranking: list[int] = []  # the class that leads, and the runner-up
+        self._weights: list[int] = []  # per group of equal answers, in whole units of 2^-36
+        self._ranking: list[int] = []  # group numbers of the leading answer and the runner-up
         self._silent = 0  # weight of samples without an answer
-        self._cut_off = 0  # weight of those that were cut off
-        self._placed: list[int] = []  # class of each sample; -1: it abstained
-        self._modes: dict[str, ModeVotes] = {}  # samples that have a mode
+        self._cut_off = 0  # weight of samples without an answer because they were cut off
+        self._placed: list[int] = []  # number of each sample's group; -1: the sample abstained
+        self._modes: dict[str, ModeVotes] = {}  # votes per mode, for samples with a mode
 
     @classmethod
     def of(
@@ -384,7 +384,7 @@ class Tally:
         task: Task = DEFAULT_TASK,
         ties: Ties = "first",
     ) -> "Tally":
-        """The tally of `Sample` records or answers (`None` abstains), in order."""
+        """Counts `Sample` records or answers (`None` abstains), in order."""
         tally = cls(task=task, weigh=weigh, ties=ties)
         if isinstance(items, str):
             raise TaskError(f"a tally is made of a list of answers, not of the one string {items[:60]!r}")
@@ -393,12 +393,12 @@ class Tally:
         return tally
 
     def add(self, item: VoteItem) -> None:
-        """Counts one more answer or sample; its text is not read again."""
+        """Counts one more answer or sample; answers aren't extracted from texts here."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, self._classes.place(answer, correct), weight)
 
     async def add_async(self, item: VoteItem) -> None:
-        """Like `add`, with slow comparisons outside the event loop. One call at a time per tally."""
+        """Counts like `add`, with slow comparisons outside the event loop. One call at a time per tally."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, await self._classes.place_async(answer, correct), weight)
 
@@ -428,7 +428,7 @@ class Tally:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Like `votes`, weighted."""
+        """Sum of weights of each answer in its first spelling, in order of first appearance."""
         units = _sum_by_spelling(self._spellings, self._weights)
         return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
 
@@ -438,7 +438,7 @@ class Tally:
         return {mode: votes.drawn for mode, votes in self._modes.items()}
 
     def get_mode_votes(self, mode: str) -> ModeVotes:
-        """The votes of one mode's samples, by class number."""
+        """Returns the votes of one mode's samples."""
         return self._modes.get(mode) or ModeVotes()
 
     def find_mode_leader(self, mode: str) -> str | None:
@@ -448,12 +448,12 @@ class Tally:
 
     @property
     def class_weights(self) -> Sequence[int]:
-        """The weight of each class in units, in order of first appearance, including modes' factors."""
+        """The weight of each different answer, in units of 2^-36, in order of first appearance."""
         return tuple(self._weights)
 
     @property
     def classes(self) -> Sequence[int]:
-        """The class of each sample in the order counted; -1: it abstained."""
+        """The number of each sample's answer, in counting order; equal answers share it; -1: abstained."""
         return tuple(self._placed)
 
     @property
@@ -504,7 +504,7 @@ class Tally:
 
     @property
     def margin(self) -> float:
-        """Weighted lead over the runner-up, in votes of average weight."""
+        """The leading answer's weighted lead over the runner-up, in votes of average weight."""
         return (self._get_ranked(0, self._weights) - self._get_ranked(1, self._weights)) / WEIGHT_UNIT
 
     @property
@@ -549,7 +549,7 @@ class Tally:
         return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
     def _get_ranked(self, rank: int, amounts: list[int]) -> int:
-        """The amount of the leading class (rank 0) or the runner-up (1); 0 if there is none."""
+        """Returns the amount of the leading answer (rank 0) or the runner-up (1); 0 if there is none."""
         return amounts[self._ranking[rank]] if rank < len(self._ranking) else 0
 
     def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:
@@ -574,7 +574,7 @@ class Tally:
             self._weights.append(0)
         self._counts[number] += 1
         self._weights[number] += weight
-        # weights only grow, so the first two are among the old first two and this one
+        # weights only grow, so the new first two are among the old first two and the answer just counted
         self._ranking = sorted({*self._ranking, number}, key=lambda each: (-self._weights[each], each))[:2]
 
     def _note_sample(self, sample: Sample, number: int, weight: int) -> None:
@@ -598,7 +598,7 @@ def vote(
     weigh: VoteWeights | None = None,
     task: Task = DEFAULT_TASK,
 ) -> Vote:
-    """The vote of `Sample` records or answers (`None` abstains).
+    """Takes a vote over `Sample` records or answers (`None` abstains).
 
     >>> vote(["4", "5"], ties="share").shares
     {'4': 0.5, '5': 0.5}
@@ -612,12 +612,12 @@ def vote(
 def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
     totals: dict[str, int] = {}
     for spelling, amount in zip(spellings, amounts, strict=True):
-        totals[spelling] = totals.get(spelling, 0) + amount  # one spelling with two labels is two classes
+        totals[spelling] = totals.get(spelling, 0) + amount  # equal spellings may have different grades
     return totals
 
 
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:
-    """The position of the most confident sample that gave the leading answer; None if none leads.
+    """Returns the index of the most confident sample that gave the leading answer; None if no answer leads.
 
     `tally` must count these samples in this order. Samples that were cut off come last; without
     log-probabilities the first sample is taken. With `modes`, cheapest first, the sample is from the most

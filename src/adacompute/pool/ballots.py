@@ -1,4 +1,4 @@
-"""Recorded samples as arrays, for stages that count votes: from one mode, or several side by side."""
+"""Recorded samples as arrays, for counting votes: from one mode (a model with options) or from several."""
 
 import json
 import sqlite3
@@ -25,8 +25,8 @@ from adacompute.records import SIGNAL_NAMES, TokenPrices
 
 ABSTAINS = -1
 ABSENT = -2
-TOKEN_CHARACTERS: Final = 4  # characters per token of a question if no call was recorded
-_CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory compared with the arrays
+TOKEN_CHARACTERS: Final = 4  # a token of a question is estimated as this many characters
+_CHUNK_ROWS = 65536  # rows fetched from SQLite at a time, to limit memory
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,9 +53,9 @@ _SELECT_SPELLINGS = """
 
 
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
-    """Calls that draw so many samples in so many waves; `choices`: most samples per call, None: any number.
+    """Counts the calls needed to draw `samples` in `waves` rounds, with up to `choices` samples per call.
 
-    Averages needn't be whole: between whole numbers of samples, the result is interpolated.
+    `None` allows any number per call. Fractions are interpolated, because `samples` may be an average.
 
     >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
     (1.0, 2.0, 6.0)
@@ -68,18 +68,18 @@ def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLik
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCharge:
-    """How samples pay for prompts: the one assumption behind all sums of tokens or money.
+    """How prompts are charged: the assumption behind all sums of tokens or money.
 
     A call pays for its prompt once, however many samples it returns. The default is for pools without
     recorded calls: each sample is its own call, and a prompt has one token per 4 characters of its question.
     """
 
-    tokens: float | None = None  # mean prompt of the recorded calls; None if not recorded
+    tokens: float | None = None  # mean length of the recorded calls' prompts; None if not recorded
     choices: int | None = 1  # most samples per call; None: any number
 
     @staticmethod
     def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
-        """The combined charge of several files, each given with its number of problems.
+        """Averages the charges of several files, weighted by their numbers of problems.
 
         >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
         >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
@@ -114,10 +114,10 @@ class Mode:
     """
 
     name: str
-    # cost per sample in the unit of all modes; with prices, the mean over recorded samples; inf: never drawn
+    # mean cost per sample, in a unit that all modes share; a mode with infinite cost is never used
     cost: float = 1.0
     prices: TokenPrices | None = None  # None: each sample costs `cost`
-    # the model and parameters that drew its recorded samples
+    # the model and parameters that the recorded samples were drawn with
     model: str | None = field(default=None, repr=False, compare=False)
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     charge: PromptCharge = field(default=PromptCharge(), repr=False, compare=False)
@@ -130,7 +130,7 @@ class Mode:
 
     @classmethod
     def of_source(cls, model: str | None, parameters: Mapping[str, Any], charge: PromptCharge) -> "Mode":
-        """The mode of a pool's source, named after its model."""
+        """Makes a mode, named after the model, from a model and parameters in a pool."""
         name = (model or "").strip() or "model"
         return cls(name=name, model=model, parameters=parameters, charge=charge)
 
@@ -174,7 +174,7 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def find_mode(name: str, names: Sequence[str], place: str) -> int:
-    """The index of a mode; raises RecordNotFound, with the most similar name, if it doesn't exist."""
+    """Finds the index of a mode by name; raises RecordNotFound, with a similar name, if there is none."""
     if name not in names:
         hint = suggest_name(str(name), names)
         raise RecordNotFound(
@@ -185,29 +185,30 @@ def find_mode(name: str, names: Sequence[str], place: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
-    """The votes on every problem that all modes have samples for, in drawing order. Arrays are read-only.
+    """Votes on problems: the answers of all recorded samples as read-only arrays.
 
-    The samples of several modes stand side by side in the order of modes, with gaps if a mode has fewer
-    samples of a problem. Equal answers have one class, whichever mode gave them.
+    Each row is a problem that all modes have samples of. The columns are its samples in drawing order, mode
+    by mode, with gaps if a mode has fewer samples of the problem. Equal answers have equal class numbers,
+    whichever mode gave them.
     """
 
-    ids: tuple[str, ...]  # (problems,)
-    prompts: tuple[str, ...]  # (problems,) the questions
-    subjects: tuple[str | None, ...]  # (problems,)
-    levels: tuple[int | float | str | None, ...]  # (problems,)
-    gold_known: npt.NDArray[np.bool_]  # (problems,)
-    # (problems, samples) numbered by first appearance; -1: abstained, -2: absent
+    ids: tuple[str, ...]  # id of each problem
+    prompts: tuple[str, ...]  # question of each problem
+    subjects: tuple[str | None, ...]  # subject of each problem
+    levels: tuple[int | float | str | None, ...]  # level of difficulty of each problem
+    gold_known: npt.NDArray[np.bool_]  # whether each problem has a gold answer; shape (problems,)
+    # number of each sample's answer, equal for equal answers; -1: abstained, -2: absent; (problems, samples)
     classes: npt.NDArray[np.int32]
-    correct: npt.NDArray[np.float32]  # (problems, samples) 0 to 1; NaN if unknown
-    tokens: Floats  # (problems, samples) output tokens; NaN if unknown
-    logprob: Floats  # (problems, samples) sum, natural logarithm; NaN if unknown
-    entropy: Floats  # (problems, samples) mean, nats; NaN if unknown
-    # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN if unknown; None if nothing is recorded
+    correct: npt.NDArray[np.float32]  # grade of each sample, 0 to 1; NaN if unknown; (problems, samples)
+    tokens: Floats  # output tokens of each sample; NaN if unknown; (problems, samples)
+    logprob: Floats  # sum of each sample's log-probabilities; NaN if unknown; (problems, samples)
+    entropy: Floats  # each sample's mean entropy per token, in nats; NaN if unknown; (problems, samples)
+    # further signals of each sample, ordered as in SIGNAL_NAMES; NaN if unknown; (problems, samples, signals)
     signals: Floats | None = None
-    extras: tuple[str | None, ...] = ()  # (problems,) other columns, as JSON; empty if unknown
-    grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: not grouped yet
+    extras: tuple[str | None, ...] = ()  # each problem's other columns, as JSON; empty if unknown
+    grouped: npt.NDArray[np.int64] | None = None  # each problem's group of similar ones, if known
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # (samples,) each sample's index in `modes`; if empty, there is one mode
+    # index in `modes` of each column of samples; empty if there is only one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -217,7 +218,7 @@ class Ballots:
 
     @classmethod
     def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
-        """Puts modes side by side, by name; they have equal problems in order, and shared class numbers."""
+        """Joins the votes of several modes by name; all must have the same problems in the same order."""
         if not parts:
             raise PoolError("no mode is selected; give at least one")
         first, *others = parts
@@ -249,11 +250,11 @@ class Ballots:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The modes' names."""
+        """The names of all modes."""
         return tuple(mode.name for mode in self.modes)
 
     def get_mode(self) -> Mode:
-        """The only mode; raises SourceAmbiguous if there are several."""
+        """Returns the only mode; raises SourceAmbiguous if there are several."""
         if len(self.modes) > 1:
             raise SourceAmbiguous(
                 f"these samples are of the modes {', '.join(self.names)}, and one is needed here; "
@@ -273,11 +274,11 @@ class Ballots:
 
     @property
     def charge(self) -> PromptCharge:
-        """How samples of the only mode pay for prompts."""
+        """How the only mode's prompts are charged."""
         return self.get_mode().charge
 
     def __getitem__(self, name: str) -> "Ballots":
-        """The samples of the mode with this name; classes keep their numbers."""
+        """Returns the samples of the mode with this name; its answers keep their class numbers."""
         place = find_mode(name, self.names, "the pool")
         if len(self.modes) == 1:
             return self
@@ -293,13 +294,13 @@ class Ballots:
 
     @property
     def parts(self) -> "tuple[Ballots, ...]":
-        """The samples of each mode."""
+        """The samples of each mode, as one `Ballots` per mode."""
         return tuple(self[name] for name in self.names)
 
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
-        """Some of the modes, in the given order, with their costs unless given by name.
+        """Selects modes, in the given order. A `Mode` also sets the cost; a name keeps it.
 
-        Renumbers classes in this order.
+        Answer classes are numbered anew, in this order.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
         if not wanted:
@@ -315,14 +316,14 @@ class Ballots:
         return Ballots.join(chosen).number_classes()
 
     def number_classes(self) -> "Ballots":
-        """The same votes, with classes numbered by first appearance."""
+        """Returns the same votes, with answer classes numbered by first appearance."""
         classes = self.classes.copy()
         renumber(classes)
         classes.setflags(write=False)
         return replace(self, classes=classes)
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
-        """The ballots of the given rows, in that order."""
+        """Returns the votes on the problems in these rows, in this order."""
         names = ("ids", "prompts", "subjects", "levels", *(["extras"] if self.extras else []))
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
         arrays = ("gold_known", *self.sample_arrays)
@@ -333,13 +334,14 @@ class Ballots:
 
     @property
     def groups(self) -> npt.NDArray[np.int64]:
-        """The group of each problem, (problems,), by first appearance; before `group`, each is its own."""
+        """The number of each problem's group; before `group`, each question is its own group."""
         return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
 
     def group(self, by: str | None = None) -> "Ballots":
-        """The same votes, grouped to be held out together: "alike", "none", or a column of the problems.
+        """Returns the same votes with problems grouped: groups are never split between training and testing.
 
-        None keeps the groups, or finds similar problems if there are none. "none": each question by itself.
+        "alike" groups similar problems; "none" makes each question a group; a column's name groups by its
+        values. None keeps existing groups, or else means "alike".
         """
         if by is None and self.grouped is not None:
             return self
@@ -362,12 +364,12 @@ class Ballots:
 
     @property
     def sample_arrays(self) -> tuple[str, ...]:
-        """The names of the arrays that have values per sample."""
+        """The names of the arrays that have a value for each sample."""
         names = ("classes", "correct", "tokens", "logprob", "entropy")
         return names if self.signals is None else (*names, "signals")
 
     def signal(self, name: Literal["logprob", "entropy"]) -> Floats:
-        """The model's confidence, (problems, samples): mean log-probability or entropy; NaN if unknown."""
+        """Returns each sample's mean log-probability or entropy, (problems, samples); NaN if unknown."""
         if name == "entropy":
             return self.entropy
         values = np.full(self.tokens.shape, np.nan)
@@ -375,14 +377,14 @@ class Ballots:
         return values
 
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
-        """Tokens of each problem's prompt, (problems,): given, else recorded, else estimated."""
+        """Returns the number of tokens of each problem's prompt: given, else recorded, else estimated."""
         known = self.charge.tokens if given is None else given
         if known is None:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
         return np.broadcast_to(np.array(known, dtype=np.float64), (len(self),))
 
     def read_tokens(self) -> Floats:
-        """Output tokens, (problems, samples), NaN if absent; raises NotRecorded if some samples lack them."""
+        """Returns each sample's output tokens, NaN if absent; raises NotRecorded if some aren't recorded."""
         unknown = np.isnan(self.tokens) & (self.classes != ABSENT)
         if unknown.any():
             row = int(unknown.any(axis=1).argmax())
@@ -394,7 +396,7 @@ class Ballots:
         return self.tokens
 
     def sample_costs(self) -> Floats:
-        """Each sample's cost by its mode, (problems, samples); NaN if absent."""
+        """Returns the cost of each sample, shape (problems, samples); NaN if absent."""
         if len(self.modes) > 1:
             return np.concatenate([votes.sample_costs() for votes in self.parts], axis=1)
         (mode,) = self.modes
@@ -409,7 +411,7 @@ class Ballots:
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
-        """Samples per problem, (problems,)."""
+        """The number of samples of each problem, shape (problems,)."""
         return np.asarray((self.classes != ABSENT).sum(axis=1))
 
 
@@ -427,7 +429,7 @@ def read_ballots(
     parameters: Mapping[str, Any],
     charge: PromptCharge,
 ) -> Ballots:
-    """The arrays of one source (None: an empty pool); the caller holds a transaction."""
+    """Reads the arrays of one model and its parameters; None is an empty pool. Needs an open transaction."""
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)
     shape = (len(heads), int(counts.max(initial=0)))
@@ -474,7 +476,7 @@ def _read_signals(
     cells: Sequence[npt.NDArray[np.intp]],
     shape: tuple[int, int],
 ) -> Floats | None:
-    """The samples' signals, by cell; only parses samples that appear to have any, because it is slow."""
+    """Reads the samples' signals. Only rows that seem to have some are parsed, because parsing is slow."""
     if not any(map(len, cells)):
         return None
     signals = np.full((shape[0] * shape[1], len(SIGNAL_NAMES)), np.nan)
@@ -492,12 +494,12 @@ def _read_signals(
 def read_spellings(
     connection: sqlite3.Connection, source: int | None
 ) -> list[tuple[str, int, str, float | None]]:
-    """Each spelling of an answer, (problem id, class, answer, correct), in drawing order."""
+    """Reads each spelling of an answer, as (problem id, class, answer, correct), in drawing order."""
     return connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Rows of _SELECT_SAMPLES as numbers, (rows, 6). Raises ValueError for values that we never write."""
+    """Converts rows of _SELECT_SAMPLES to an array. Raises ValueError for values that are never written."""
     columns = np.array(rows, dtype=np.float64)  # None becomes NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
         raise ValueError("a sample's class is out of range")
@@ -507,7 +509,7 @@ def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:
-    """Numbers classes by first appearance, in place: samples may be stored in another order."""
+    """Numbers answer classes by first appearance, in place: samples may be stored in another order."""
     if classes.size == 0:
         return
     highest = np.maximum.accumulate(classes, axis=1)

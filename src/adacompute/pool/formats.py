@@ -23,19 +23,19 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
-_LINE_BITS = 40  # bits of a place for the line; the rest are the file's number
+_LINE_BITS = 40  # a place is one number: the lowest bits are the line, the others the file
 
-# JSON lines
-LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
-BUFFER_BYTES = 1 << 20  # read-ahead
+# limits for JSON lines
+LINE_LIMIT = 64 << 20  # most bytes of a line: one problem with all its samples
+BUFFER_BYTES = 1 << 20  # bytes read from a file at a time
 UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
 _GZIP_MAGIC = b"\x1f\x8b"
 
-# Parquet
+# limits for Parquet files
 _BATCH_ROWS = 128  # problems read at a time
-_GROUP_SAMPLES = 50_000  # samples per row group when writing; at 200 bytes per text, 10 MB
+_GROUP_SAMPLES = 50_000  # samples written per row group: about 10 MB
 _GROUP_BYTES = 32 << 20
-# what pyarrow raises on invalid Parquet: its own errors are subclasses of ValueError, LookupError etc.
+# errors that pyarrow raises on invalid Parquet; its own are subclasses of ValueError, LookupError etc.
 PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
 _TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
@@ -50,26 +50,26 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntries:
-    """The entries of one or several files while they are read."""
+    """The problems of one or several files, read one after another."""
 
     path: Path
-    unit: str  # what places count: "line", "row", ...
-    files: tuple[str, ...]  # names within `path`; if only one, it is `path` itself
+    unit: str  # what messages call a place in the file: "line", "row", ...
+    files: tuple[str, ...]  # names of the files in the folder `path`; a single file is `path` itself
     entries: Generator[Entry, None, None]
 
     def format_place(self, place: int) -> str:
-        """A place in words, for messages."""
+        """Writes a place in words, for messages."""
         number, line = place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
         return f"{self.files[number]} {self.unit} {line}" if len(self.files) > 1 else f"{self.unit} {line}"
 
 
 def encode_place(file: int, line: int) -> int:
-    """A line (from 1) in one of several files (from 0) as a single number."""
+    """Encodes a line (from 1) in one of several files (from 0) as a single number."""
     return file << _LINE_BITS | line
 
 
 def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generator[Entry, None, None]:
-    """The parsed lines of a file, except blank ones; errors name the file and the line."""
+    """Yields the parsed lines of a file, except blank lines; errors name the file and the line."""
     number = 0
     try:
         with map_errors(path), path.open("rb", buffering=BUFFER_BYTES) as raw:
@@ -85,7 +85,7 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generat
                     yield Entry(encode_place(file, number), _parse_line(line, path, number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
-        # decompression runs a buffer ahead of the lines
+        # data is unpacked a buffer at a time, so the error may be after this line
         where = f"after line {number}" if number else f"within its first {BUFFER_BYTES >> 20} MiB"
         raise PoolError(
             f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "
@@ -97,7 +97,7 @@ def parse_json(data: bytes) -> Json:
     """Parses JSON with integers of any size. Raises ValueError if it isn't JSON."""
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(data)
-    # it may still be JSON, as msgspec refuses unpaired surrogates; and this message says more
+    # msgspec refuses unpaired surrogates, which are valid JSON; and Python's messages say more
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
@@ -112,18 +112,18 @@ def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) 
         if not compress:
             raw.writelines(map(_dump_line, lines))
             return
-        # no name or time in the header, so that bytes depend only on the content
+        # no name or time in gzip's header, so that equal content gives equal bytes
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
             for line in lines:
                 packed.write(_dump_line(line))
 
 
 def unpack_stream(raw: IO[bytes], *, packed: bool = False) -> IO[bytes]:
-    """The stream itself, or its decompressed content if it begins as gzip or `packed` is set."""
+    """Returns the stream itself, or its decompressed content if it is gzip or `packed` is set."""
     # a pipe can't be rewound, so only peek at the first bytes
     if not packed and not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MAGIC):
         return raw
-    # GzipFile's readline is slow: a buffered reader splits lines faster
+    # a buffered reader splits lines faster than GzipFile
     return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), BUFFER_BYTES)
 
 
@@ -137,7 +137,7 @@ def _parse_line(line: bytes, path: Path, number: int) -> Json:
 def _dump_line(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # an integer of more than 64 bits among the unknown keys
+    except TypeError:  # an unknown key has an integer of more than 64 bits
         return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -146,7 +146,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
-    """The rows as lines of a pool file; a null means a missing key, except for `answer`."""
+    """Yields rows as lines of a pool file; null means a missing key, except for `answer`."""
     with map_errors(path), path.open("rb") as raw:
         batches = _read_batches(raw, path)
         number = 0
@@ -168,7 +168,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
-    """Writes one row per problem, zstd; `levels` are the SQLite types of the levels."""
+    """Writes one row per problem, compressed by zstd; `levels` has the SQLite types of the column `level`."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -190,7 +190,7 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
 
 
 def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
-    """Rows with their samples, in batches; all pyarrow errors are raised here."""
+    """Yields batches of rows with their samples, and converts pyarrow's errors."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -258,7 +258,7 @@ def _parse_json_field(name: str, value: Json, where: str) -> Json:
 
 
 def _read_samples(column: Arrow) -> Iterator[list[Any] | None]:
-    """The samples of each row, converted by column, which is many times faster than by row."""
+    """Yields the samples of each row. They are converted by column, which is faster than by row."""
     import pyarrow.compute as pc
 
     structs = column.flatten()
@@ -320,7 +320,7 @@ def _build_table(lines: Sequence[dict[str, Any]], schema: Arrow) -> Arrow:
 
 
 def _pack_row(line: dict[str, Any], columns: set[str], kinds: dict[str, type]) -> dict[str, Any]:
-    """Puts values into columns if they fit; the rest, including explicit nulls, goes into `extra` as JSON."""
+    """Puts values into columns if they fit; others, also explicit nulls, go into `extra` as JSON."""
     row: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in line.items():
@@ -343,7 +343,7 @@ def _fits_column(kind: type | None, value: Json) -> bool:
 
 
 def _count_characters(line: dict[str, Any]) -> int:
-    """The approximate number of characters in a line, without its samples."""
+    """Counts the approximate number of characters in a line, without its samples."""
     return sum(
         len(value) if isinstance(value, str) else len(to_canonical_json(value))
         for name, value in line.items()

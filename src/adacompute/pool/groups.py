@@ -26,16 +26,16 @@ _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 _TOKEN = re.compile(
     r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
 )
-_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # prefix of a question's name, as in de/17
-_ALIKE, _SAME = (2, 5), (4, 5)  # shared pairs over all pairs: similar; so similar that one represents both
-_COMMON, _FEWEST = (9, 10), 10  # pairs in more than this share of at least so many questions are ignored
-_KEPT = 24  # questions of a group that others are compared with
-_TELLING = 1000  # a pair in more questions than this isn't used to find candidates
-FEWEST_GROUPS = 10  # resampling fewer gives intervals that are too narrow
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # language in a problem's id, as in de/17
+_ALIKE, _SAME = (2, 5), (4, 5)  # questions that share 2/5 of their word pairs are similar; 4/5: nearly equal
+_COMMON, _FEWEST = (9, 10), 10  # word pairs in over 9/10 of the questions are ignored, from 10 questions on
+_KEPT = 24  # new questions are compared with at most this many of a group
+_TELLING = 1000  # word pairs in more questions than this aren't used to find similar questions
+FEWEST_GROUPS = 10  # with fewer groups, resampling gives intervals that are too narrow
 
 
 def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
-    """The group of each problem, (problems,), numbered by first appearance.
+    """Groups similar problems: returns the number of each problem's group, by first appearance.
 
     >>> find_groups("abcd", ["Add 2 to 30", "Who wrote Faust?", "Add 7 to 9", "Who wrote Ulysses?"]).tolist()
     [0, 1, 0, 2]
@@ -58,7 +58,7 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
 
 
 def number_alike(values: Iterable[Hashable]) -> Ints:
-    """A number for each value, by first appearance; equal values share one.
+    """Numbers values by first appearance; equal values share a number.
 
     >>> number_alike(["a", "b", "a"]).tolist()
     [0, 1, 0]
@@ -68,22 +68,22 @@ def number_alike(values: Iterable[Hashable]) -> Ints:
 
 
 def count_groups(groups: Ints) -> int:
-    """The number of groups; `groups` (problems,) are numbered from 0."""
+    """Counts the groups; `groups` has the number of each problem's group, from 0."""
     return int(groups.max(initial=-1)) + 1
 
 
 def resemble(groups: Ints) -> bool:
-    """Whether most problems are similar to others, so that real requests may belong to new groups."""
+    """Whether groups have two or more problems on average, so that real requests may belong to new groups."""
     return 2 * count_groups(groups) <= len(groups)
 
 
 def are_enough(groups: Ints) -> bool:
-    """Whether there are enough groups for an interval; single problems always are enough."""
+    """Whether there are enough groups for a confidence interval; always if each problem is its own group."""
     return count_groups(groups) >= min(FEWEST_GROUPS, len(groups))
 
 
 def count_in_groups(problems: int, groups: int) -> str:
-    """The number of problems in words, with the number of groups if some are similar.
+    """Says how many problems there are, and how many groups if some problems are similar.
 
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
@@ -99,12 +99,12 @@ def _find_root(parents: list[int], place: int) -> int:
 
 
 def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of similar texts; in between, the caller joins their groups."""
+    """Yields pairs of similar texts; the caller joins their groups before it takes the next pair."""
     first: dict[frozenset[int], int] = {}
-    kept: list[int] = []  # texts that others are compared with
-    sizes = np.zeros(len(texts), dtype=np.int64)  # number of pairs of each kept text
-    containing: dict[int, array[int]] = {}  # the kept texts that contain each pair, by index
-    members = Counter[int]()  # kept texts by group
+    kept: list[int] = []  # index of each text that others are compared with
+    sizes = np.zeros(len(texts), dtype=np.int64)  # number of word pairs in each kept text
+    containing: dict[int, array[int]] = {}  # kept texts that contain each word pair
+    members = Counter[int]()  # number of kept texts in each group
     pairs_of = _list_pairs(texts)
     for place, pairs in enumerate(pairs_of):
         if not pairs:
@@ -117,8 +117,8 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
         is_kept = True
         if telling:
             counts = np.bincount(np.concatenate(telling), minlength=len(kept))
-            most = counts + (len(lists) - len(telling))  # upper bound of shared pairs
-            fewest = sizes[: len(kept)] + len(pairs) - most  # lower bound of combined pairs
+            most = counts + (len(lists) - len(telling))  # most word pairs that the texts may share
+            fewest = sizes[: len(kept)] + len(pairs) - most  # fewest word pairs in both texts together
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():
                 shared = len(pairs & pairs_of[kept[candidate]])

@@ -34,13 +34,13 @@ from adacompute.pool.sqlite import Json, map_errors, to_canonical_json
 
 # --- zip archives, which may be damaged or malicious ---
 
-MEMBER_LIMIT = 64 << 20  # bytes unpacked: one response with everything logged about it
-TOTAL_LIMIT = 16 << 30  # members are read one by one, and what is kept is limited elsewhere
-RATIO_LIMIT = 200  # unpacked to packed: logs have 5 to 50, a zip bomb a thousand
-FREE_BYTES = 64 << 20  # bytes that may be unpacked at any ratio
+MEMBER_LIMIT = 64 << 20  # most bytes of an unpacked file in a zip, which has one response
+TOTAL_LIMIT = 16 << 30  # most bytes of all unpacked members; they aren't in memory together
+RATIO_LIMIT = 200  # most times that unpacking may enlarge: logs grow 5 to 50 times, zip bombs 1,000
+FREE_BYTES = 64 << 20  # RATIO_LIMIT only applies beyond this many unpacked bytes
 COUNT_LIMIT = 1_000_000
-_ZSTD = 93  # used by inspect_ai since 2026; Python's zipfile reads it from 3.14 on
-# what zipfile and the decompressors raise on invalid archives
+_ZSTD = 93  # compression method used by inspect_ai since 2026; zipfile reads it from Python 3.14 on
+# errors that zipfile and the decompressors raise on invalid archives
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -54,13 +54,13 @@ _ZIP_ERRORS = (
     LookupError,
     OverflowError,
 )
-_LOCAL_HEADER_BYTES = 30  # a member's own header, before its name
+_LOCAL_HEADER_BYTES = 30  # length of a member's header, before its name
 
 
 class Archive:
-    """Members of a zip file, read within limits and never unpacked to disk.
+    """Reads the members of a zip file, within limits and without unpacking to disk.
 
-    Declared sizes are checked and enforced.
+    Members that are larger than declared are refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,15 +80,15 @@ class Archive:
             raise
 
     def close(self) -> None:
-        """Frees the file."""
+        """Closes the file."""
         self._zip.close()
 
     def names(self) -> list[str]:
-        """Members in directory order."""
+        """The members' names, in the order of the zip file's directory."""
         return list(self._members)
 
     def read(self, name: str) -> bytes:
-        """One member, unpacked, with its size and checksum verified."""
+        """Reads and unpacks one member, and verifies its size and checksum."""
         info = self._members[name]
         if info.flag_bits & 1:
             raise PoolError(f"{self._path}: {name} is encrypted; give a log without a password")
@@ -116,7 +116,7 @@ class Archive:
             )
 
     def _check_names(self) -> None:
-        """Refuses members whose own header has a different name than the directory, which would hide them."""
+        """Refuses hidden members: their own header has another name than the zip file's directory."""
         with self._path.open("rb") as raw:
             for name, info in self._members.items():
                 raw.seek(max(0, info.header_offset))
@@ -126,7 +126,7 @@ class Archive:
                     raise PoolDamaged(f"{self._path}: {name!r} is not where it should be; copy the log again")
 
     def _unpack(self, info: zipfile.ZipInfo) -> bytes:
-        bound = info.file_size + 1  # one extra byte reveals a member larger than declared
+        bound = info.file_size + 1  # one byte more shows if the member is larger than declared
         if info.compress_type != _ZSTD:
             with self._zip.open(info) as member:
                 return member.read(bound)
@@ -148,20 +148,20 @@ class Archive:
 
 # --- samples of one problem, gathered from many lines ---
 
-KEPT_LIMIT = 1 << 30  # bytes of questions, responses and other kept data
+KEPT_LIMIT = 1 << 30  # most bytes of questions, responses and other data kept in memory
 
 
 class ProblemGroup:
-    """One problem of one source, while its responses are collected."""
+    """One problem with one model and its parameters, while its responses are collected."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        self.head = head  # the line without samples and failures
+        self.head = head  # the line for the pool file, without samples and failures
         self.samples: dict[int, dict[str, Any]] = {}
         self.failures: list[dict[str, Any]] = []
-        self.next = 0  # next free index: later runs continue after earlier ones
+        self.next = 0  # next free sample index, because later runs continue after earlier ones
 
     def build_line(self) -> dict[str, Any]:
-        """The group as a line of a pool file."""
+        """Builds the line of a pool file for this problem."""
         samples = [
             sample if index == i else {"index": index, **sample}
             for i, (index, sample) in enumerate(sorted(self.samples.items()))
@@ -170,18 +170,18 @@ class ProblemGroup:
 
 
 class ProblemGroups:
-    """Problems in order of first appearance.
+    """Collects the responses to each problem, in order of first appearance.
 
-    Held in memory, because one problem's responses may be anywhere in a log.
+    They are kept in memory, because one problem's responses may be anywhere in a log.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._groups: dict[tuple[str, str], ProblemGroup] = {}
-        self._bytes = 0  # approximate bytes held
+        self._bytes = 0  # approximate size of what is kept
 
     def get_group(self, head: dict[str, Any]) -> ProblemGroup:
-        """The group of this problem, model and parameters. Raises a Flaw if question or gold differ."""
+        """Finds or adds the group of a problem and model. Raises a Flaw if question or gold answer differ."""
         parameters = read_parameters(head.get("parameters"))
         key = (head["id"], to_canonical_json([head.get("model"), parameters]))
         group = self._groups.get(key)
@@ -194,7 +194,7 @@ class ProblemGroups:
         return group
 
     def count_bytes(self, held: dict[str, Any]) -> None:
-        """Adds to the memory in use; raises PoolError above KEPT_LIMIT."""
+        """Counts the size of what is kept in memory; raises PoolError above KEPT_LIMIT."""
         self._bytes += sum(len(v) if isinstance(v, str) else _count_json_bytes(v) for v in held.values())
         if self._bytes > KEPT_LIMIT:
             raise PoolError(
@@ -203,7 +203,7 @@ class ProblemGroups:
             )
 
     def entries(self) -> Generator[Entry, None, None]:
-        """Yields every group as an entry to import."""
+        """Yields the line of every problem, as an entry to import."""
         for number, group in enumerate(self._groups.values(), start=1):
             yield Entry(encode_place(0, number), group.build_line())
 
@@ -221,11 +221,11 @@ def _count_json_bytes(value: Json) -> int:
     try:
         return len(to_canonical_json(value))
     except (TypeError, ValueError, RecursionError):
-        return 0  # refused, with its place, when the line is read
+        return 0  # this value is refused later, when the line is read
 
 
 def extract_text(content: Json) -> str | None:
-    """The text of a chat message's content: a string, or the text parts of a list, without reasoning."""
+    """Returns the text in a chat message's content: a string, or a list's text parts without reasoning."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -236,11 +236,11 @@ def extract_text(content: Json) -> str | None:
 
 # --- inspect_ai ---
 
-JSON_LIMIT = 2 << 30  # bytes of a .json log, which is read whole
+JSON_LIMIT = 2 << 30  # most bytes of a .json log, which is read at once
 _SAMPLE_MEMBER = re.compile(r"samples/[^/]+\.json")
-_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # correct, incorrect, partial, no answer
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # Correct, Incorrect, Partial, No answer
 _FINISHED = {"stop": True, "max_tokens": False, "model_length": False}
-# options of transport: different values don't make a different source
+# options for sending requests, which don't influence responses
 _TRANSPORT_OPTIONS = {
     "max_connections",
     "adaptive_connections",
@@ -255,7 +255,7 @@ _TRANSPORT_OPTIONS = {
 def read_inspect(path: Path) -> FileEntries:
     """Reads an .eval or .json log, or every .eval below a folder.
 
-    Merges runs of the same problem.
+    Several runs of the same problem are merged.
     """
     files = _list_logs(path, "*.eval", "no .eval files; give a log of inspect_ai, or a folder of them")
     if files[0].suffix not in (".eval", ".json"):
@@ -265,7 +265,7 @@ def read_inspect(path: Path) -> FileEntries:
 
 
 def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
-    """The log at a path, or all logs in a folder; raises if there are none."""
+    """Lists the log at a path, or all logs in a folder; raises if there are none."""
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
@@ -277,7 +277,7 @@ def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
 def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
     groups = ProblemGroups(path)
     for file in files:
-        starts: dict[int, int] = {}  # first index of each group: a later log continues after earlier ones
+        starts: dict[int, int] = {}  # index of each problem's first sample in this log
         with map_errors(file):
             for number, (source, sample) in enumerate(_iterate_inspect_samples(file), start=1):
                 with locate_flaws(f"{file}: sample {number}"):
@@ -288,7 +288,7 @@ def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
 
 
 def _iterate_inspect_samples(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every sample of a log, with the log's task, model and parameters."""
+    """Yields every sample of a log, with the log's task, model and parameters."""
     if file.suffix == ".json":
         if file.stat().st_size > JSON_LIMIT:
             raise NotAPool(
@@ -313,7 +313,7 @@ def _iterate_inspect_samples(file: Path) -> Iterator[tuple[dict[str, Any], dict[
 
 
 def _read_inspect_source(log: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Task, model and parameters of a log."""
+    """Reads the task, model and parameters of a log."""
     with locate_flaws(f"{file}"):
         spec = check_type(dict, log.get("eval"), "eval") or {}
         if not (model := check_type(str, spec.get("model"), "eval.model")):
@@ -352,7 +352,7 @@ def _build_inspect_head(sample: Json, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_inspect_sample(group: ProblemGroup, start: int, sample: dict[str, Any]) -> dict[str, Any]:
-    """Adds a sample or failure to its group, and returns what was added."""
+    """Adds a sample or failure to its problem's group, and returns what was added."""
     epoch = sample["epoch"]
     if type(epoch) is not int or not 1 <= epoch < 2**31:
         raise Flaw(f"{format_value(sample['id'])} has epoch {format_value(epoch)}; give whole numbers from 1")
@@ -397,7 +397,7 @@ def _read_inspect_response(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_inspect_signals(tokens: list[dict[str, Any]], text: str, answer: str | None) -> dict[str, Any]:
-    """The tokens' signals, including the answer's if the scorer gave one."""
+    """Computes confidence signals from all tokens, and from the answer's tokens if it is known."""
     signals = add_answer_signals(summarise_tokens(tokens).signals, tokens, text, answer)
     if signals is None:
         return {}
@@ -405,7 +405,7 @@ def _read_inspect_signals(tokens: list[dict[str, Any]], text: str, answer: str |
 
 
 def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
-    """The first scorer's answer and grade, if given."""
+    """Reads the first scorer's answer and grade, if given."""
     scores = check_type(dict, sample.get("scores"), "scores") or {}
     name = next(iter(scores), None)
     score = None if name is None else check_type(dict, scores[name], f"scores.{name}")
@@ -413,7 +413,7 @@ def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {"scorer": name}
     answer = _resolve_attachment(score.get("answer"), sample)
-    # older scorers give the whole response as the answer
+    # older scorers give the whole response as the answer, which is ignored
     if answer is not None and answer.strip() != text.strip():
         fields["answer"] = answer or None
     if (correct := _read_inspect_grade(score.get("value"))) is not None:
@@ -424,7 +424,7 @@ def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
 def _read_inspect_grade(value: Json) -> float | None:
     if isinstance(value, str):
         return _GRADES.get(value)
-    if isinstance(value, bool | int | float) and 0 <= value <= 1:  # excludes NaN, for "not scored"
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:  # excludes NaN, which means "not scored"
         return float(value)
     return None
 
@@ -437,7 +437,7 @@ def _read_inspect_question(prompt: Json) -> str | None:
 
 
 def _resolve_attachment(text: Json, sample: dict[str, Any]) -> str | None:
-    """The text; if inspect_ai stored it as an attachment, the attachment's text."""
+    """Returns the text or, if inspect_ai stored it as an attachment, the attachment's text."""
     if isinstance(text, str) and text.startswith("attachment://"):
         attachments = check_type(dict, sample.get("attachments"), "attachments") or {}
         text = attachments.get(text.removeprefix("attachment://"), text)
@@ -446,7 +446,7 @@ def _resolve_attachment(text: Json, sample: dict[str, Any]) -> str | None:
 
 def _parse_json_object(data: bytes, file: Path, part: str) -> dict[str, Any]:
     try:
-        document = json.loads(data)  # allows NaN, which inspect_ai writes for "not scored"
+        document = json.loads(data)  # accepts NaN, which inspect_ai writes for "not scored"
     except (ValueError, RecursionError) as exc:
         raise RecordInvalid(f"{file}: {part} is not JSON ({exc}); copy the log again") from exc
     if not isinstance(document, dict):
@@ -457,18 +457,18 @@ def _parse_json_object(data: bytes, file: Path, part: str) -> dict[str, Any]:
 # --- lm-evaluation-harness ---
 
 _SAMPLES_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.\-:]+)\.jsonl")
-# in order of preference
+# metrics that are accuracies, in order of preference
 _ACCURACIES = ("exact_match", "math_verify", "acc", "acc_norm", "accuracy", "em", "pass@1")
-_INVALID_ANSWER = "[invalid]"  # written by a filter that finds nothing
+_INVALID_ANSWER = "[invalid]"  # lm-eval's result of a filter that finds no answer
 
 
 def read_lm_eval(path: Path) -> FileEntries:
-    """Reads a samples_*.jsonl file, or every one below a folder.
+    """Reads a samples_*.jsonl file, or all such files below a folder.
 
-    Merges runs of the same problem.
+    Several runs of the same problem are merged.
 
-    A score belongs to the filtered response. With one repeat, it is that sample's grade. With several repeats
-    it belongs to none of them, so the pool extracts and grades each response.
+    A score grades the filtered response. With one repeat, it is that sample's grade. With several repeats it
+    isn't the grade of any, so the pool extracts and grades each response.
     """
     missing = "no samples_*.jsonl; run lm-eval with --log_samples and --output_path"
     entries = _read_lm_eval_entries(path, _list_logs(path, "samples_*.jsonl", missing))
@@ -494,7 +494,7 @@ def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
                 known_group, known_texts, start = first_lines[head["id"]]
                 if known_group is not group or known_texts != texts:
                     raise Flaw(f"doc_id {format_value(value['doc_id'])} is there twice; give a whole log")
-                _record_filter(groups, group.samples[start], value)  # the same sample under another filter
+                _record_filter(groups, group.samples[start], value)  # the same sample, read by another filter
     yield from groups.entries()
 
 
@@ -556,7 +556,7 @@ def _add_responses(
         isinstance(filtered_answers, list)
         and len(filtered_answers) == len(texts)
         and filtered_answers != texts
-    ):  # the filter covers all repeats
+    ):  # the filter gave an answer for each repeat
         for i, answer in enumerate(filtered_answers):
             if isinstance(answer, str):
                 group.samples[start + i]["answer"] = None if answer == _INVALID_ANSWER else answer
@@ -564,7 +564,7 @@ def _add_responses(
 
 
 def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[str, Any]) -> None:
-    """Stores lm-eval's filtered response, by filter, with the first repeat."""
+    """Stores each lm-eval filter's response and scores with the first repeat."""
     names = [name for name in _read_metrics(value) if name in value]
     scores = {name: value[name] for name in names} | {"filtered_resps": value.get("filtered_resps")}
     groups.count_bytes(scores)
@@ -572,7 +572,7 @@ def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[st
 
 
 def _read_accuracy(value: dict[str, Any]) -> float | None:
-    """The first known accuracy among the metrics; other metrics aren't used, because lower may be better."""
+    """Reads the first known accuracy among the metrics. In others, lower values may be better."""
     for name in (name for name in _ACCURACIES if name in _read_metrics(value)):
         score = value.get(name)
         if isinstance(score, bool | int | float) and 0 <= score <= 1:
@@ -581,7 +581,7 @@ def _read_accuracy(value: dict[str, Any]) -> float | None:
 
 
 def _read_lm_eval_question(prompt: Json) -> str | None:
-    """The prompt, or the last user message of a conversation (a list as JSON)."""
+    """Returns the prompt or, from a conversation as JSON text, the last user message."""
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
@@ -599,7 +599,7 @@ def _read_lm_eval_question(prompt: Json) -> str | None:
 
 
 def _read_model_name(results: Path) -> str | None:
-    """The model's name from the results file next to the samples."""
+    """Reads the model's name from the results file next to the samples."""
     if not results.is_file():
         return None
     try:

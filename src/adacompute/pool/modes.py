@@ -1,7 +1,7 @@
-"""Several modes on the same questions: pools joined by problem, the modes' votes and costs.
+"""Joins recordings of several modes of answering the same questions, with the modes' votes and costs.
 
 A mode is a model with its options. A menu is the modes that a policy may use, with costs in one unit. Equal
-answers have one class, whichever mode gave them.
+answers have equal class numbers, whichever mode gave them.
 """
 
 import math
@@ -47,9 +47,9 @@ Floats = npt.NDArray[np.float64]
 ModeUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
-MODE_PARAMETER: Final = "mode"  # parameter of a source: the mode's name in the menu that it was drawn with
-_SHOWN_REQUESTS = 1000  # costs in money are shown for this many requests
-_NAME_LENGTH = 40  # characters of a parameter shown in a mode's name
+MODE_PARAMETER: Final = "mode"  # stored with samples drawn from a menu: the name of their mode
+_SHOWN_REQUESTS = 1000  # amounts of money are shown per this many requests
+_NAME_LENGTH = 40  # most characters of a parameter's value in a mode's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class ModeSet:
     """
 
     modes: tuple[Mode, ...]
-    unit: ModeUnit = "cost"  # "cost": plain numbers as given
-    currency: str = ""  # only if the unit is money
+    unit: ModeUnit = "cost"  # unit of the costs; "cost" means plain numbers, as given
+    currency: str = ""  # only set if the unit is money
 
     def __post_init__(self) -> None:
         if not self.modes:
@@ -88,9 +88,9 @@ class ModeSet:
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
     ) -> "ModeSet":
-        """The menu of a joined pool, or of a pool with several sources, from costs per sample or prices.
+        """Makes the menu of a joined pool, or a pool with several models, from costs per sample or prices.
 
-        It has the modes that are named. Without costs or prices it has every mode, and a sample costs its
+        It has the modes that `costs` or `prices` name. Without both it has every mode, and a sample costs its
         mean number of output tokens.
         """
         if costs is not None and prices is not None:
@@ -116,26 +116,26 @@ class ModeSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The modes' names, cheapest first."""
+        """The names of all modes, cheapest first."""
         return tuple(mode.name for mode in self.modes)
 
     @property
     def costs(self) -> Floats:
-        """The cost per sample of each mode, (modes,), ascending."""
+        """The cost per sample of each mode, ascending; shape (modes,)."""
         return np.array([mode.cost for mode in self.modes])
 
     @property
     def cost_unit(self) -> str:
-        """The unit of `format_cost`, for headings."""
+        """The unit that `format_cost` uses, for headings."""
         return f"{self.currency} per 1,000 requests" if self.unit == "money" else f"{self.unit} a request"
 
     @property
     def shown_requests(self) -> int:
-        """How many requests a shown cost is for; a single request would cost a tiny sum of money."""
+        """The number of requests that a displayed cost is for: 1,000 for money, else 1."""
         return _SHOWN_REQUESTS if self.unit == "money" else 1
 
     def format_cost(self, cost: float, *, unit: bool = True) -> str:
-        """A request's cost for display: money per 1,000 requests, other units per request.
+        """Formats a request's cost for display: money per 1,000 requests, other units per request.
 
         >>> menu = Menu(modes=(Mode(name="small", cost=0.00012),), unit="money", currency="USD")
         >>> menu.format_cost(0.00012), menu.format_cost(0.002, unit=False)
@@ -146,7 +146,7 @@ class ModeSet:
         return number + suffix if unit else number
 
     def format_least(self, cost: float) -> str:
-        """Like `format_cost`, rounded up, for minimum values.
+        """Formats a cost like `format_cost`, but rounds up, for minimum values.
 
         >>> Menu(modes=(Mode(name="small", cost=1.23401),)).format_least(1.23401)
         '1.24'
@@ -158,11 +158,11 @@ class ModeSet:
         return len(self.modes)
 
     def __getitem__(self, name: str) -> Mode:
-        """The mode with this name."""
+        """Returns the mode with this name."""
         return self.modes[find_mode(name, self.names, "the menu")]
 
     def dump(self) -> dict[str, Any]:
-        """The menu as plain JSON data; an infinite cost is the text "inf"."""
+        """Converts the menu to plain JSON data; an infinite cost becomes the text "inf"."""
         return {
             "modes": [_dump_mode(mode) for mode in self.modes],
             "unit": self.unit,
@@ -171,7 +171,7 @@ class ModeSet:
 
     @classmethod
     def load(cls, stored: object) -> "ModeSet":
-        """The menu that `dump` wrote."""
+        """Restores a menu from what `dump` wrote."""
         try:
             menu = msgspec.convert(stored, _StoredMenu)
             prices = [None if mode.prices is None else TokenPrices(**mode.prices) for mode in menu.modes]
@@ -186,7 +186,7 @@ class ModeSet:
         return cls(modes=modes, unit=menu.unit, currency=menu.currency)
 
 
-Menu = ModeSet  # its public name
+Menu = ModeSet  # the public name of `ModeSet`
 
 
 class _StoredMode(msgspec.Struct, forbid_unknown_fields=True):
@@ -221,31 +221,31 @@ def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
 
 
 def _compute_mean(costs: Floats) -> float:
-    """The mean over problems of the cost per sample, from costs (problems, samples); NaN if absent."""
+    """Averages the cost per sample over problems; `costs` has shape (problems, samples), NaN if absent."""
     known = costs[~np.isnan(costs).all(axis=1)] if costs.size else costs
     return float(np.nanmean(known, axis=1).mean()) if len(known) else 0.0
 
 
 class _Spelling(NamedTuple):
-    """One spelling of a mode's answer class."""
+    """One spelling of a recorded answer."""
 
-    class_number: int  # numbered by first appearance among the mode's samples of the problem
+    class_number: int  # number of the answer among the mode's answers to this problem
     answer: str
     correct: float | None
 
 
 class _RecordedMode(NamedTuple):
-    """The recording of one mode: its votes, the spellings of its classes, and the gold answers."""
+    """The recording of one mode: its votes, the spellings of its answers, and the gold answers."""
 
     name: str
     ballots: Ballots
-    spellings: dict[str, list[_Spelling]]  # by problem id in drawing order
-    golds: dict[str, str]  # by problem id if known
+    spellings: dict[str, list[_Spelling]]  # spellings by problem id, in drawing order
+    golds: dict[str, str]  # known gold answers by problem id
     task: Task
 
 
 class JoinedPool:
-    """Several pools of the same problems, one per mode. Made by `join_pools`; nothing is copied."""
+    """Several pools of the same problems, one per mode, without copying them. Create it with `join_pools`."""
 
     def __init__(self, pools: Mapping[str, Pool], *, missing: Missing, opened: ExitStack) -> None:
         self.modes = tuple(pools)
@@ -255,7 +255,7 @@ class JoinedPool:
         self._ballots: Ballots | None = None
 
     def ballots(self) -> Ballots:
-        """The votes of every mode, as of the first call."""
+        """Returns the votes of every mode, as they were at the first call."""
         if self._ballots is None:
             self._ballots = _join_votes(
                 [_read_mode(name, pool) for name, pool in self._pools.items()], self._missing
@@ -282,8 +282,8 @@ def join_pools(
 ) -> JoinedPool:
     """Joins pools of the same problems by id: each is a mode, named by its key.
 
-    A pool is an open pool, a path or the name of a bundled recording. Problems without samples in some mode
-    are an error, or dropped. Recorded grades outrank our comparison of answers.
+    A pool is an open pool, a path or the name of a bundled recording. `missing` says whether problems that
+    some mode has no samples of are an error or dropped. Answers with different recorded grades are different.
 
     >>> pool = join_pools({"smol": "facts", "qwen": "facts-qwen"})
     >>> pool.modes, len(pool.ballots())
@@ -302,7 +302,7 @@ def join_pools(
 
 
 def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "error") -> Ballots:
-    """The votes of every mode of a joined pool, or of a pool, whose sources are the modes.
+    """Reads the votes of every mode of a joined pool, or of every model and its parameters in a pool.
 
     Modes are named by the menu that they were collected with. Without a menu the name is the model, with the
     parameters that differ if several modes share a model. From a gateway's traffic, only fully sampled
@@ -351,7 +351,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 
 
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
-    """A name for each source: from its menu, else its model, with the parameters that differ."""
+    """Names each mode by its name in the menu or its model, with parameters that tell namesakes apart."""
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
     for model, (_, parameters) in zip(models, sources, strict=True):
@@ -400,7 +400,7 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _RecordedMod
 
 
 def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
-    """The votes of all modes on their common problems, in the order of the first mode."""
+    """Joins the votes of all modes on their common problems, in the order of the first mode."""
     check_distinct([mode.name for mode in modes])
     _check_tasks(modes)
     modes = _select_common(modes, missing)
@@ -425,7 +425,7 @@ def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
 
 
 def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The first known value for each problem."""
+    """Takes the first known value of each problem; `values` has one row per mode."""
     return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
 
 
@@ -441,7 +441,7 @@ def _check_tasks(modes: Sequence[_RecordedMode]) -> None:
 
 
 def _select_common(modes: Sequence[_RecordedMode], missing: Missing) -> list[_RecordedMode]:
-    """The modes, restricted to their common problems in the first mode's order."""
+    """Restricts the modes to their common problems, in the first mode's order."""
     everywhere = set(modes[0].ballots.ids).intersection(*(mode.ballots.ids for mode in modes))
     if missing == "error":
         _check_none_missing(modes, everywhere)
@@ -484,7 +484,7 @@ def _check_questions(modes: Sequence[_RecordedMode]) -> None:
 
 
 def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
-    """The gold answer of each problem, from the first mode that has it."""
+    """Collects the gold answer of each problem, from the first mode that has it."""
     golds: dict[str, tuple[str, str]] = {}
     for mode in modes:
         for id_ in mode.ballots.ids:
@@ -501,14 +501,14 @@ def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
 
 
 class _SharedClasses(NamedTuple):
-    classes: npt.NDArray[np.int32]  # (problems, samples) numbered alike in all modes
-    correct: npt.NDArray[np.float32]  # (problems, samples)
+    classes: npt.NDArray[np.int32]  # number of each sample's answer, the same in all modes
+    correct: npt.NDArray[np.float32]  # grade of each sample
 
 
 def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> list[_SharedClasses]:
-    """Numbers the answers of all modes together, and grades by gold answers known only to another mode.
+    """Gives equal answers of all modes one number, and grades samples by another mode's gold answers.
 
-    Modes are taken by name, so that equal answers don't depend on the order of the pools.
+    Modes are processed in order of name, so that the result doesn't depend on the order of the pools.
     """
     ranked = sorted(modes, key=lambda mode: mode.name)
     shared = {
@@ -530,7 +530,7 @@ def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> 
 
 
 def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", gold: str | None) -> None:
-    """Grades ungraded samples by another mode's gold answer; that mode's recorded grades come first."""
+    """Grades a mode's ungraded samples by a gold answer, or by recorded grades of equal answers."""
     classes, correct = shared.classes[row], shared.correct[row]
     unknown = np.isnan(correct) & (classes != ABSENT)
     if gold is None or not unknown.any():
@@ -541,7 +541,7 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """The answers of one problem, mode by mode: a mode's classes may be joined but never split."""
+    """Groups the answers of all modes to one problem. Answers that a mode recorded as equal stay equal."""
 
     def __init__(self, task: Task, question: str) -> None:
         self._classes = Classes(task)
@@ -551,12 +551,12 @@ class _SharedAnswers:
         self._labels: dict[int, float] = {}
 
     def place_all(self, spellings: Sequence[_Spelling]) -> npt.NDArray[np.int32]:
-        """The shared number of each class of one mode, (classes,)."""
+        """Returns the shared number of each different answer of one mode."""
         by_class: dict[int, list[_Spelling]] = {}
         for spelling in spellings:
             by_class.setdefault(spelling.class_number, []).append(spelling)
         placed: dict[int, int] = {}
-        own: set[int] = set()  # numbers used by this mode's classes, which must differ from each other
+        own: set[int] = set()  # numbers already given to this mode's answers, which must differ
         for number, members in by_class.items():
             placed[number] = self._place(members, own)
             own.add(placed[number])
@@ -567,7 +567,7 @@ class _SharedAnswers:
         return np.array([placed[number] for number in range(len(placed))], dtype=np.int32)
 
     def grade(self, number: int, gold: str) -> float:
-        """The recorded grade of a class, or else the grade by the gold answer."""
+        """Returns the recorded grade of an answer, or else grades it by the gold answer."""
         recorded = self._labels.get(number)
         if recorded is not None:
             return recorded
@@ -587,7 +587,7 @@ class _SharedAnswers:
         return number
 
     def _find_representative(self, members: Sequence[_Spelling]) -> str:
-        """The first spelling with a unit, or else the first: units distinguish classes."""
+        """Returns the first spelling that has a unit, or else the first spelling."""
         if len(members) > 1:
             for member in members:
                 if normalise(member.answer, self._classes.task.percent).unit:

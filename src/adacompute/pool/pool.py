@@ -87,19 +87,19 @@ _SELECT_LAST_INDEX = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCounts:
-    """How many rows a pool holds."""
+    """How many problems, samples, failures and sources a pool has."""
 
     problems: int
     samples: int
     failures: int
-    sources: int  # (model, parameters) pairs
+    sources: int  # pairs of a model and its parameters
 
 
 class PoolReader:
     """Reads a pool: every read sees one committed state, and long reads stream.
 
-    Reads have their own connection, so none sees an incomplete write. Each streaming read has another one, so
-    that other reads don't see an outdated state meanwhile.
+    Reads have their own connection, so none sees an incomplete write. Each streaming read has a connection of
+    its own, so that other reads meanwhile see newer states.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PoolReader:
         self.task = task
         self.writable = writer is not None
         self._connection = connection
-        self._reopen = reopen  # None: a private copy, which nobody changes
+        self._reopen = reopen  # opens another connection; None for a private copy
         self._read_lock = threading.RLock()
         self._opener_pid = os.getpid()
         self._writer = writer
@@ -128,7 +128,7 @@ class PoolReader:
         )
 
     def close(self) -> None:
-        """Frees the file and the writer's lock; later calls do nothing."""
+        """Closes the file and releases the writer's lock; later calls do nothing."""
         with self._read_lock:
             self._finalizer()
 
@@ -145,23 +145,23 @@ class PoolReader:
         return self._query_number("SELECT count(*) FROM problems")
 
     def __bool__(self) -> bool:
-        return True  # even an empty pool is true
+        return True  # also for an empty pool, despite its length 0
 
     def __iter__(self) -> Iterator[Recorded]:
-        """Every problem with each source's samples, streaming, in insertion order."""
+        """Yields every problem with each source's samples, in insertion order."""
         return self._stream(lambda connection: map(build_recorded, stream_problems(connection)))
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Like iterating, but as lines of a pool file (plain data)."""
+        """Yields every problem with each source's samples, as lines of a pool file (plain data)."""
         return self._stream(lambda connection: map(build_line, stream_problems(connection)))
 
     def problems(self) -> Iterator[Problem]:
-        """Every problem, streaming, in insertion order."""
+        """Yields every problem, in insertion order."""
         query = "SELECT id, question, gold, subject, level, extra FROM problems ORDER BY key"
         return self._stream(lambda connection: map(build_problem, connection.execute(query)))
 
     def problem(self, problem_id: str) -> Problem | None:
-        """The problem with that id, or None."""
+        """Returns the problem with this id, or None."""
         query = "SELECT id, question, gold, subject, level, extra FROM problems WHERE id = ?"
         with self._read_state():
             stored_row = self._connection.execute(query, (problem_id,)).fetchone()
@@ -170,7 +170,7 @@ class PoolReader:
     def recorded(
         self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
     ) -> Recorded:
-        """One problem with the samples of one source, if any."""
+        """Returns one problem, with the samples of one model and its parameters if there are any."""
         with self._read_state():
             source = choose_source(self._connection, self.path, model=model, parameters=parameters)
             stored_problems = list(
@@ -182,22 +182,22 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Every (model, parameters) in insertion order, without idle ones (see `list_sources`)."""
+        """Lists every (model, parameters) in insertion order that has samples or charged calls."""
         return self.list_sources(idle=False)
 
     @property
     def shard_folder(self) -> Path:
-        """The folder next to the pool where workers on other machines write; it may not exist."""
+        """The folder next to the pool where workers on other machines write samples; it may not exist."""
         real = Path(self.path).resolve()
         return real.with_name(real.name + ".shards")
 
     def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
-        """Like `models`; `idle=True` includes sources without samples whose calls all failed unpaid."""
+        """Lists every (model, parameters); `idle=True` includes those without samples or charged calls."""
         with self._read_state():
             return list(read_sources(self._connection, idle=idle).values())
 
     def counts(self) -> PoolCounts:
-        """The number of problems, samples, failures and sources."""
+        """Counts problems, samples, failures and sources."""
         with self._read_state():
             tables = ("problems", "samples", "failures", "sources")
             return PoolCounts(**{name: self._query_number(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
@@ -209,7 +209,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
-        """(problem id, sample index) of all samples of this source, or only those of one problem."""
+        """Returns (problem id, sample index) of all samples of this source, or only those of one problem."""
         stored = self.indexes(model, parameters, problem_id=problem_id)
         return {(id_, index) for id_, indexes in stored for index in indexes}
 
@@ -220,7 +220,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> Iterator[tuple[str, set[int]]]:
-        """Like `keys`, streaming by problem: (id, indexes) for problems with samples from this source."""
+        """Yields (problem id, sample indexes) for each problem with samples from this source."""
         values = {"model": model, "fingerprint": fingerprint(parameters or {}), "id": problem_id}
 
         def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
@@ -233,48 +233,48 @@ class PoolReader:
     def next_index(
         self, problem_id: str, model: str | None, parameters: Mapping[str, Any] | None = None
     ) -> int:
-        """The index after the last sample of a problem from this source; 0 if there is none."""
+        """Returns the index for the next sample of a problem from this source: the last index + 1, or 0."""
         with self._read_state():
             source = find_source(self._connection, model, parameters or {})
             row = self._connection.execute(_SELECT_LAST_INDEX, (source, problem_id)).fetchone()
         return 0 if row[0] is None else int(row[0]) + 1
 
     def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
-        """Calls to this source and their tokens, over all collections into this pool."""
+        """Sums the calls to this source and their tokens, over all collections into this pool."""
         with self._read_state():
             return sum_calls(self._connection, find_source(self._connection, model, parameters or {}))
 
     def calls(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Iterator[Call]:
-        """Every call to this source, streaming, in stored order."""
+        """Yields every call to this source, in stored order."""
         source_parameters = parameters or {}
         return self._stream(lambda rows: read_calls(rows, find_source(rows, model, source_parameters)))
 
     def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
-        """The votes of one source as arrays, without problems that it has no sample of."""
+        """Reads the votes of one source as arrays, without problems that it has no sample of."""
         with self._read_state():
             return self.ballots_of(
                 choose_source(self._connection, self.path, model=model, parameters=parameters)
             )
 
     def ballots_of(self, source: int | None) -> Ballots:
-        """Like `ballots`, by source key."""
+        """Reads votes like `ballots`, from the source with this key."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
             charge = read_charge(self._connection, source)
             return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
-        """Each spelling of an answer from a source: (problem id, class, answer, correct)."""
+        """Reads each spelling of an answer from a source, as (problem id, class, answer, correct)."""
         with self._read_state():
             return read_spellings(self._connection, source)
 
     def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
-        """The key of exactly this source, or None."""
+        """Finds the key of the source with exactly this model and these parameters, or None."""
         with self._read_state():
             return find_source(self._connection, model, parameters)
 
     def totals(self, source: int | None) -> SourceTotals:
-        """Shares and means over all samples of one source, and its failures by kind."""
+        """Averages over all samples of one source, and counts its failures by kind."""
         with self._read_state():
             return read_totals(self._connection, source)
 
@@ -284,7 +284,7 @@ class PoolReader:
             return read_census(self._connection)
 
     def level_types(self) -> set[str]:
-        """SQLite's names of the types of the problems' levels."""
+        """Returns SQLite's names of the types in the column `level`."""
         with self._read_state():
             rows = self._connection.execute(
                 "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
@@ -297,13 +297,13 @@ class PoolReader:
             return verify(self._connection)
 
     def digest(self) -> str:
-        """A hash of all content: equal for equal content, whatever the order or file."""
+        """Computes a hash of all content: equal for equal content, whatever the order or file."""
         with self._read_state():
             return compute_pool_digest(self._connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Several reads of one state of the pool; other threads' reads wait."""
+        """Makes several reads see one state of the pool; other threads' reads wait."""
         with self._read_lock, map_errors(self.path):
             self._check_open()
             opens_transaction = not self._connection.in_transaction
@@ -352,13 +352,13 @@ class PoolReader:
 def _close_connections(
     connections: list[sqlite3.Connection], lock: WriterLock | None, opener_pid: int
 ) -> None:
-    if os.getpid() != opener_pid:  # after a fork, the connections and the lock belong to the parent
+    if os.getpid() != opener_pid:  # in a forked child, the connections and the lock belong to the parent
         for connection in connections:
-            # and keep it from garbage collection: a child must not even close what its parent opened
+            # prevents garbage collection, because the child must not close a parent's connection
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         return
     for connection in connections:
-        with contextlib.suppress(sqlite3.Error):  # nothing is lost: commits are in the log
+        with contextlib.suppress(sqlite3.Error):  # loses nothing: commits are in SQLite's log
             connection.close()
     if lock is not None:
         lock.release()
@@ -413,7 +413,7 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
 
 
 def _merge_extra(extra: str | None, old: str | None) -> str | None:
-    """The keys of both; the pool's values win, because samples were drawn with them."""
+    """Merges the unknown keys of both; stored values win, because samples were drawn with them."""
     if extra is None or old is None:
         return extra if old is None else old
     return to_canonical_json({**json.loads(extra), **json.loads(old)})
@@ -431,23 +431,23 @@ def _regrade(
     """Grades samples by the new gold answer, unless their grade wasn't computed from the old one."""
     old_gold, gold = golds
     classes = Classes(task=task)
-    numbers: dict[int, int] = {}  # class as numbered now -> in order of first appearance
+    numbers: dict[int, int] = {}  # number in `classes` -> number in order of first appearance
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
         was_computed = old_gold is not None and correct == grade_answer(answer, old_gold, question, task)
         if correct is None or was_computed:
             correct = grade_answer(answer, gold, question, task)
-        class_number = classes.place(answer, correct)  # grades can separate equal answers
+        class_number = classes.place(answer, correct)  # equal answers with different grades differ
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
-_MARK_PREFIX = "taken in: "  # prefix among the stored settings
+_MARK_PREFIX = "taken in: "  # prefix of batch names in the table of settings
 
 
 def add_mark(connection: sqlite3.Connection, name: str) -> bool:
-    """Stores a batch's name in the batch's transaction; False if it is stored already."""
+    """Stores a batch's name, so that the batch isn't stored twice; False if the name is stored already."""
     key = _MARK_PREFIX + name
     mark_hash = hash_setting(key.encode(), b"1")
     cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
@@ -459,14 +459,14 @@ def remove_marks(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
 
-_CACHED_RECORDS = 1024  # problems whose answer classes are cached while samples arrive
+_CACHED_RECORDS = 1024  # the answers of this many problems are cached while samples arrive
 
 
 class DrawnSamples(NamedTuple):
-    """The results of calls for one problem; for calls without a problem the id is None."""
+    """The results of calls for one problem; the id is None for calls that belong to no problem."""
 
     problem_id: str | None
-    samples: Sequence[tuple[int, Sample]] = ()  # with their indexes
+    samples: Sequence[tuple[int, Sample]] = ()  # (index, sample) pairs
     failures: Sequence[Failure] = ()
     calls: Sequence[Call] = ()
 
@@ -478,7 +478,7 @@ class Pool(PoolReader):
     """
 
     def close(self) -> None:
-        """Frees the file and the writer's lock after other threads' calls end.
+        """Closes the file and releases the writer's lock, after other threads' calls end.
 
         Later calls do nothing.
         """
@@ -491,7 +491,7 @@ class Pool(PoolReader):
             insert_problem(connection, read_problem(problem_to_line(problem)))
 
     def add_problems(self, problems: Iterable[Problem]) -> int:
-        """Stores all problems or none, with one flush.
+        """Stores all problems or none, in one transaction.
 
         A problem already stored with equal fields stays as it is.
         """
@@ -503,7 +503,7 @@ class Pool(PoolReader):
         return added
 
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
-        """Fills in missing fields of stored problems, all or none; returns how many problems changed.
+        """Fills in missing fields of stored problems, of all or none; returns how many problems changed.
 
         Questions don't change. A new gold answer grades the samples; one that differs from the pool's is
         refused without `regrade`.
@@ -554,9 +554,9 @@ class Pool(PoolReader):
         parameters: Mapping[str, Any] | None = None,
         once: str | None = None,
     ) -> bool:
-        """Stores the results of calls to one source for many problems: all or none, with one flush.
+        """Stores the results of calls to one source for many problems, in one transaction.
 
-        `once` names this batch: a named batch is stored only once until `forget`. Returns whether it was
+        `once` names this batch: a named batch is stored only once, until `forget`. Returns whether it was
         stored.
         """
         with self._transaction() as connection, self._locate_errors("samples"):
@@ -595,7 +595,7 @@ class Pool(PoolReader):
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:
-        """One transaction over many lines, for imports: all or nothing."""
+        """Opens one transaction for an import, so that all lines are stored or none."""
         with self._transaction() as connection, self._locate_errors("import"):
             yield connection
 
@@ -616,9 +616,9 @@ class Pool(PoolReader):
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # SQLite rolls back by itself on a full disk
+                if connection.in_transaction:  # if the disk is full, SQLite has already rolled back
                     connection.execute("ROLLBACK")
-                self._classes.clear()  # it contains answers that were rolled back
+                self._classes.clear()  # the cache has answers that were rolled back
                 raise
 
     @contextlib.contextmanager
@@ -636,7 +636,7 @@ class Pool(PoolReader):
             ) from exc
 
     def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
-        """A problem's key, question and gold answer."""
+        """Finds a problem's key, question and gold answer."""
         selected = "SELECT key, question, gold FROM problems WHERE id = ?"
         row = connection.execute(selected, (problem_id,)).fetchone()
         if row is None:
@@ -644,7 +644,7 @@ class Pool(PoolReader):
         return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
-        """The numbering of a record's stored answers, from the cache or read in insertion order."""
+        """Loads the numbers of the stored answers to a problem, from the cache or in insertion order."""
         numbering = self._classes.pop(record, None)
         if numbering is None:
             numbering = ClassNumbering(self.task)
@@ -660,7 +660,7 @@ class Pool(PoolReader):
 
 
 def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
-    """Opens the pool at `path`, for writing if a lock is given, which the pool then releases."""
+    """Opens the pool at `path`. With a lock it is open for writing, and releases the lock when closed."""
     reopen = partial(connect_pool, path, write=False)
     with contextlib.ExitStack() as stack:
         writer = None if lock is None else connect_pool(path, write=True)

@@ -1,4 +1,4 @@
-"""Imports files into pools, exports pools, opens them (`open_pool`), and has the bundled recordings."""
+"""Imports files into pools, exports pools, and opens pools (`open_pool`) and bundled recordings."""
 
 import contextlib
 import gzip
@@ -51,26 +51,26 @@ from adacompute.pool.sqlite import (
 from adacompute.pool.tables import BulkInsert, build_line, stream_problems
 
 Format = Literal["native", "lm-eval", "inspect"]
-ImportProgress = Callable[[int, int], None]  # problems, samples so far
+ImportProgress = Callable[[int, int], None]  # called with the problems and samples imported so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # files that `collect` reads, which aren't pools
-_MAX_HEAD = 65_536  # bytes of a table's first line
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # files of questions, which `collect` reads, and not pools
+_MAX_HEAD = 65_536  # only this many bytes of a table's first line are read
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
     "--columns question=NAME,text=NAME"
 )
-_PROGRESS_EVERY = 256  # problems between calls of `progress`
+_PROGRESS_EVERY = 256  # `progress` is called after this many problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     """The result of an import."""
 
-    problems: int  # new problems
+    problems: int  # number of new problems
     samples: int
     failures: int
-    skipped: int  # (problem, model, parameters) that were in the pool already
+    skipped: int  # number of (problem, model, parameters) that the pool had already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class ExportResult:
 
     problems: int
     samples: int
-    bytes: int  # size of the file
+    bytes: int  # size of the written file
 
 
 def import_file(
@@ -93,7 +93,7 @@ def import_file(
     reread: bool = False,
     progress: ImportProgress | None = None,
 ) -> ImportResult:
-    """Adds a file's problems and samples to a pool, all or nothing; creates a missing pool.
+    """Adds all of a file's problems and samples to a pool, or none after an error; creates a missing pool.
 
     `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
     `"lm-eval"` and `"inspect"` read logs of those tools. Pass a table with other columns as
@@ -124,7 +124,7 @@ def import_file(
 
 
 def check_export(target: Path, *, overwrite: bool = False, shards: int | None = None) -> None:
-    """Raises if a pool can't be exported to this file, or as this many shards to this folder."""
+    """Raises if `target` can't be written: a file or, with `shards`, a folder of this many files."""
     if shards is not None:
         if shards < 1:
             raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
@@ -140,7 +140,7 @@ def check_export(target: Path, *, overwrite: bool = False, shards: int | None = 
 
 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
-    """Writes a pool as .jsonl, .jsonl.gz or .parquet, all or nothing; equal pools give equal bytes.
+    """Writes a pool as a .jsonl, .jsonl.gz or .parquet file; equal pools give equal bytes.
 
     Refuses an existing file unless `overwrite=True`.
     """
@@ -175,14 +175,14 @@ def fill_pool(
     progress: ImportProgress | None = None,
     classes: Iterable[Sequence[int]] | None = None,
 ) -> ImportResult:
-    """Adds all entries; the caller holds the transaction. Errors name the file and the place.
+    """Adds all entries inside a transaction. Errors name the file and the place.
 
-    `into` names the pool in messages. `classes` are the classes of each entry's samples, if known already.
+    `into` names the pool in messages. `classes` has the numbers of each entry's answers, if already known.
     """
     bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
     known_classes = repeat(None) if classes is None else classes
     number = 0
-    with contextlib.closing(reading.entries) as entries:  # closes the file after an error
+    with contextlib.closing(reading.entries) as entries:  # closes the file even after an error
         for number, (entry, numbers) in enumerate(
             zip(entries, known_classes, strict=classes is not None), start=1
         ):
@@ -213,7 +213,7 @@ def is_pool_file(path: Path) -> bool:
 
 
 def read_native(path: Path) -> FileEntries:
-    """The problems of a pool file, a folder of Parquet or another pool."""
+    """Reads a pool file, a folder of Parquet files or another pool."""
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     if path.is_dir():
@@ -233,7 +233,7 @@ def read_native(path: Path) -> FileEntries:
 
 
 def list_parquet_files(path: Path) -> tuple[str, ...]:
-    """The names of a folder's Parquet files, in reading order."""
+    """Lists the names of a folder's Parquet files, in reading order."""
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise NotAPool(
@@ -244,7 +244,7 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
-    """The entries of the files with these numbers; `names` are all files in the folder."""
+    """Reads the Parquet files with these numbers; `names` lists all files in the folder."""
     entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
     return FileEntries(path=path, unit="row", files=names, entries=entries)
 
@@ -258,13 +258,13 @@ def _read_format(path: Path, kind: str) -> FileEntries:
 
 def _read_pool(path: Path) -> Generator[Entry, None, None]:
     with contextlib.closing(connect_pool(path, write=False)) as connection, map_read_errors(path):
-        connection.execute("BEGIN")  # one consistent state, even if another process writes
+        connection.execute("BEGIN")  # reads one consistent state, even if another process writes
         for number, row in enumerate(stream_problems(connection), start=1):
             yield Entry(encode_place(0, number), build_line(row))
 
 
 def _check_suffix(path: Path) -> None:
-    """Raises NotAPool if the name and first line show a table of questions."""
+    """Raises NotAPool if a file's name and first line show a table of questions."""
     if path.suffix.lower() not in _QUESTION_SUFFIXES or not path.is_file():
         return
     with path.open("rb") as file:
@@ -275,7 +275,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _check_first(value: object, path: Path) -> None:
-    """Raises RecordInvalid if the first line shows questions, or another tool's file."""
+    """Raises RecordInvalid if a file's first line shows that it has only questions, or is another tool's."""
     if not isinstance(value, dict) or "samples" in value:
         return
     if "doc_id" in value and "doc" in value:
@@ -309,9 +309,9 @@ def _lock_pool(path: Path) -> Iterator[WriterLock]:
 
 
 def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
-    """Writes a pool as .parquet files to a new folder, with about equally many problems each.
+    """Writes a pool to a new folder of .parquet files, each with about the same number of problems.
 
-    The folder appears complete or not at all; opened as a pool, it equals this one.
+    The folder appears complete or not at all. Opened as a pool, it equals this pool.
     """
     target = Path(folder)
     check_export(target, shards=shards)
@@ -328,13 +328,13 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
             part = temporary / f"part-{number:05}.parquet"
             write_parquet(shard_lines, part, levels=pool.level_types())
             sync_path(part)
-        temporary.chmod(0o755)  # readable by others, whatever the umask
+        temporary.chmod(0o755)  # others may read it, whatever the umask
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 
 
 def _assign_shards(pool: Pool, shards: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line with the number of its file; all lines of a problem go to the same file."""
+    """Yields each line with the number of its file; all lines of a problem go to the same file."""
     problems = len(pool)
     for place, (_, lines) in enumerate(groupby(pool.lines(), key=lambda line: line["id"])):
         for line in lines:
@@ -387,12 +387,12 @@ def open_pool(
 
 
 def open_file(path: Path, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """A private copy of a file; `classes` are its samples' classes by problem, if known."""
+    """Reads a file into a private pool; `classes` has the numbers of each problem's answers, if known."""
     return open_entries(read_native(path), task, classes=classes)
 
 
 def open_entries(reading: FileEntries, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """A private copy of all entries."""
+    """Reads all entries into a private pool."""
     path = str(reading.path)
     connection = build_private_pool(
         path, lambda new: fill_pool(new, reading, into=path, task=task, classes=classes)
@@ -405,7 +405,7 @@ _RECORDINGS_FOLDER = "recordings"
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The names that `bundled` accepts."""
+    """Lists the names of the bundled recordings, for `bundled`."""
     return _RECORDINGS
 
 
@@ -416,14 +416,14 @@ def bundled(name: str) -> Pool:
     353
     """
     folder = _find_folder(name)
-    # comparing answers takes seconds, and always gives the same result for a fixed file
+    # class numbers are stored, because comparing the answers again would take seconds
     classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
     with as_file(folder / f"{name}.jsonl.gz") as path:
         return open_file(path, Task(), classes=classes)
 
 
 def bundled_card(name: str) -> str:
-    """A recording's origin and the meaning of its fields, in Markdown."""
+    """Returns a bundled recording's description in Markdown: its origin and the meaning of its fields."""
     return (_find_folder(name) / f"{name}.md").read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Turns a problem and its samples into rows: validated, graded, classed and hashed.
+"""Turns a problem and its samples into rows of a pool: validated, graded, grouped by answer and hashed.
 
 A `Flaw` describes the error; callers that know the file and line add them.
 """
@@ -29,7 +29,7 @@ class Flaw(AdacomputeError):
 
 
 def describe_type(value: Json) -> str:
-    """The type of a JSON value in words."""
+    """Describes the type of a JSON value in words."""
     return _TYPE_NAMES.get(
         type(value), "a number" if isinstance(value, int | float) else type(value).__name__
     )
@@ -41,20 +41,20 @@ def raise_flaw(where: str, value: Json, want: str) -> NoReturn:
 
 
 def check_type(kind: type[T], value: Json, where: str) -> T | None:
-    """The value if it has this type or is null; otherwise raises a Flaw."""
+    """Returns the value if it has this type or is null; otherwise raises a Flaw."""
     if value is not None and type(value) is not kind:
         raise_flaw(where, value, f"{_TYPE_NAMES[kind]}, or null")
     return value
 
 
 def build_json_flaw(value: Json, where: str, exc: Exception) -> Flaw:
-    """The Flaw for data that can't be written as JSON, naming the key."""
+    """Builds the Flaw for data that can't be written as JSON, naming the key."""
     place = format_value(_find_culprit(value, where))
     return Flaw(f"{place} can't be kept as JSON ({exc}); give plain data with finite numbers")
 
 
 def _check_depth(value: Json, depth: int = 0) -> None:
-    """Raises ValueError beyond DEPTH_LIMIT levels of nesting."""
+    """Raises ValueError if a value has more than DEPTH_LIMIT levels of nesting."""
     if not isinstance(value, dict | list):
         return
     if depth >= DEPTH_LIMIT:
@@ -64,7 +64,7 @@ def _check_depth(value: Json, depth: int = 0) -> None:
 
 
 def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
-    """The path of the innermost part that can't be written as JSON or is nested too deeply."""
+    """Finds the innermost part that can't be written as JSON or is nested too deeply; returns its path."""
     if depth < DEPTH_LIMIT and isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             inner = f"{where}[{key}]" if isinstance(value, list) else f"{where}.{key}".removeprefix(".")
@@ -79,10 +79,10 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
     return where
 
 
-INDEX_LIMIT = 2**31  # sample indexes are below this: more than anyone draws
+INDEX_LIMIT = 2**31  # sample indexes must be below this
 _LARGEST = 2**63 - 1
 _SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
-MISSING: Any = UNSET  # the key is missing: extract the answer, compute the grade
+MISSING: Any = UNSET  # marks a missing key: the answer is then extracted, the grade computed
 
 _Whole = Annotated[int, Meta(ge=0, le=_LARGEST)] | Annotated[float, Meta(ge=0, lt=2.0**63, multiple_of=1)]
 _Index = (
@@ -129,26 +129,26 @@ PROBLEM_KEYS = _ProblemFields.__struct_fields__
 LINE_KEYS = frozenset(_LineFields.__struct_fields__)
 SAMPLE_KEYS = frozenset(_SampleFields.__struct_fields__) - {"index"}
 
-# idx, text, answer or MISSING, correct or MISSING, tokens, logprob, entropy, finished, extra (JSON)
+# columns: idx, text, answer or MISSING, correct or MISSING, tokens, logprob, entropy, finished, extra (JSON)
 SampleRow = tuple[int, str | None, Any, Any, int | None, float | None, float | None, int | None, str | None]
 ProblemRow = tuple[str, str, str | None, str | None, int | float | str | None, str | None]
 FailureRow = tuple[int, str, int, str | None, float | None]
 
 
 class ProblemLine(NamedTuple):
-    """One problem with the samples of one source, validated, to be graded and stored."""
+    """A validated line of a pool file: one problem with samples of one model, to be graded and stored."""
 
     problem: ProblemRow
     model: str | None
     parameters: dict[str, Any]
-    spelling: str | None  # keys given as empty or null, as JSON, so that they are written back
+    spelling: str | None  # JSON of keys with empty values, so that an export has them too
     samples: list[SampleRow]
     failures: list[FailureRow]
-    bare: bool  # only a problem: no model, parameters, samples or failures
+    bare: bool  # True: no model, parameters, samples or failures
 
 
-_QUESTION_KEYS = ("question", "prompt", "problem", "input", "text")  # names of question columns
-_TEXT_KEYS = (  # names of response columns in tables
+_QUESTION_KEYS = ("question", "prompt", "problem", "input", "text")  # usual names of the question's column
+_TEXT_KEYS = (  # usual names of a response's column
     *("text", "response", "responses", "output", "outputs"),
     *("completion", "completions", "generation"),
 )
@@ -156,12 +156,12 @@ EXAMPLE_LINE = '{"id": "q1", "question": "2 + 2?", "gold": "4", "samples": [{"te
 
 
 def has_no_samples(names: Container[str]) -> bool:
-    """Whether these keys belong to a file of questions, to be collected, rather than to a pool."""
+    """Whether these keys belong to a file of questions without samples, rather than to a pool file."""
     return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
 
 
 def describe_questions(path: Path, names: Collection[str]) -> str:
-    """The message for a file of questions, or a table with these columns, if a pool is needed."""
+    """Writes the message for a file of questions, or a table with these columns, given instead of a pool."""
     question = next((name for name in _QUESTION_KEYS if name in names), _QUESTION_KEYS[0])
     text = next(
         (name for name in names if name != question and suggest_name(name.lower(), _TEXT_KEYS, cutoff=0.8)),
@@ -178,7 +178,7 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
-_WANTED = {  # the expected type for each key, in words
+_WANTED = {  # the expected type of each key's value, in words
     "id": "a string that is not empty",
     "level": "a number of at most 64 bits, or a string",
     "correct": "true, false or a number from 0 to 1",
@@ -196,14 +196,14 @@ _WANTED = {  # the expected type for each key, in words
 
 
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
-    """Converts a value to this type; raises Flaw with the part that doesn't fit and what is expected."""
+    """Converts a value to a type; raises a Flaw that names the part that doesn't fit and what is expected."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
         raise explain_misfit(
             value, exc, place=where, find_remedy=_find_remedy, build_error=_build_flaw
         ) from None
-    except UnicodeEncodeError as exc:  # invalid Unicode in place of another type
+    except UnicodeEncodeError as exc:  # text with invalid Unicode instead of another type
         raise _build_text_flaw(exc) from exc
 
 
@@ -221,7 +221,7 @@ def _build_flaw(place: str, fault: str) -> Flaw:
 
 
 def read_line(value: Json) -> ProblemLine:
-    """The validated rows of one line of a pool file."""
+    """Reads and validates one line of a pool file."""
     if type(value) is not dict:
         raise Flaw(f"is {describe_type(value)}; give one JSON object a line")
     line = _convert(value, _LineFields)
@@ -234,7 +234,7 @@ def read_line(value: Json) -> ProblemLine:
             raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
     parameters = read_parameters(line.parameters)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
-    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty name is a valid name
+    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty model name is stored as it is
     return ProblemLine(
         _build_problem_row(value, line),
         line.model,
@@ -247,14 +247,14 @@ def read_line(value: Json) -> ProblemLine:
 
 
 def read_problem(value: dict[str, Any]) -> ProblemRow:
-    """Reads id, question, gold, subject, level, and the unknown keys as JSON."""
+    """Reads the problem in a line: id, question, gold, subject, level, and unknown keys as JSON."""
     return _build_problem_row(value, _convert(value, _ProblemFields))
 
 
 def _build_problem_row(value: dict[str, Any], fields: _ProblemFields) -> ProblemRow:
     level = fields.level
     if type(level) is float:
-        level += 0.0  # SQLite has no negative zero
+        level += 0.0  # turns -0.0 into 0.0, because SQLite has no negative zero
     extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
     return (
         fields.id,
@@ -267,14 +267,14 @@ def _build_problem_row(value: dict[str, Any], fields: _ProblemFields) -> Problem
 
 
 def read_parameters(value: dict[str, Any] | None) -> dict[str, Any]:
-    """Validated sampling parameters; null means none."""
+    """Validates sampling parameters; null means none."""
     if value:
         _encode_json(value, "parameters")
     return value or {}
 
 
 def read_sample(i: int, sample: Json) -> SampleRow:
-    """The validated row of one sample."""
+    """Validates one sample of a line, and builds its row."""
     return _build_sample_row(i, sample, _convert(sample, _SampleFields, f"samples[{i}]"))
 
 
@@ -289,7 +289,7 @@ def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields) -> 
         _format_answer(fields.answer, f"samples[{i}].answer"),
         correct if correct is None or correct is UNSET else correct + 0.0,
         None if tokens is None else int(tokens),
-        None if fields.logprob is None else fields.logprob + 0.0,  # SQLite has no negative zero
+        None if fields.logprob is None else fields.logprob + 0.0,  # turns -0.0 into 0.0
         None if fields.entropy is None else fields.entropy + 0.0,
         None if finished is None else int(finished),
         extra,
@@ -297,7 +297,7 @@ def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields) -> 
 
 
 def failure_to_row(failure: Failure) -> FailureRow:
-    """A failure as a validated row."""
+    """Validates a failure, and builds its row."""
     return _build_failure_row(_convert(asdict(failure), _FailureFields, "failures[0]"))
 
 
@@ -307,7 +307,7 @@ def _build_failure_row(failure: _FailureFields) -> FailureRow:
 
 
 def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) -> tuple[int, str | None]:
-    """The sample's index if given, and its unknown keys and explicit nulls as JSON."""
+    """Reads a sample's index, if given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
         _refuse_misspelt_text(i, extra)
@@ -317,7 +317,7 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
         _convert(extra["signals"], Signals, f"samples[{i}].signals")
     idx = i if fields.index is None else int(fields.index)
     if idx != i:
-        del extra["index"]  # a required index is written anyway
+        del extra["index"]  # an export writes this index anyway
     return idx, _encode_json(extra, f"samples[{i}]") if extra else None
 
 
@@ -330,28 +330,28 @@ def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
 
 
 def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
-    """Whether an object contains only our signals; others belong to another tool and are kept unchanged."""
+    """Whether an object has only our signals' names; other tools' objects are kept unchanged."""
     return type(value) is dict and bool(value) and _SIGNAL_NAMES.issuperset(value)
 
 
 def read_signals(extra: dict[str, Any]) -> Signals | None:
-    """Takes our signals out of a stored sample's unknown keys; foreign ones stay there.
+    """Takes our signals out of a stored sample's unknown keys; other tools' data stays there.
 
-    They are stored among the unknown keys, so that versions without signals can read them too.
+    Signals are stored there so that older versions of this package can read the pool too.
     """
     value = extra.get("signals")
     if not has_signal_names(value):
         return None
     try:
         signals = msgspec.convert(value, Signals)
-    except ValueError:  # an older version stored it unchecked
+    except ValueError:  # an older version stored the signals unchecked
         return None
     del extra["signals"]
     return signals
 
 
 def drop_answer_signals(extra: str | None) -> str | None:
-    """A sample's unknown keys without the signals of its answer, which will be extracted again."""
+    """Removes the signals of a sample's answer from its unknown keys: the answer will be extracted again."""
     if extra is None or '"signals":{' not in extra:
         return extra
     values = json.loads(extra)
@@ -363,12 +363,12 @@ def drop_answer_signals(extra: str | None) -> str | None:
 
 
 def _format_answer(value: Any, where: str) -> Any:  # noqa: ANN401 - a text, None or MISSING
-    """An answer as text; numbers are converted."""
+    """Converts an answer to text if it is a number."""
     if type(value) not in (int, float):
         return value
     try:
         return str(value)
-    except ValueError:  # more digits than Python writes
+    except ValueError:  # the number has more digits than Python writes
         raise_flaw(where, value, "at most 4300 digits, or a string")
 
 
@@ -381,13 +381,13 @@ def _encode_json(value: dict[str, Any], where: str) -> str:
 
 
 def problem_to_line(problem: Problem) -> dict[str, Any]:
-    """A problem as a line of a pool file, without samples."""
+    """Builds a line of a pool file from a problem, without samples."""
     present = {name: value for name in PROBLEM_KEYS if (value := getattr(problem, name)) is not None}
     return present | _check_extra(problem.extra, known=LINE_KEYS, present=present)
 
 
 def sample_to_row(index: int, sample: Sample) -> SampleRow:
-    """A sample as a validated row. An answer missing from a sample with a text will be extracted."""
+    """Validates a sample, and builds its row. If it has only a text, the answer will be extracted."""
     if type(index) is not int or not 0 <= index < INDEX_LIMIT:
         raise Flaw(f"sample index {format_value(index)} can't be used; give a whole number of at least 0")
     if sample.extra.get("index", index) != index:
@@ -407,7 +407,7 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
 
 
 def check_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Validated parameters as plain JSON data."""
+    """Validates parameters, and converts them to plain JSON data."""
     values = _to_plain_json(dict(parameters or {}), "parameters")
     return read_parameters(values)
 
@@ -422,7 +422,7 @@ def _check_extra(
 
 
 def _to_plain_json(value: Json, where: str, depth: int = 0) -> Json:
-    """Mappings and sequences as plain JSON data. Other types pass, and fail when written as JSON."""
+    """Converts mappings and sequences to plain JSON data. Other types fail later, when written as JSON."""
     if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
         raise Flaw(f"{where} is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
     if isinstance(value, Mapping):
@@ -435,26 +435,26 @@ def _to_plain_json(value: Json, where: str, depth: int = 0) -> Json:
 
 Text: TypeAlias = str | None
 Number: TypeAlias = float | None
-# record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
+# columns: record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
 StoredRow = tuple[int, int, Text, Text, int, Number, int | None, Number, Number, int | None, Text, bytes]
-GradedAnswer = tuple[str | None, float | None]  # answer, correct
+GradedAnswer = tuple[str | None, float | None]  # (answer, grade)
 
 
 class ClassNumbering:
-    """Numbers the classes of new answers; stored answers keep their numbers."""
+    """Numbers answers, with equal numbers for equal answers; stored answers keep their numbers."""
 
     def __init__(self, task: Task) -> None:
         self._classes = Classes(task=task)
-        self._numbers: dict[int, int] = {}  # class as numbered now -> as stored
+        self._numbers: dict[int, int] = {}  # number in `_classes` -> stored number
         self._next = 0
 
     def add_known(self, answer: str | None, correct: float | None, number: int) -> None:
-        """Adds a stored answer with its class."""
+        """Adds a stored answer with its number."""
         self._numbers.setdefault(self._classes.place(answer, correct), number)
         self._next = max(self._next, number + 1)
 
     def assign(self, answer: str | None, correct: float | None) -> int:
-        """The class of a new answer; -1 for an abstention."""
+        """Returns the number of a new answer; -1 for an abstention."""
         class_number = self._classes.place(answer, correct)
         if class_number >= 0 and class_number not in self._numbers:
             self._numbers[class_number] = self._next
@@ -473,15 +473,15 @@ def grade_samples(
     numbering: ClassNumbering | None = None,
     classes: Sequence[int] | None = None,
 ) -> list[StoredRow]:
-    """Rows to store: missing answers extracted, then graded if gold is known, classed and hashed.
+    """Builds rows to store: extracts missing answers, grades and numbers answers, and hashes the rows.
 
-    `numbering` holds the earlier answers. `classes` are given for recordings in the package, because
-    comparing answers takes seconds.
+    `numbering` has the answers stored earlier. `classes` gives the answers' numbers if they are known, as for
+    recordings in the package, because comparing answers takes seconds.
     """
     votes = _extract_votes(rows, question=question, gold=gold, task=task)
     if classes is None:
         numbering = numbering or ClassNumbering(task)
-        # most samples repeat an answer, so class each spelling once
+        # most samples repeat an answer, so compare each spelling only once
         numbers = {vote: numbering.assign(*vote) for vote in dict.fromkeys(votes)}
         classes = [numbers[vote] for vote in votes]
     return [
@@ -491,7 +491,7 @@ def grade_samples(
 
 
 def encode_text(text: str | None) -> bytes | None:
-    """The text as UTF-8. Raises a Flaw for an unpaired surrogate, which JSON's escapes allow."""
+    """Encodes a text as UTF-8. Raises a Flaw for an unpaired surrogate, which JSON's escapes allow."""
     if text is None:
         return None
     try:
@@ -511,12 +511,12 @@ def _build_text_flaw(exc: UnicodeEncodeError) -> Flaw:
 def _extract_votes(
     rows: Sequence[SampleRow], *, question: str, gold: str | None, task: Task
 ) -> list[GradedAnswer]:
-    """The answers and grades of a problem's samples; texts without an answer are read together."""
+    """Returns each sample's answer and grade. Missing answers are read from the samples' texts together."""
     unread = [row for row in rows if row[2] is MISSING and row[1] is not None]
     texts, ends = [row[1] or "" for row in unread], [row[7] != 0 for row in unread]
     answers = iter(read_answers(texts, question, task, finished=ends))
     votes: list[GradedAnswer] = []
-    grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention is wrong
+    grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention counts as wrong
     for row in rows:
         answer, correct = row[2], row[3]
         if answer is MISSING:
@@ -538,7 +538,7 @@ def rebuild_row(
     record: int,
     prefix: bytes,
 ) -> StoredRow:
-    """A stored sample's row with a new grade or class.
+    """Rebuilds a stored sample's row with a new grade or answer number.
 
     `row` is (idx, text, tokens, logprob, entropy, finished, extra).
     """

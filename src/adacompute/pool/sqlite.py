@@ -33,27 +33,27 @@ from adacompute.errors import (
     to_one_line,
 )
 
-APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
+APPLICATION_ID = 0x41444143  # "ADAC", stored in the file's header to recognise pools
 
 _MAGIC = b"SQLite format 3\0"
-_MIN_BYTES = 512  # smallest page size
-_APPLICATION_ID_OFFSET = 68  # offset of the application id in the header, big-endian
+_MIN_BYTES = 512  # smallest size of an SQLite file: one page
+_APPLICATION_ID_OFFSET = 68  # where the application id is in SQLite's header, big-endian
 
 
 def _read_migrations() -> dict[str, str]:
-    """The statements of each migration, by name."""
+    """Reads the SQL statements of each migration, by name."""
     text = files("adacompute.pool").joinpath("migrations.sql").read_text("utf-8")
     _, *parts = re.split(r"^-- ([0-9]{4}\w+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-# each is applied once, in this order, and recorded by name
+# changes of the tables: each is applied once, in this order, and its name is stored
 MIGRATIONS: Mapping[str, str] = _read_migrations()
-OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # not needed for reading
+OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # a pool without these can be read
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGRATIONS) -> list[str]:
-    """Applies missing migrations in one transaction; returns their names."""
+    """Applies missing migrations in one transaction, and returns their names."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -73,17 +73,17 @@ def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGR
 
 
 def read_applied_migrations(connection: sqlite3.Connection) -> set[str]:
-    """Names of the migrations applied to this pool."""
+    """Reads the names of the migrations applied to this pool."""
     return {name for (name,) in connection.execute("SELECT name FROM migrations")}
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is an SQLite database, by its first page; read-only."""
+    """Whether a file is an SQLite database, by its first bytes."""
     return _read_application_id(path) is not None
 
 
 def check_is_pool(path: Path) -> None:
-    """Raises NotAPool unless the file's header is a pool's; doesn't touch other files."""
+    """Raises NotAPool unless the file's header shows a pool; doesn't change other files."""
     application_id = _read_application_id(path)
     if application_id is None and not path.stat().st_size:
         raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
@@ -102,7 +102,7 @@ def store_task(connection: sqlite3.Connection, task: str) -> None:
 
 
 def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
-    """The task that the pool was created with."""
+    """Reads the task that the pool was created with."""
     row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
     if row is None:
         raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
@@ -115,9 +115,9 @@ def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
 
 
 def _read_application_id(path: Path) -> int | None:
-    """The application id of an SQLite file; None for an empty file or another kind.
+    """Reads the application id of an SQLite file; None for an empty file or another kind of file.
 
-    SQLite must read it: closing a file object of ours would drop all locks that this process holds on the
+    SQLite itself must read it. If we opened and closed the file, this process would lose all its locks on the
     pool, and a reader in another process could then delete the log that we write to.
     """
     try:
@@ -129,23 +129,23 @@ def _read_application_id(path: Path) -> int | None:
         raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if not stat.S_ISREG(file_status.st_mode) or not file_status.st_size:
         return None
-    if file_status.st_size < _MIN_BYTES:  # SQLite treats it as a new database
+    if file_status.st_size < _MIN_BYTES:  # SQLite would treat the file as a new database
         return _read_damaged_application_id(path)
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # no locks, no log, no journal
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # opens without locks, log or journal
     with map_errors(path):
         try:
             with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
                 return int(connection.execute("PRAGMA application_id").fetchone()[0])
         except sqlite3.DatabaseError as exc:
             if exc.sqlite_errorname == "SQLITE_CANTOPEN":
-                path.open("rb").close()  # raises the reason
+                path.open("rb").close()  # raises the error that explains it
             if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
                 raise
             return _read_damaged_application_id(path)
 
 
 def _read_damaged_application_id(path: Path) -> int | None:
-    """The application id from the header of a damaged file, which therefore nobody has open."""
+    """Reads the application id from a damaged file's header. Nobody has a damaged file open."""
     with path.open("rb") as file:
         header = file.read(100)
     return (
@@ -156,22 +156,22 @@ def _read_damaged_application_id(path: Path) -> int | None:
 
 
 _BUSY_SECONDS = 30.0  # seconds to wait for another process's transaction
-_CACHE_PRAGMA = "PRAGMA cache_size = -65536"  # 64 MiB: bounds an import's memory
+_CACHE_PRAGMA = "PRAGMA cache_size = -65536"  # 64 MiB, to limit an import's memory
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 _WRITER_PRAGMAS = (
-    # FULL: a commit is on disk when it returns, so a power cut loses no paid sample; NORMAL only survives
-    # kill -9
+    # FULL: a commit is on disk when it returns, so even a power cut loses no paid sample. With NORMAL,
+    # only a killed process loses none.
     "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",  # macOS: flush to the physical disk
+    "PRAGMA fullfsync = ON",  # on macOS, flushes to the physical disk
     "PRAGMA foreign_keys = ON",
-    "PRAGMA cache_size = -8192",  # 8 MiB: samples arrive in order, so a long collection stays small
+    "PRAGMA cache_size = -8192",  # 8 MiB suffice, because samples arrive in order
 )
-# errors if a reader can't create the files that SQLite shares with writers
+# SQLite's errors if a reader can't create the files that it shares with writers
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
 def connect_pool(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection to the pool at `path`; checks header and version first."""
+    """Connects to the pool at `path`, after checking its header and version."""
     check_is_pool(path)
     with map_read_errors(path):
         if write:
@@ -200,7 +200,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
         _check_version(connection, path, write=pragmas is _WRITER_PRAGMAS)
     except BaseException:
         connection.close()
-        if new and not _has_log(path):  # SQLite leaves these behind on a full disk
+        if new and not _has_log(path):  # a full disk: SQLite leaves its log files behind
             log.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
         raise
@@ -209,7 +209,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
 
 @contextlib.contextmanager
 def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
-    """Creates a pool, filled next to `path` and moved there when complete. The caller holds the lock."""
+    """Creates a pool under a temporary name and moves it to `path` when complete. Needs the writer's lock."""
     task_json = json.dumps(task.to_dict())
     with (
         map_errors(path),
@@ -224,7 +224,7 @@ def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
 
 
 def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
-    """A temporary pool with one file's content, in memory and, beyond the cache, in an unlinked file."""
+    """Builds a temporary pool from a file's content, in memory and, if large, in an unnamed file."""
     with map_errors(name):
         connection = _connect("file:")  # an empty name means a temporary database
         try:
@@ -240,7 +240,7 @@ def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) 
 
 
 def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) -> Task:
-    """The pool's own task; raises TaskError if `task` differs."""
+    """Returns the pool's own task; raises TaskError if `task` differs."""
     with map_read_errors(path):
         pool_task = read_task(connection, path)
     if task is not None and task != pool_task:
@@ -261,7 +261,7 @@ def describe_task_conflict(pool_task: Task, task: Task) -> str:
 
 
 def _prepare(connection: sqlite3.Connection, task: str) -> None:
-    connection.execute("PRAGMA journal_mode = OFF")  # an error removes the whole file
+    connection.execute("PRAGMA journal_mode = OFF")  # no journal: after an error, the whole file is removed
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute(_CACHE_PRAGMA)
     migrate(connection)
@@ -280,7 +280,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _choose_reader_address(path: Path) -> str:
-    """Readers open with write access if they can: then the last one to close removes SQLite's log."""
+    """Returns the address for reading. With write access, the last reader can remove SQLite's log."""
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return f"{_to_uri(path)}?mode=rw"
     return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
@@ -321,13 +321,13 @@ def map_errors(path: str | Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as exc:
         raise translate_error(exc, path) from exc
-    except UnicodeDecodeError as exc:  # stored text, or SQLite's message about a damaged schema
+    except UnicodeDecodeError as exc:  # in a damaged text, or in SQLite's message about a damaged schema
         raise build_damage_error(exc, path) from exc
 
 
 @contextmanager
 def map_read_errors(path: str | Path) -> Iterator[None]:
-    """Like `map_errors`, for code that only reads rows: any error there means a damaged pool."""
+    """Converts errors like `map_errors`, for code that only reads rows: other errors mean a damaged pool."""
     try:
         with map_errors(path):
             yield
@@ -336,14 +336,14 @@ def map_read_errors(path: str | Path) -> Iterator[None]:
 
 
 def build_damage_error(exc: Exception, path: str | Path) -> PoolDamaged:
-    """The error for a pool with content other than what was written."""
+    """Builds the error for a pool whose content isn't what was written."""
     return PoolDamaged(
         f"{path}: is damaged ({to_one_line(exc)}); restore it from a copy, or import its source again"
     )
 
 
 def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception:
-    """Our error for an SQLite or file system error; the original if we have none."""
+    """Returns our error for an SQLite or file system error, or the original if there is none."""
     if isinstance(exc, sqlite3.Error):
         return _translate_sqlite_error(exc, path)
     if exc.errno in _FULL_ERRNOS:
@@ -369,7 +369,7 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", *read_errors)) or "decode to UTF-8" in message:
         return build_damage_error(exc, path)
     if name == "SQLITE_ERROR" and "transaction" not in message:
-        return build_damage_error(exc, path)  # our statements are valid, so a table or column is missing
+        return build_damage_error(exc, path)  # our SQL is valid, so a table or column must be missing
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return PoolFull(
             f"{path}: the disk is full or refuses writes ({message}); "
@@ -391,24 +391,24 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
 # --- hashes of rows: canonical JSON makes them equal for equal data ---
 
 OptionalBytes = bytes | None
-Json: TypeAlias = Any  # data as a JSON parser gives it
+Json: TypeAlias = Any  # parsed JSON data
 
-NO_CLASS = -9  # in place of the class in the digest of the pool, which covers only recorded data
-DEPTH_LIMIT = 100  # levels of nesting in a field: more than any tool writes, safe for any stack
-_HASH_BYTES = 16  # 128 bits make collisions negligible
-_NOT_RECORDED = float("nan")  # NaN itself is never stored
+NO_CLASS = -9  # replaces answers' class numbers in a pool's digest, which covers only recorded data
+DEPTH_LIMIT = 100  # most levels of nesting in a field: more than tools write, and safe for Python's stack
+_HASH_BYTES = 16  # 128 bits, so that collisions are practically impossible
+_NOT_RECORDED = float("nan")  # stands for a missing number in hashes; NaN itself is never stored
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
 _FAILURE_STRUCT = struct.Struct("<qqdqq")
 _CALL_STRUCT = struct.Struct("<ddqqqqqqq")
 
 
-# raised by code that trusts a pool's rows if they aren't what we wrote
+# errors of code that reads a pool's rows, if the rows are damaged
 DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 
 
 def to_canonical_json(value: Json) -> str:
-    """JSON with sorted keys and no spaces: equal data gives equal text.
+    """Writes JSON with sorted keys and no spaces, so that equal data gives equal text.
 
     Raises ValueError on NaN or infinity.
     """
@@ -416,7 +416,7 @@ def to_canonical_json(value: Json) -> str:
 
 
 def fingerprint(parameters: Mapping[str, Any]) -> str:
-    """A stable hash of sampling parameters, 32 hex digits.
+    """Computes a stable hash of sampling parameters, 32 hex digits.
 
     1 and 1.0 are equal, and key order doesn't matter.
 
@@ -432,7 +432,7 @@ def fingerprint(parameters: Mapping[str, Any]) -> str:
 
 
 def _normalise_numbers(value: Json, depth: int = 0) -> Json:
-    """The same data, with integral floats as integers."""
+    """Converts floats without a fraction to integers, everywhere in the data."""
     if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
         raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
@@ -443,7 +443,7 @@ def _normalise_numbers(value: Json, depth: int = 0) -> Json:
 
 
 def hash_setting(name: bytes, value: bytes) -> bytes:
-    """Hash of a pool setting, such as its task."""
+    """Hashes a pool setting, such as its task."""
     return _hash_parts(b"setting", name, value)
 
 
@@ -455,17 +455,17 @@ def hash_problem(
     level: int | float | str | bytes | None,
     extra: OptionalBytes,
 ) -> bytes:
-    """Hash of a problem's row."""
+    """Hashes a problem's row."""
     return _hash_parts(b"problem", id, question, gold, subject, _encode_level(level), extra)
 
 
 def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
-    """A prefix for all row hashes of one problem and source, so that a row moved elsewhere doesn't match."""
+    """Makes a prefix for the hashes of one problem's rows, so that a row moved elsewhere doesn't match."""
     return _hash_parts(b"source", id, model, source_fingerprint)
 
 
 def hash_record(prefix: bytes, spelling: OptionalBytes) -> bytes:
-    """Hash of the row that links a problem to a source."""
+    """Hashes the row that links a problem to a source (a model with its parameters)."""
     return _hash_parts(b"record", prefix, spelling)
 
 
@@ -482,7 +482,7 @@ def hash_sample(
     finished: int | None,
     extra: OptionalBytes,
 ) -> bytes:
-    """Hash of a sample's row with class `number`; `NO_CLASS` omits the class."""
+    """Hashes a sample's row; `number` is its answer's class, or `NO_CLASS` to leave the class out."""
     head = _SAMPLE_STRUCT.pack(
         idx,
         number,
@@ -503,7 +503,7 @@ def hash_sample(
 def hash_failure(
     prefix: bytes, idx: int, kind: bytes, attempt: int, message: OptionalBytes, at: float | None
 ) -> bytes:
-    """Hash of a failure's row."""
+    """Hashes a failure's row."""
     head = _FAILURE_STRUCT.pack(
         idx, attempt, _NOT_RECORDED if at is None else at, len(kind), -1 if message is None else len(message)
     )
@@ -525,7 +525,7 @@ def hash_call(
     completion_tokens: int | None,
     estimated: int,
 ) -> bytes:
-    """Hash of a call's row with its source."""
+    """Hashes a call's row with its source (a model with its parameters)."""
     numbers = (status, prompt_tokens, completion_tokens)
     head = _CALL_STRUCT.pack(
         at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated

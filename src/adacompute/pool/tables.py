@@ -1,6 +1,6 @@
 """Reads and writes a pool's tables: problems, sources, samples, failures and calls.
 
-Functions that write need a transaction, which the caller holds.
+Functions that write must be called inside a transaction.
 """
 
 import json
@@ -60,39 +60,40 @@ _SELECT_FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE r
 
 
 class StoredProblem(NamedTuple):
-    """One problem with the rows of one source."""
+    """One problem with its rows from one source (a model with its parameters)."""
 
-    problem: Row  # id, question, gold, subject, level, extra
+    problem: Row  # columns: id, question, gold, subject, level, extra
     model: str | None
     parameters: dict[str, Any]
     spelling: str | None
-    samples: Sequence[Row]  # idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
-    failures: Sequence[Row]  # idx, kind, attempt, message, at
+    # columns: idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    samples: Sequence[Row]
+    failures: Sequence[Row]  # columns: idx, kind, attempt, message, at
 
 
 class Census(NamedTuple):
-    """The number of problems of each kind."""
+    """How many problems have a gold answer, each subject and each level."""
 
-    gold: int  # with a gold answer
+    gold: int  # problems with a gold answer
     subjects: dict[str, int]
     levels: dict[str, int]
 
 
 class SourceTotals(NamedTuple):
-    """Totals over all samples of one source; None if not recorded."""
+    """Averages over all samples of one model and its parameters; None if not recorded."""
 
-    answered: float | None  # share with an answer
-    finished: float | None  # share, among samples where it is known
-    tokens: float | None  # mean
-    failures: dict[str, int]  # by kind
+    answered: float | None  # share of samples with an answer
+    finished: float | None  # share of samples that weren't cut off, among those where it is known
+    tokens: float | None  # mean output tokens per sample
+    failures: dict[str, int]  # number of failures of each kind
 
 
 def read_sources(
     connection: sqlite3.Connection, *, idle: bool = True
 ) -> dict[int, tuple[str | None, dict[str, Any]]]:
-    """Every (model, parameters) of the pool by key, in insertion order.
+    """Reads every source (a model with its parameters) of the pool by key, in insertion order.
 
-    `idle=False` omits sources without samples whose calls all failed unpaid.
+    `idle=False` omits sources that have no samples and whose calls all failed without charge.
     """
     rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
@@ -101,7 +102,7 @@ def read_sources(
 def find_source(
     connection: sqlite3.Connection, model: str | None, parameters: Mapping[str, Any]
 ) -> int | None:
-    """The key of exactly this source, or None."""
+    """Finds the key of the source with exactly this model and these parameters, or None."""
     row = connection.execute(
         "SELECT key FROM sources WHERE model IS ? AND fingerprint = ?", (model, fingerprint(parameters))
     ).fetchone()
@@ -109,7 +110,7 @@ def find_source(
 
 
 def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTotals:
-    """Shares and means over all samples of one source."""
+    """Averages over all samples of one model and its parameters."""
     answered, finished, tokens = connection.execute(
         "SELECT avg(s.answer IS NOT NULL), avg(s.finished), avg(s.tokens) "
         "FROM records r JOIN samples s ON s.record = r.key WHERE r.source = ?",
@@ -144,7 +145,7 @@ def choose_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """The key of the only source that matches; None if the pool has no sources."""
+    """Finds the only source that has this model and these parameters; None if the pool is empty."""
     sources = read_sources(connection, idle=parameters is not None)
     return pick_source(sources, path, model=model, parameters=parameters)
 
@@ -156,7 +157,7 @@ def pick_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Like `choose_source`, among given sources."""
+    """Chooses a source like `choose_source`, but from `sources`."""
     wanted_fingerprint = None if parameters is None else fingerprint(parameters)
     matches = [
         key
@@ -166,7 +167,7 @@ def pick_source(
     ]
     if len(matches) == 1 or not sources:
         return matches[0] if matches else None
-    # sources with fully sampled requests come first
+    # first suggest the sources whose requests were fully sampled
     ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))
     suggestions = ", or ".join(_format_source(name, values) for name, values in ordered[:8])
     if not matches:
@@ -179,7 +180,7 @@ def pick_source(
 
 
 def _format_source(model: str | None, parameters: Mapping[str, Any]) -> str:
-    """A source as command-line options, to be pasted."""
+    """Formats a model and its parameters as command-line options."""
     name = "" if model is None else f"--model {shlex.quote(model)} "
     return f"{name}--parameters {shlex.quote(json.dumps(parameters))}"
 
@@ -187,7 +188,7 @@ def _format_source(model: str | None, parameters: Mapping[str, Any]) -> str:
 def stream_problems(
     connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = (), *, order: str = "p.key"
 ) -> Iterator[StoredProblem]:
-    """Problems with their samples, streaming; the caller holds a transaction."""
+    """Yields problems with their samples. Needs an open transaction."""
     sources_by_key = {
         key: row for key, *row in connection.execute("SELECT key, model, parameters FROM sources")
     }
@@ -200,12 +201,12 @@ def stream_problems(
         model, parameters = sources_by_key[source]
         samples = connection.execute(_SELECT_SAMPLES, (record,)).fetchall()
         failures = connection.execute(_SELECT_FAILURES, (record,)).fetchall() if has_failures else ()
-        # parsed for each record, so that records don't share a mutable dict
+        # parse the parameters again, so that no two results share a mutable dict
         yield StoredProblem(problem, model, json.loads(parameters), spelling, samples, failures)
 
 
 def build_problem(row: Row) -> Problem:
-    """A problem's row as a record."""
+    """Builds a `Problem` from its row."""
     id_, question, gold, subject, level, extra = row
     return Problem(
         id=id_,
@@ -218,7 +219,7 @@ def build_problem(row: Row) -> Problem:
 
 
 def build_recorded(row: StoredProblem) -> Recorded:
-    """A stored problem as a record; classes are numbered by first appearance in drawing order."""
+    """Builds a `Recorded` from its rows; answer classes are numbered by first appearance in drawing order."""
     numbers: dict[int, int] = {-1: -1}
     classes = tuple([numbers.setdefault(sample[3], len(numbers) - 1) for sample in row.samples])
     return Recorded(
@@ -232,7 +233,7 @@ def build_recorded(row: StoredProblem) -> Recorded:
 
 
 def build_line(row: StoredProblem) -> dict[str, Any]:
-    """A stored problem as a line of a pool file: known keys in a fixed order, then unknown ones."""
+    """Builds a line of a pool file from a stored problem: known keys in a fixed order, then unknown keys."""
     id_, question, gold, subject, level, extra = row.problem
     line: dict[str, Any] = {"id": id_, "question": question}
     for name, value in (("gold", gold), ("subject", subject), ("level", level), ("model", row.model)):
@@ -289,23 +290,23 @@ def _build_failure(row: Row) -> Failure:
 
 # --- writing ---
 
-_BATCH_SAMPLES = 4096  # samples per statement: more doesn't speed up executemany and takes memory
+_BATCH_SAMPLES = 4096  # samples inserted at once: more would take memory and not be faster
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
 _INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Source(NamedTuple):
-    """A model under one set of parameters."""
+    """A model with one set of parameters."""
 
     key: int
     model: str | None
-    fingerprint: str  # fingerprint of the parameters
+    fingerprint: str  # hash of the parameters
 
 
 def get_or_insert_source(
     connection: sqlite3.Connection, model: str | None, parameters: dict[str, Any]
 ) -> Source:
-    """The source's row, inserted if missing."""
+    """Finds the row of a model with its parameters, and inserts it if missing."""
     encode_text(model)
     encode_text(text := to_canonical_json(parameters))
     parameters_hash = fingerprint(parameters)
@@ -330,9 +331,9 @@ def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
 
 
 def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
-    """Inserts the problem if it is new; returns whether it was.
+    """Inserts a problem if it is new; returns whether it was inserted.
 
-    Raises a Flaw if another problem has its id.
+    Raises a Flaw if another problem has the same id.
     """
     existing = connection.execute("SELECT * FROM problems WHERE id = ?", (_check_id(row[0]),)).fetchone()
     if existing is None:
@@ -348,7 +349,7 @@ def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
 
 
 def _find_difference(row: ProblemRow, existing: Sequence[Any]) -> tuple[str, Any, Any] | None:
-    """The first field in which two problems differ, with both values."""
+    """Finds the first field in which two problems differ, with both values."""
     for name, ours, theirs in zip(_PROBLEM_FIELDS, row, existing, strict=False):
         if (ours, type(ours)) != (theirs, type(theirs)):
             return name, ours, theirs
@@ -362,7 +363,7 @@ def get_or_insert_record(
     source: Source,
     spelling: str | None = None,
 ) -> tuple[int, bytes, bool]:
-    """Links a problem to a source: the row's key, its hash prefix, and whether it is new."""
+    """Finds or inserts the row that links a problem to a source: its key, hash prefix, whether it is new."""
     prefix = make_record_prefix(problem_id.encode(), encode_text(source.model), source.fingerprint.encode())
     row = connection.execute(
         "SELECT key FROM records WHERE problem = ? AND source = ?", (problem, source.key)
@@ -384,7 +385,7 @@ def insert_samples(connection: sqlite3.Connection, rows: Iterable[StoredRow]) ->
 def insert_failures(
     connection: sqlite3.Connection, rows: Iterable[FailureRow], *, record: int, prefix: bytes
 ) -> None:
-    """Inserts failed attempts of one record."""
+    """Inserts failed attempts at one problem from one source."""
     connection.executemany(
         "INSERT INTO failures (record, idx, kind, attempt, message, at, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
@@ -399,7 +400,7 @@ def insert_failures(
 
 
 def hash_problem_row(row: ProblemRow) -> bytes:
-    """The hash to store with a problem's row."""
+    """Computes the hash that is stored with a problem's row."""
     id_, question, gold, subject, level, extra = row
     if isinstance(level, str):
         encode_text(level)
@@ -414,7 +415,7 @@ def hash_problem_row(row: ProblemRow) -> bytes:
 
 
 class BulkInsert:
-    """Inserts lines of a file quickly, and names the place of duplicates. Call `flush` at the end."""
+    """Inserts the lines of a file quickly; errors say where duplicates are. Call `flush` at the end."""
 
     def __init__(
         self,
@@ -429,12 +430,12 @@ class BulkInsert:
         self._path = path
         self._task = task
         self._skip = skip
-        self._format_place = format_place  # formats a place for messages
+        self._format_place = format_place  # writes a line's place in words, for messages
         self._rows: list[StoredRow] = []
         self._sources: dict[tuple[str | None, str], Source] = {}
         self._first_problem = self._next_key("problems")
         self._first_record = self._next_key("records")
-        self._problem_places = array("q")  # by key: eight bytes per problem
+        self._problem_places = array("q")  # the line of each new problem, in order of keys
         self._record_places = array("q")
         self.samples = self.failures = self.skipped = 0
 
@@ -444,7 +445,7 @@ class BulkInsert:
         return len(self._problem_places)
 
     def add(self, line: ProblemLine, place: int, classes: Sequence[int] | None = None) -> None:
-        """Adds one line; `place` is its number in the file, `classes` are its samples' classes if known."""
+        """Adds the line number `place`; `classes` are the class numbers of its samples' answers, if known."""
         with map_read_errors(self._path):
             record_and_prefix = self._insert_record(line, place)
         if record_and_prefix is None:
@@ -462,9 +463,9 @@ class BulkInsert:
             self.flush()
 
     def _insert_record(self, line: ProblemLine, place: int) -> tuple[int, bytes] | None:
-        """The new row that links the line's problem to its source; None if there is nothing to add."""
+        """Inserts the row that links the line's problem to its source; None if there is nothing to add."""
         problem, new = self._insert_problem(line.problem, place)
-        if line.bare:  # only a problem, which is already stored
+        if line.bare:  # the line is only a problem, which is now stored
             self.skipped += not new and problem < self._first_problem
             return None
         source = self._get_source(line)
@@ -478,7 +479,7 @@ class BulkInsert:
         return record, prefix
 
     def flush(self) -> None:
-        """Writes the buffered samples."""
+        """Inserts the samples that are still in memory."""
         insert_samples(self._connection, self._rows)
         self._rows.clear()
 
@@ -545,19 +546,19 @@ _SELECT_CALL_SUMS = """
     FROM calls WHERE source = ?
 """
 _SELECT_LARGEST_REPLY = "SELECT max(got + surplus) FROM calls WHERE source = ? AND paid = 'yes'"
-_ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
+_ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of _SELECT_CALL_SUMS
 _UNSTORED = ("cached_tokens", "estimated", "unmetered", "usage_details")
 _CALL_FIELDS = [field.name for field in fields(Call) if field.name not in _UNSTORED]
 _SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
 
 
 def insert_calls(connection: sqlite3.Connection, calls: Iterable[Call], source: Source) -> None:
-    """Inserts calls to one source, in order."""
+    """Inserts calls to one model with its parameters, in order."""
     connection.executemany(_INSERT_CALL, [_build_call_row(call, source) for call in calls])
 
 
 def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
-    """The sum of all calls to one source; empty if nothing was collected."""
+    """Sums all calls to one model with its parameters; empty if there were none."""
     if source is None or not has_calls_table(connection):
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
@@ -565,7 +566,7 @@ def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
 
 
 def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCharge:
-    """How calls to one source paid for prompts."""
+    """Finds how prompts of calls to one model with its parameters were charged."""
     account = sum_calls(connection, source)
     if not account.paid or not account.prompt_tokens:
         return PromptCharge()
@@ -574,7 +575,7 @@ def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCha
 
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
-    """Every call to one source, in stored order."""
+    """Yields every call to one model with its parameters, in stored order."""
     if source is None or not has_calls_table(connection):
         return
     for *row, estimated in connection.execute(_SELECT_CALLS, (source,)):

@@ -1,4 +1,4 @@
-"""Checks a pool's rows against their stored hashes, and computes a digest of all content."""
+"""Checks a pool's rows against their stored hashes, and computes a hash of all content."""
 
 import json
 import sqlite3
@@ -26,8 +26,8 @@ from adacompute.pool.sqlite import (
 
 Row = Sequence[Any]
 
-_MAX_MISMATCHES = 1000  # mismatches listed at most
-# read text as bytes: bytes were hashed, and damaged text can't be decoded
+_MAX_MISMATCHES = 1000  # only this many changed rows are listed
+# reads texts as bytes: hashes are of bytes, and damaged text can't be decoded
 _SELECT_RECORDS = """
     SELECT r.key, CAST(p.id AS BLOB), CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB),
         CAST(r.spelling AS BLOB), r.hash
@@ -60,32 +60,32 @@ _SELECT_CALLS = """
 class Verification:
     """The result of checking a whole pool."""
 
-    problems: int  # rows checked
+    problems: int  # number of rows checked
     samples: int
     failures: int
-    mismatches: tuple[str, ...]  # rows that differ from what was written, by problem id and sample index
-    integrity: tuple[str, ...]  # SQLite's findings; empty if none
-    foreign_keys: tuple[str, ...]  # rows with dangling references
+    mismatches: tuple[str, ...]  # rows that differ from what was written, e.g. by problem and sample
+    integrity: tuple[str, ...]  # errors that SQLite found in the file
+    foreign_keys: tuple[str, ...]  # rows that refer to missing rows
 
     @property
     def ok(self) -> bool:
-        """Whether there are no findings."""
+        """Whether the pool has no errors."""
         return not (self.mismatches or self.integrity or self.foreign_keys)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The result as plain JSON data."""
         return {"ok": self.ok, **asdict(self)}
 
 
 class _Check:
-    """Counts rows, and collects mismatches."""
+    """Counts rows, and collects the names of rows that don't match their hash."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
         self.mismatches: list[str] = []
 
     def compare(self, kind: str, name: str, hash_row: Callable[..., bytes | str], row: Row) -> None:
-        """Counts a row, whose last column is its hash, and notes its name if the hash doesn't match."""
+        """Counts a row, and adds its name to the mismatches unless the hash in its last column is right."""
         self.rows[kind] += 1
         try:
             if hash_row(*row[:-1]) == row[-1]:
@@ -118,7 +118,7 @@ def verify(connection: sqlite3.Connection) -> Verification:
             check.compare("settings", f"setting {_format_id(row[0])}", hash_setting, row)
         for key, *row in connection.execute(_SELECT_CALLS) if has_calls_table(connection) else ():
             check.compare("calls", f"call {key}", hash_call, row)
-    except (sqlite3.DatabaseError, *DAMAGE_ERRORS) as exc:  # too damaged to be read
+    except (sqlite3.DatabaseError, *DAMAGE_ERRORS) as exc:  # the pool is too damaged to be read
         integrity.append(to_one_line(exc))
     return Verification(
         problems=check.rows["problems"],
@@ -136,7 +136,7 @@ def _check_record(connection: sqlite3.Connection, check: _Check, row: Row) -> No
     name = f"problem {_format_id(id_)}"
     try:
         prefix = make_record_prefix(id_, model, mark)
-    except TypeError:  # a column isn't text any more
+    except TypeError:  # a damaged column isn't text
         prefix = None
     check.compare("records", f"{name}: its source", hash_record, (prefix, spelling, stored_hash))
     if prefix is None:
@@ -154,7 +154,7 @@ def _hash_parameters(text: str) -> str:
 
 
 def compute_pool_digest(connection: sqlite3.Connection) -> str:
-    """Hash of all content, 64 hex digits, independent of the order of rows and of the file."""
+    """Computes a hash of all content, 64 hex digits, that doesn't depend on the order of rows or the file."""
     hasher = blake2b(digest_size=32)
     for *problem, _ in connection.execute(_SELECT_PROBLEMS):
         hasher.update(hash_problem(*problem))

@@ -1,6 +1,6 @@
 """Reads problems from files, datasets and generators, and builds the prompts for them.
 
-Knows nothing about endpoints, and about samples only how tables store them.
+Nothing here depends on endpoints; of samples, only tables of them are read.
 """
 
 from adacompute.problems.presets import PRESETS, Preset

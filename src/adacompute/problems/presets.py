@@ -13,10 +13,10 @@ import msgspec
 from adacompute.answers import Task, extract_answer
 
 Columns = Mapping[str, tuple[str, ...]]
-# the right choice is marked by a letter or index; also by its text; or it comes first, to be shuffled
+# how the right choice is marked: by letter or index; also by its text; by coming first, before shuffling
 ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
-# default columns for each field, in order of preference
+# column names to try for each field, in order of preference
 COLUMNS: Columns = MappingProxyType(
     {
         "id": ("id",),
@@ -34,19 +34,19 @@ class Preset:
     """A dataset's columns, how to read its gold answer, and the prompt and extractor to use."""
 
     name: str
-    about: str  # a short description
-    columns: Columns  # candidate columns for each field; for other fields, COLUMNS
+    about: str  # the dataset in a few words
+    columns: Columns  # column names to try for each field; COLUMNS has the others
     template: str
     extract: str
-    gold: str = ""  # extractor that reads gold from its column; "": use it unchanged
-    gold_is: str = ""  # expected content of that column, for messages
-    choices: ChoiceFormat | None = None  # if multiple choice, how the right choice is marked
-    # other columns become the problem's extra; not for GPQA, with fifty about its authors
+    gold: str = ""  # extractor for the gold answer in its column; "": none
+    gold_is: str = ""  # what the gold answer's column contains, for messages
+    choices: ChoiceFormat | None = None  # how the right choice is marked; None: no choices
+    # whether other columns are kept with a problem; GPQA has fifty about its authors
     keeps_rest: bool = True
-    hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> (config or "", split)
+    hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # hub name -> (config or "", split)
 
     def read_gold(self, text: str) -> str | None:
-        """The gold answer in the text of its column; None if there is none."""
+        """Extracts the gold answer from the text of its column; None if there is none."""
         answer = extract_answer(text, Task(extract=self.gold))
         return answer if answer is None or self.gold != "hash" else _DIGIT_COMMA.sub("", answer)
 
@@ -59,19 +59,19 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ).items()
     }
 )
-# other names of columns that contain the answer
+# further names of columns that contain the answer
 _ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
     *("reference solution", "solution", "worked solution"),
-    "metadata",  # reasoning-gym's data for its scorers
+    "metadata",  # holds answers: reasoning-gym's data for its scorers
 )
 HUB_NAMES = tuple(name for preset in PRESETS.values() for name in preset.hub)
 _BY_HUB = {name.lower(): preset for preset in PRESETS.values() for name in preset.hub}
 
 
 def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
-    """The preset of a dataset on the hub, with its usual config and split.
+    """Finds the preset of a dataset on the hub, with the usual config and split.
 
     >>> find_preset("openai/gsm8k")[0].name
     'gsm8k'
@@ -84,7 +84,7 @@ def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
 
 
 def reveals_answer(name: str) -> bool:
-    """Whether a column contains the answer, judging by its name in presets and datasets."""
+    """Whether a column contains the answer, judging by its name."""
     bare = _simplify_name(name)
     return bare in _REVEALING_NAMES or bare.removesuffix("s") in _REVEALING_NAMES
 

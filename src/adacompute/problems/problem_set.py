@@ -1,6 +1,6 @@
 """Reads problems from any source, validates them and assigns ids (`read_problems`); reads tables of samples.
 
-Refuses rows of known datasets that would be misread without their preset.
+Rows of known datasets that would be misread without their preset are refused.
 """
 
 import datetime
@@ -69,7 +69,7 @@ SOURCE_KINDS = (
 )
 _HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
 _PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
-_BUNDLED_TEMPLATES = {  # prompts of the bundled recordings
+_BUNDLED_TEMPLATES = {  # templates of the prompts in the bundled recordings
     "facts": "answer-line",
     "facts-qwen": "answer-line",
     "words": "boxed",
@@ -79,13 +79,13 @@ _BUNDLED_TEMPLATES = {  # prompts of the bundled recordings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSet:
-    """Problems with a suitable prompt and extractor."""
+    """Problems, with a suitable prompt template and answer extractor."""
 
     name: str
     problems: tuple[Problem, ...]
-    template: Template | None = None  # from the preset
+    template: Template | None = None  # the preset's prompt template
     extract: str | None = None  # the preset's extractor, for answers.Task
-    choices: bool = False  # answers are letters of choices, which the prompt must list
+    choices: bool = False  # True: multiple choice, so the prompt must list the choices
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -94,7 +94,7 @@ class ProblemSet:
         return iter(self.problems)
 
     def check(self, template: Template) -> None:
-        """Raises if a template doesn't show the choices of these problems."""
+        """Raises ProblemsInvalid if a template doesn't show the choices of these problems."""
         if self.choices and "choices" not in template.placeholders:
             raise ProblemsInvalid(
                 f"{self.name}: these problems have choices, and template {template.name!r} doesn't show "
@@ -111,10 +111,10 @@ def read_problems(
     limit: int | None = None,
     seed: int = 0,
 ) -> ProblemSet:
-    """The validated problems of a file, a pipe, a pool, a dataset (`hf:`) or a generator (`gym:`).
+    """Reads and validates the problems of a file, a pipe, a pool, a dataset (`hf:`) or a generator (`gym:`).
 
-    `preset` says how a known dataset stores them; `columns` names the column of a field ({"question":
-    "text"}); `limit` takes only the first problems; the seed determines the order of shuffled choices and the
+    `preset` says how a known dataset stores problems. `columns` names the column of a field ({"question":
+    "text"}). `limit` takes only the first problems. The seed determines the order of shuffled choices and the
     generated problems.
     """
     with translate_os_errors(source):
@@ -147,7 +147,7 @@ def _read_source(
     rows = _open_rows(text, split=split, limit=limit, seed=seed)
     schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
     problems = build_problems(rows, schema, limit=limit)
-    columns_only = chosen_preset is None and columns  # explicit columns outrank recognised formats
+    columns_only = chosen_preset is None and columns  # if columns are named, formats aren't guessed
     has_choices = not columns_only and any(map(_has_lettered_choices, problems))
     template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
     return _make_problem_set(
@@ -167,7 +167,7 @@ def _make_problem_set(
 
 
 def _has_lettered_choices(problem: Problem) -> bool:
-    """Whether it is multiple choice in our presets' format, even if it comes from a pool."""
+    """Whether a problem has multiple choices in our presets' format, even if it comes from a pool."""
     choices, gold = problem.extra.get("choices"), problem.gold
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         return False
@@ -218,7 +218,7 @@ def _open_rows(text: str, *, split: str | None, limit: int | None, seed: int) ->
 
 
 def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
-    """The rows of a file, by its name, and whether their values have types."""
+    """Opens a file by its name: returns its rows, and whether values have types (False for CSV)."""
     path = Path(text)
     if text != STDIN and not path.exists():
         raise ProblemsInvalid(
@@ -241,7 +241,7 @@ def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
 
 
 def _suggest_source(text: str) -> str:
-    """A hint for a dataset or preset named without hf:, or a misspelt bundled recording."""
+    """Suggests the right name of a dataset or preset without hf:, or of a misspelt bundled recording."""
     name = text.partition("@")[0].partition(":")[0]
     if find_preset(name) is not None:
         return f"did you mean hf:{text}? "
@@ -258,20 +258,20 @@ def _name_source(text: str) -> str:
     return text.removeprefix(_HUB_PREFIX) if text.startswith(_HUB_PREFIX) else Path(text).name
 
 
-_ROWS_BEYOND_LIMIT = 10_000  # rows after the limit that are searched for a named column
+_ROWS_BEYOND_LIMIT = 10_000  # a column that the user names is searched in this many rows after the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """How to read rows: the preset, and the columns that the user names."""
+    """How to read rows: the preset, and the columns that the user named."""
 
     preset: Preset | None = None
-    columns: Mapping[str, str]  # the user's column for a field
+    columns: Mapping[str, str]  # field -> column named by the user
     seed: int = 0  # determines the order of shuffled choices
-    usual: Columns | None = None  # columns for other fields; None: COLUMNS
+    usual: Columns | None = None  # column names to try for other fields; None: COLUMNS
 
     def locate_fields(self) -> dict[str, tuple[str, ...]]:
-        """Candidate columns for each field, in order of preference."""
+        """Returns the column names to try for each field, in order of preference."""
         columns: dict[str, tuple[str, ...]] = {
             **(self.usual or COLUMNS),
             **(self.preset.columns if self.preset else {}),
@@ -300,14 +300,14 @@ class RowSchema:
 
 
 class IdMaker:
-    """Makes ids from the question, so that they don't change when rows move; repeats get -2, -3, ..."""
+    """Makes ids from questions, so that they don't depend on row numbers; repeats get -2, -3, ..."""
 
     def __init__(self, taken: Container[str]) -> None:
         self._taken = taken
-        self._times: dict[str, int] = {}  # uses of each id; recounting would be quadratic
+        self._times: dict[str, int] = {}  # how often each id was used
 
     def make_id(self, question: str, choices: Choices | None) -> str:
-        """The id for a question with its choices."""
+        """Makes the id for a question with its choices."""
         content = question if choices is None else to_canonical_json([question, choices.texts])
         base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         number = self._times.get(base, 0) + 1
@@ -318,11 +318,11 @@ class IdMaker:
 
 
 def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = None) -> list[Problem]:
-    """The first `limit` problems of a source; errors name the source, the place and the field."""
+    """Builds the first `limit` problems of a source; errors name the source, the place and the field."""
     columns = schema.locate_fields()
     names: set[str] = set()
     problems: list[Problem] = []
-    places: dict[str, tuple[str, Problem]] = {}  # by id
+    places: dict[str, tuple[str, Problem]] = {}  # id -> place and problem
     ids = IdMaker(places)
     for place, value in source.rows:
         try:
@@ -341,7 +341,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
         if earlier is None:
             places[problem.id] = (place, problem)
             problems.append(problem)
-        elif not _is_pool_line(value) or earlier[1] != problem:  # a pool file has one line per model
+        elif not _is_pool_line(value) or earlier[1] != problem:  # pool files repeat a problem for each model
             raise ProblemsInvalid(
                 f"{source.place}: {place}: has the id {format_value(problem.id)} of {earlier[0]}; "
                 "give each problem its own, or none at all"
@@ -360,7 +360,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
 
 
 def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
-    """Raises if no row has a named column; searches some more rows if a limit cut them off."""
+    """Raises if no row has a column that the user named; also searches rows after the limit."""
     present = {name.casefold() for name in names}
     missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
     if not names or not missing:
@@ -378,7 +378,7 @@ def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, lim
 
 
 def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
-    """Rows after the limit, up to the first unreadable one, whose error doesn't matter here."""
+    """Yields rows after the limit; stops silently at the first unreadable row."""
     with suppress(ProblemsInvalid):
         yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
 
@@ -390,13 +390,13 @@ def _check_object(value: Json) -> dict[str, Any]:
 
 
 def _is_pool_line(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a line of a pool file, which has its own rules (nulls are kept)."""
+    """Whether a row is a line of a pool file, in which nulls are kept."""
     return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
 
 
 def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row as JSON data."""
-    recorded = ("samples", "failures")  # large, and not part of a problem
+    """Converts a row to JSON data, without samples and failures."""
+    recorded = ("samples", "failures")  # large columns that aren't part of a problem
     return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
 
 
@@ -404,7 +404,7 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     preset = schema.preset
     refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
     question = read_question(fields)
-    # a mixed set may have problems without choices
+    # datasets with named choices may also have problems without choices
     may_lack = preset is not None and preset.choices == "named"
     choices = None
     if preset and preset.choices and (has_choices(fields) or not may_lack):
@@ -420,7 +420,7 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     level = read_level(fields, by_user="level" in schema.columns, typed=typed)
     extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
     if may_lack:
-        extra["choices"] = []  # lets a prompt show that there are none
+        extra["choices"] = []  # an empty list, so that a prompt can show that there are no choices
     if choices is not None:
         extra["choices"] = choices.texts
         question = question.rstrip()  # the prompt puts the choices below it
@@ -428,7 +428,7 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
 
 
 def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
-    """Shuffles choices of which the first is right; returns the right one's letter too."""
+    """Shuffles choices whose first is right; also returns the letter of the right choice."""
     order = shuffle_order(len(choices.texts), seed=seed, key=key)
     return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
 
@@ -441,13 +441,13 @@ def _check_storable(problem: Problem) -> None:
 
 
 _SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")
-_ANSWER_LENGTH = 200  # characters; a longer text is a whole response
+_ANSWER_LENGTH = 200  # characters; a longer answer counts as a whole response
 _SAMPLE_COLUMNS: Columns = {
     **COLUMNS,
     **{name: (name,) for name in ("model", *_SAMPLE_FIELDS)},
-    "id": (),  # many tables have row ids of their own
+    "id": (),  # only if named: many tables have row ids of their own
     "text": ("text", "response", "output", "completion"),
-    "answer": (),  # usually the gold answer
+    "answer": (),  # only if named: usually it is the gold answer
 }
 _SAMPLE_REMEDY = (
     "give e.g. --columns question=prompt,text=output,gold=label for "
@@ -460,8 +460,8 @@ def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries
 
     `columns` maps the fields question, text (of a response), answer, gold, subject, level, model, correct,
     tokens, logprob, entropy and finished to columns. An answer that says more, such as "It is 4.", is read as
-    a text. A row is one sample, or has lists of samples. Rows with the same question are one problem, or with
-    the same id if `columns` names one.
+    a text. A row is one sample, or has lists of samples. Rows with the same question are one problem, or rows
+    with the same id if `columns` names a column of ids.
     """
     with translate_os_errors(path):
         rows, typed = _open_file_rows(str(path))
@@ -500,7 +500,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Ge
 
 
 def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[dict[str, Any]]:
-    """The samples of a row: one, or as many as its lists have items."""
+    """Reads the samples of a row: one, or as many as its lists have items."""
     if all(fields.choose_column(name) not in fields.row for name in ("text", "answer")):
         raise Flaw(f"has no response; {_SAMPLE_REMEDY}; there is {list_names(fields.row)}")
     cells = {name: cell for name in _SAMPLE_FIELDS if (cell := fields.take(name)) is not None}
@@ -525,7 +525,7 @@ def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[
 
 
 def _parse_cell(name: str, cell: str) -> Json:
-    """Parses a CSV cell, which has no type: a list of texts, a number, or true/false in any case."""
+    """Parses the text of a CSV cell: a list of texts, a number, or true/false in any case."""
     if name == "answer" or (name == "text" and not cell.startswith('["')):
         return cell
     with suppress(ValueError, RecursionError):
@@ -534,7 +534,7 @@ def _parse_cell(name: str, cell: str) -> Json:
 
 
 def _is_response(answer: str, question: str) -> bool:
-    """Whether a text given as an answer says more than the answer: "It is 4."."""
+    """Whether a text in the answer's column says more than the answer: "It is 4."."""
     is_long = len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()
     return is_long or extract_answer(answer, question=question) not in (None, trim(answer))
 
@@ -545,9 +545,9 @@ _RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
 
 
 def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
-    """Raises a Flaw if a row looks like a known dataset's and the preset, if any, would misread it.
+    """Raises a Flaw if a row looks like a known dataset's, and `preset` would misread it.
 
-    Fields with a column named by the user aren't checked.
+    Fields whose column the user named aren't checked.
     """
     if preset is None and "gold" not in named_fields:
         _refuse_solution_as_gold(fields)
@@ -576,7 +576,7 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # only A and B could be anything
+    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
 
@@ -591,7 +591,7 @@ def _raise_has_choices(fields: RowFields, where: str, presets: str) -> NoReturn:
 def _is_list(value: Json) -> bool:
     if isinstance(value, dict):
         value = value.get("text")
-    if isinstance(value, str):  # from CSV
+    if isinstance(value, str):  # a CSV cell
         return value.strip()[:1] == "[" and value.strip()[-1:] == "]"
     return isinstance(value, list) and len(value) > 1
 
@@ -610,7 +610,7 @@ _TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
 
 
 def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
-    """The value as plain JSON data: dates as ISO text, NaN (missing) as null; bytes are refused."""
+    """Converts a value to plain JSON data: dates to ISO text, NaN (missing) to null; bytes are refused."""
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):

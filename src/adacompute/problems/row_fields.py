@@ -17,49 +17,49 @@ from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 _LEVEL_TEXT = re.compile(r"(?i:level)\s*(\d{1,15})")
 _WHOLE_NUMBER, _DECIMAL_NUMBER = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
-_NAMES_SHOWN = 12  # most names shown in a message
+_NAMES_SHOWN = 12  # most column names shown in a message
 
 
 class RowFields:
-    """A row's values by field, and the columns left over after reading."""
+    """Finds a row's values by field, and knows which columns weren't read."""
 
     def __init__(self, row: Mapping[str, Any], columns: Columns) -> None:
         self.row, self.columns = row, columns
         self.used: set[str] = set()  # columns already read
-        # the first of equal names wins
+        # of names that differ only in case, the first wins
         self._folded = {name.casefold(): name for name in reversed(list(row))}
 
     def find_column(self, name: str) -> str | None:
-        """The row's column with this name, ignoring case (`Question`); None if there is none."""
+        """Finds the row's column with this name, ignoring case (`Question`); None if there is none."""
         return name if name in self.row else self._folded.get(name.casefold())
 
     def choose_column(self, field: str) -> str:
-        """The column for a field, or the first candidate if the row has none.
+        """Chooses the row's column for a field, or the first usual name if the row has none.
 
-        An empty column counts too: otherwise another column would fill the gap in one row.
+        A column counts even if its value is empty: otherwise single rows would be read from another column.
         """
         names = self.columns[field]
         present = (column for name in names if (column := self.find_column(name)) is not None)
         return next(present, names[0] if names else field)
 
     def peek(self, field: str) -> Json:
-        """A field's value; None if there is none."""
+        """Returns a field's value; None if there is none."""
         return self.row.get(self.choose_column(field)) if self.columns[field] else None
 
     def take(self, field: str) -> Json:
-        """Like `peek`, and marks the column as used, so that it isn't left over."""
+        """Returns a field's value, and marks its column as read."""
         if self.columns[field]:
             self.used.add(self.choose_column(field))
         return self.peek(field)
 
     def collect_rest(self) -> dict[str, Any]:
-        """The unused columns, except names that a pool file reserves."""
+        """Returns the columns that weren't read, except names that pool files use."""
         remaining = ((k, v) for k, v in self.row.items() if k not in self.used and k not in LINE_KEYS)
         return {k: v for k, v in remaining if v is not None}
 
 
 def read_question(fields: RowFields) -> str:
-    """The question: a non-empty text."""
+    """Reads the question, which must be a non-empty text."""
     question, column = fields.take("question"), fields.choose_column("question")
     if question is None and column in fields.row:
         raise Flaw(f"'{column}' is empty; give a question, or leave the row out")
@@ -79,9 +79,9 @@ def read_question(fields: RowFields) -> str:
 
 
 def read_id(fields: RowFields) -> str | None:
-    """The id as text; None if there is none."""
+    """Reads the id as text; None if there is none."""
     value, column = fields.take("id"), fields.choose_column("id")
-    if type(value) is float and value.is_integer():  # pandas stores integers with gaps as floats
+    if type(value) is float and value.is_integer():  # pandas stores integers as floats if some are missing
         value = int(value)
     if type(value) in (int, float):
         return str(value)
@@ -91,7 +91,7 @@ def read_id(fields: RowFields) -> str | None:
 
 
 def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
-    """The gold answer; a preset may say how to extract it from a solution."""
+    """Reads the gold answer; a preset may say how to extract it from a solution."""
     value, column = fields.take("gold"), fields.choose_column("gold")
     if preset is not None and preset.gold:
         if value is None:
@@ -121,18 +121,18 @@ def _check_other_gold(fields: RowFields, column: str) -> None:
 
 
 def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
-    """The subject as text. If the user named its column (`by_user`), it must be valid."""
+    """Reads the subject as text. If the user named its column (`by_user`), it must be valid."""
     value, column = fields.peek("subject"), fields.choose_column("subject")
     if value is not None and type(value) not in (str, int, float):
         if by_user or column == "subject":
             raise_flaw(column, value, "a string")
-        return None  # it may not be a subject: leave it unused
+        return None  # ignored: the column may be something else
     fields.take("subject")
     return None if value is None or value == "" else str(value)
 
 
 def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float | str | None:
-    """The level as a number or text; "Level 3" is 3."""
+    """Reads the level of difficulty as a number or text; "Level 3" is 3."""
     value, column = fields.peek("level"), fields.choose_column("level")
     if value is not None and type(value) not in (str, int, float):
         if by_user or column == "level":
@@ -141,7 +141,7 @@ def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float 
     fields.take("level")
     if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
         return int(level_match[1])
-    if type(value) is str and not typed:  # CSV has no numbers: treat 3 as in JSON
+    if type(value) is str and not typed:  # CSV has only texts: read "3" as the number 3
         return (
             int(value)
             if _WHOLE_NUMBER.fullmatch(value)
@@ -158,17 +158,17 @@ def is_blank(value: Json) -> bool:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Names for a message: quoted, sorted, at most twelve."""
+    """Lists names for a message: quoted, sorted, at most twelve."""
     shown_names = sorted(map(str, names))
     more = f" and {len(shown_names) - _NAMES_SHOWN} more" if len(shown_names) > _NAMES_SHOWN else ""
     return ", ".join(map(format_value, shown_names[:_NAMES_SHOWN])) + more if shown_names else "nothing"
 
 
-LETTERS = "ABCDEFGHIJ"  # letters read by the extractor "choice"
+LETTERS = "ABCDEFGHIJ"  # letters that the extractor "choice" recognises
 
 
 def format_choices(choices: Sequence[str]) -> str:
-    r"""Choices formatted for a prompt.
+    r"""Formats choices for a prompt.
 
     >>> format_choices(["red", "blue"])
     'A) red\nB) blue'
@@ -179,7 +179,7 @@ def format_choices(choices: Sequence[str]) -> str:
 
 
 def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
-    """A permutation of `number` items that depends only on the seed and the key, on any machine.
+    """Returns a random order of `number` items that depends only on the seed and the key, on any machine.
 
     >>> sorted(shuffle_order(4, seed=0, key="q1"))
     [0, 1, 2, 3]
@@ -187,18 +187,18 @@ def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
     return sorted(range(number), key=lambda i: blake2b(f"{seed}\0{key}\0{i}".encode()).digest())
 
 
-_CHOICE_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # "B) blue", "(B) blue", "B. blue"
+_CHOICE_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # matches "B) blue", "(B) blue", "B. blue"
 
 
 class Choices(NamedTuple):
-    """The possible answers, in row order."""
+    """The choices of a multiple-choice problem, in the row's order."""
 
     texts: list[str]
-    labels: list[str] | None = None  # the row's own names for them, if any
+    labels: list[str] | None = None  # names of the choices in the row, if any
 
 
 def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
-    """A row's choices: a list, columns named A, B, C, D, or separate columns to be shuffled."""
+    """Reads a row's choices: a list, columns named A, B, C, D, or separate columns to be shuffled."""
     choices = _read_choice_columns(fields) if choice_format == "shuffled" else _read_list_or_letters(fields)
     if not 2 <= len(choices.texts) <= len(LETTERS):
         raise Flaw(f"has {len(choices.texts)} choices; give 2 to {len(LETTERS)}")
@@ -206,7 +206,7 @@ def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
 
 
 def _read_choice_columns(fields: RowFields) -> Choices:
-    """Choices from separate columns. All must exist: without the first, a wrong one would count as right."""
+    """Reads choices from separate columns. All must exist: the first is right, the others are wrong."""
     names = [fields.find_column(name) for name in fields.columns["choices"]]
     for name, expected in zip(names, fields.columns["choices"], strict=True):
         if name is None or is_blank(fields.row[name]):
@@ -244,7 +244,7 @@ def _read_list_or_letters(fields: RowFields) -> Choices:
 
 
 def _strip_letters(texts: list[str]) -> list[str]:
-    """Removes the choices' own letters, as in "A) red", if all have one: the prompt adds them."""
+    """Removes letters such as "A)" from the choices if all have one, because the prompt adds letters."""
     marks = [_CHOICE_MARK.match(text) for text in texts]
     if all(mark and mark[1] == letter for mark, letter in zip(marks, LETTERS, strict=False)):
         return [text[mark.end() :] for text, mark in zip(texts, marks, strict=True) if mark]
@@ -252,7 +252,7 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 
 def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: ChoiceFormat) -> str | None:
-    """The letter of the right choice, as marked in the row; None if unmarked."""
+    """Reads the letter of the right choice, as the row marks it; None if unmarked."""
     answer = fields.take("gold")
     if is_blank(answer):
         return None
@@ -271,7 +271,7 @@ def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: Cho
 
 
 def _read_choice_list(value: Json, column: str) -> Choices:
-    if isinstance(value, str):  # CSV has no lists
+    if isinstance(value, str):  # a CSV cell, because CSV has no lists
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
@@ -298,7 +298,7 @@ def _read_choice_text(value: Json, where: str) -> str:
 
 
 def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | None:
-    """The index of the named choice: by letter, then number, then (`by_name`) the choice's text."""
+    """Finds the index of a choice given by letter, by number or (if `by_name`) by the choice's text."""
     if type(answer) is float and answer.is_integer():
         answer = int(answer)
     if type(answer) is int:
@@ -313,7 +313,7 @@ def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | 
         and text not in texts
         and _find_index(texts, text[mark.end() :]) == LETTERS.index(mark[1])
     ):
-        return LETTERS.index(mark[1])  # "B) blue"
+        return LETTERS.index(mark[1])  # B in "B) blue"
     letter = _find_index(LETTERS[: len(texts)], text.strip("().").upper())
     if letter is not None:
         return letter

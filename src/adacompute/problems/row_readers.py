@@ -34,13 +34,13 @@ from adacompute.pool.sqlite import Json
 class ProblemRow(NamedTuple):
     """One problem as its source stores it, not yet validated."""
 
-    place: str  # in words, e.g. "line 7"
+    place: str  # where the row is, e.g. "line 7"
     value: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSource:
-    """A source of rows being read."""
+    """A file or dataset whose rows are being read."""
 
     place: str  # the source's name in messages, e.g. its path
     rows: Iterator[ProblemRow]
@@ -48,7 +48,7 @@ class RowSource:
 
 
 STDIN = "-"
-WHOLE_LIMIT = 1 << 30  # bytes of a file that is read whole
+WHOLE_LIMIT = 1 << 30  # most bytes of a file that must be read at once
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 
 
@@ -61,7 +61,7 @@ def translate_os_errors(path: str | Path) -> Iterator[None]:
         raise ProblemsInvalid(f"{path}: there is no such file; check the path") from exc
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise ProblemsInvalid(f"{path}: the gzip data is cut off or corrupt ({exc}); copy it again") from exc
-    except BrokenPipeError:  # raised by our own output, not by the file
+    except BrokenPipeError:  # an error of our own output, not of the file
         raise
     except OSError as exc:
         if exc.errno == errno.EISDIR:
@@ -73,19 +73,19 @@ def translate_os_errors(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
-    """Opens a file, a pipe or `-` (standard input), decompressing gzip if it begins as such."""
+    """Opens a file, a pipe or `-` (standard input), and decompresses gzip."""
     with translate_os_errors(path):
         if str(path) == STDIN:
             if sys.stdin is None:
                 raise ProblemsInvalid("-: there is no standard input here; give a file")
-            yield unpack_stream(sys.stdin.buffer)  # not ours to close
+            yield unpack_stream(sys.stdin.buffer)  # standard input isn't closed here
             return
         with Path(path).open("rb", buffering=BUFFER_BYTES) as raw:
             yield unpack_stream(raw)
 
 
 def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their line ends, without a byte order mark; raises if a line is too long."""
+    """Yields numbered lines with line ends, without a byte order mark; raises if a line is too long."""
     number = 0
     while line := stream.readline(LINE_LIMIT + 1):
         number += 1
@@ -104,7 +104,7 @@ def _check_start(line: bytes, place: str | Path) -> bytes:
 
 
 def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
-    """The remaining bytes, without a byte order mark."""
+    """Reads the remaining bytes, without a byte order mark."""
     data = stream.read(WHOLE_LIMIT + 1)
     if len(data) > WHOLE_LIMIT:
         raise ProblemsInvalid(f"{place}: is longer than {WHOLE_LIMIT} bytes; give JSON lines (.jsonl)")
@@ -112,12 +112,12 @@ def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
 
 
 def starts_with_list(stream: IO[bytes]) -> bool:
-    """Whether a JSON list begins here, without consuming bytes; False if there are only blanks."""
+    """Whether a JSON list begins here; looks ahead without reading. False if only blanks are found."""
     return cast("io.BufferedReader", stream).peek(64).removeprefix(UTF8_MARK).lstrip()[:1] == b"["
 
 
 def decode_line(line: bytes, place: str) -> str:
-    """The line as text; raises if it isn't UTF-8."""
+    """Decodes a line; raises if it isn't UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -127,7 +127,7 @@ def decode_line(line: bytes, place: str) -> str:
         ) from exc
 
 
-CsvReader: TypeAlias = Any  # csv doesn't export the type
+CsvReader: TypeAlias = Any  # the module csv doesn't export its reader's type
 
 _JSON_REMEDY = "write one object a line, or one list of objects, in UTF-8"
 _CSV_DELIMITERS = ",;\t"
@@ -137,9 +137,9 @@ _COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
 
 
 def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
-    """One object per line, skipping blank lines; or the objects of a list, if it begins with [.
+    """Yields the objects of JSON lines or, if the file begins with [, of a JSON list.
 
-    Reads a pipe once, line by line. `remedy` ends the message about other content.
+    Blank lines are skipped. A pipe is read once, line by line. `remedy` ends error messages.
     """
     with open_stream(path) as stream:
         if starts_with_list(stream):
@@ -149,7 +149,7 @@ def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[
         for number, line in read_lines(stream, path):
             if not line.strip():
                 continue
-            if not started and line.lstrip()[:1] == b"[":  # after blanks, or if a pipe delivers parts
+            if not started and line.lstrip()[:1] == b"[":  # a list after blanks, or if a pipe delivers parts
                 yield from _read_items(line + read_whole(stream, path), str(path), remedy)
                 return
             started = True
@@ -163,7 +163,7 @@ def _read_items(data: bytes, path: str, remedy: str) -> Iterator[ProblemRow]:
 
 
 def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[ProblemRow]:
-    """Rows below a header, as text. Empty cells are missing values; rows with only those are skipped."""
+    """Yields the rows below a header, as text. Empty cells are missing values; empty rows are skipped."""
     with open_stream(path) as stream:
         lines = (decode_line(line, f"{path}: line {number}") for number, line in read_lines(stream, path))
         reader = _make_csv_reader(lines, delimiter)
@@ -194,8 +194,8 @@ def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[Problem
 
 
 def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
-    """A CSV reader for this delimiter, or for another one if the header uses only that."""
-    head = []  # lines up to the header
+    """Makes a CSV reader for this delimiter, or for another if the header has only the other."""
+    head = []  # the lines up to and including the header
     for line in lines:
         head.append(line)
         if line.strip():
@@ -203,7 +203,7 @@ def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
     first = head[-1] if head else ""
     bare = _QUOTED_CELL.sub("", first)
     if declared := _SEPARATOR_LINE.fullmatch(first.strip()):
-        # a spreadsheet's sep= line; the blank line keeps line numbers right
+        # a first line such as "sep=;" from a spreadsheet; replaced by a blank line to keep line numbers
         delimiter, head[-1] = declared[1], "\n"
     elif delimiter not in bare:
         delimiter = next((other for other in _CSV_DELIMITERS if other in bare), delimiter)
@@ -214,13 +214,13 @@ def _parse_json(data: bytes, place: str, remedy: str) -> Json:
     try:
         return parse_json(data)
     except ValueError as exc:
-        # for a single line, csv's own line number would confuse
+        # for one line of a file, the parser's own line number would confuse
         why = str(exc) if b"\n" in data else _COLUMN_IN_LINE.sub(r"character \1", str(exc))
         raise ProblemsInvalid(f"{place} is not JSON: {why}; {remedy}") from exc
 
 
 def _read_header(cells: list[str], place: str) -> list[str]:
-    """Column names; the first may be empty, as for pandas row numbers, and is then left out."""
+    """Reads the column names. The first may be empty, as for pandas' row numbers, and is then ignored."""
     names = [cell.strip() for cell in cells]
     if not all(names[1:]):
         raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
@@ -242,13 +242,13 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 
 _BATCH_ROWS = 1024  # rows read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
-_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` names them
-# columns of a pool file, which problems don't have
+_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # names used by `datasets`
+# columns of a pool file that aren't part of a problem
 _POOL_COLUMNS = {"samples", "failures", "parameters", "model"}
 
 
 def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
-    """The rows of one file; a null is a missing value."""
+    """Yields the rows of one Parquet file; null is a missing value."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -257,7 +257,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
         try:
             with pq.ParquetFile(raw) as source:
                 names = source.schema_arrow.names
-                # our own export stores `extra` as JSON text
+                # in our own exports, the column `extra` is JSON text
                 is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
@@ -274,7 +274,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
 
 
 def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
-    """The rows of all Parquet files in a folder and its subfolders, by name."""
+    """Yields the rows of all Parquet files in a folder and its subfolders, in order of name."""
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise ProblemsInvalid(
@@ -286,7 +286,7 @@ def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
 
 
 def _check_one_table(path: Path, parts: list[Path]) -> None:
-    """Refuses a folder with several splits or tables by its file names, such as a cloned dataset."""
+    """Refuses a folder whose file names show several splits or tables, such as a cloned dataset."""
     tables = sorted({part.parent.as_posix() for part in parts if _SPLIT_NAME.match(part.name)})
     if len(tables) > 1:
         raise ProblemsInvalid(
@@ -302,7 +302,7 @@ def _check_one_table(path: Path, parts: list[Path]) -> None:
 
 
 def _find_split(part: Path) -> str | None:
-    """The split named by a file or its folder."""
+    """Finds the name of a split in the name of a file or its folder."""
     match = next(
         (name_match for name in reversed(part.parts) if (name_match := _SPLIT_NAME.match(name))), None
     )
@@ -310,13 +310,13 @@ def _find_split(part: Path) -> str | None:
 
 
 def list_arrow_rows(batch: Arrow) -> list[dict[str, Any]]:
-    """The rows of a batch or table as dicts."""
+    """Converts the rows of an Arrow batch or table to dicts."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     return rows
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
-    """A row of a pool file as a line of it, with `samples` to mark it."""
+    """Converts a row of a Parquet pool file to a line of one; an empty `samples` marks it as such."""
     extra = value.pop("extra", None)
     values = {name: part for name, part in value.items() if part is not None}
     return values | (json.loads(extra) if extra else {}) | {"samples": []}

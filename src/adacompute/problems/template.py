@@ -30,16 +30,16 @@ from adacompute.problems.row_readers import translate_os_errors
 from adacompute.records import Problem
 
 ROLES = ("system", "developer", "user", "assistant")
-# a capitalised name is a role only if it is known: [Note] is text
+# a line with a role, such as [user]; if capitalised, only known roles count, because [Note] may be text
 _ROLE_LINE = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
 _ROLE_PATTERN = re.compile(_ROLE_LINE)
 _ESCAPED_ROLE = re.compile(rf"^\\(?=\\*{_ROLE_LINE}$)", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 _SETTING_LINE = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# A LaTeX command keeps its argument, as in \boxed{answer}; {{name}} is a literal {name}; {name} is replaced;
-# other braces stay, as in {1, 2}.
+# LaTeX arguments stay, as in \boxed{answer}. {name} is replaced, {{name}} becomes a literal {name}, and other
+# braces stay, as in {1, 2}.
 _PLACEHOLDER = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
-_SIZE_LIMIT = 1 << 20  # bytes of a template file
+_SIZE_LIMIT = 1 << 20  # most bytes of a template file
 
 
 class Turn(NamedTuple):
@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    r"""The messages around a question, and the extractor for its answers.
+    r"""The messages that ask a question, and the extractor for its answers.
 
     >>> Template.named("boxed").messages(Problem(id="p1", question="What is 6 times 7?"))[-1]
     {'role': 'user', 'content': 'What is 6 times 7?'}
@@ -59,7 +59,7 @@ class Template:
 
     name: str
     turns: tuple[Turn, ...]
-    extract: str | None = None  # for answers.Task; None if the template doesn't say
+    extract: str | None = None  # extractor for answers.Task; None if the template doesn't name one
 
     def __post_init__(self) -> None:
         _check_turns(self.turns, f"template {self.name!r}")
@@ -67,12 +67,12 @@ class Template:
 
     @classmethod
     def named(cls, name: str) -> "Template":
-        """A template from the package; `template_names()` lists them."""
+        """Returns a template of the package by name; `template_names()` lists the names."""
         return cls.parse(template_path(name).read_text("utf-8"), name=name)
 
     @classmethod
     def read(cls, path: str | Path) -> "Template":
-        """A user's own template, from a text file."""
+        """Reads a user's own template from a text file."""
         file = Path(path)
         with translate_os_errors(file), file.open("rb") as stream:
             data = stream.read(_SIZE_LIMIT + 1)
@@ -88,7 +88,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str, *, name: str, place: str | None = None) -> "Template":
-        """Parses a template; errors name `place`."""
+        """Parses a template's text; errors name `place`."""
         place = place or f"template {name!r}"
         head, turns = _split_parts(text.replace("\r\n", "\n").split("\n"), place)
         _check_turns(turns, place)
@@ -97,23 +97,23 @@ class Template:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The names of its placeholders, e.g. {"question", "choices"}."""
+        """The names of the template's placeholders, e.g. {"question", "choices"}."""
         return frozenset(name for turn in self.turns for name in _find_placeholders(turn.text))
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
-        """The messages for this problem; inserted values aren't searched for placeholders."""
+        """Builds the messages for a problem; inserted values aren't searched for placeholders."""
         values = _collect_values(problem)
         filled = [(role, self._fill(text, values, problem)) for role, text in self.turns]
-        has_none = values.get("choices") == ""  # a problem without choices, in a set that has some
+        has_none = values.get("choices") == ""  # this problem has no choices, but others of its set have
         return [{"role": role, "content": text.rstrip() if has_none else text} for role, text in filled]
 
     def to_dict(self) -> dict[str, Any]:
-        """The messages as plain JSON data, without the name, so that equal prompts are equal."""
+        """Returns the messages as plain JSON data, without the name: equal prompts give equal data."""
         return {"messages": [{"role": role, "content": text} for role, text in self.turns]}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], *, name: str = "stored") -> "Template":
-        """Reads what `to_dict` wrote, which has no extractor."""
+        """Restores a template, without its extractor, from what `to_dict` wrote."""
         try:
             turns = tuple(Turn(turn["role"], turn["content"]) for turn in stored["messages"])
             is_valid = all(isinstance(part, str) for turn in turns for part in turn)
@@ -144,13 +144,13 @@ class Template:
 
 
 def template_names() -> tuple[str, ...]:
-    """The templates in the package."""
+    """Lists the names of the templates in the package."""
     names = (file.name for file in _get_folder().iterdir())
     return tuple(sorted(name.removesuffix(".txt") for name in names if name.endswith(".txt")))
 
 
 def template_path(name: str) -> Path:
-    """The file of a template in the package, to read or to copy and edit."""
+    """Returns the file of a template in the package, to read or to copy and edit."""
     names = template_names()
     if name not in names:
         hint = suggest_name(name, names)
@@ -166,7 +166,7 @@ def _get_folder() -> Traversable:
 
 
 def _split_parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ...]]:
-    """The settings before the first role, and the turns."""
+    """Splits a template into the settings before the first role and the messages."""
     head: dict[str, str] = {}
     turns: list[tuple[str, list[str]]] = []
     for number, line in enumerate(lines, start=1):
@@ -227,7 +227,7 @@ def _find_placeholders(text: str) -> Iterator[str]:
 
 
 def _collect_values(problem: Problem) -> dict[str, str]:
-    """The values that can be inserted, by name; the answer isn't one of them."""
+    """Collects the values that can be inserted in a template, by name; never the answer."""
     extra = problem.extra.items()
     values: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not reveals_answer(k)}
     values |= {"question": problem.question, "subject": problem.subject, "level": problem.level}
