@@ -42,11 +42,11 @@ from adacompute.serve.ask.prompt_engine import (
 from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
-DEFAULT_BUDGET = 2.0  # samples on average, the gateway's default
-DEFAULT_CONCURRENCY = 8  # with more prompts in flight, the average of a few hundred prompts is less exact
+DEFAULT_BUDGET = 2.0  # average samples per prompt, as in the gateway
+DEFAULT_CONCURRENCY = 8  # prompts in flight; more of them make the average cost less exact
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
-_MAX_MESSAGES = 1_000_000  # per prompt: the caller is the operator
-_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # waits through an outage of half a minute
+_MAX_MESSAGES = 1_000_000  # messages per prompt; no real limit, because callers pay for themselves
+_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # prompts survive an endpoint's outage of half a minute
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
     "this machine"
@@ -64,11 +64,11 @@ class PromptArguments(TypedDict, total=False):
 
 
 class Asker:
-    """Asks one endpoint, and keeps the average cost of its prompts on a budget. A context manager.
+    """A context manager that asks a model endpoint, and keeps the average cost per prompt on a budget.
 
-    `with`, or the first prompt, opens it. Threads and event loops can share it. A forked process opens its
-    own, with its own average; a `state` stays with the process that opened it. Closing waits for prompts in
-    flight; leaving the context by an exception cancels them.
+    `with`, or the first prompt, opens it. Threads and event loops can share it. A forked process opens an
+    Asker of its own, with its own average; a `state` file stays with the process that opened it. Closing
+    waits for prompts in flight; leaving the `with` block by an exception cancels them.
     """
 
     def __init__(
@@ -156,9 +156,9 @@ class Asker:
 
     @classmethod
     def from_config(cls, config: Config, *, endpoint: Endpoint | None) -> Self:
-        """An Asker that decides like a gateway with these settings; nothing is kept across restarts.
+        """Makes an Asker that decides like a gateway with these settings; it keeps nothing across restarts.
 
-        `endpoint` replaces the one in the settings; None if they name a menu.
+        `endpoint` replaces the one in the settings; None if the settings name a menu.
         """
         asker = cls.__new__(cls)
         asker._prepare(
@@ -200,7 +200,7 @@ class Asker:
         )
         self._window = 2 * concurrency  # prompts that `ask_iter` reads ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
-        finalizer.atexit = False  # prompt_engine.py closes those with a state at exit
+        finalizer.atexit = False  # at exit, prompt_engine.py closes Askers that have a state file
 
     def __repr__(self) -> str:
         return f"Asker({self._name!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
@@ -238,7 +238,7 @@ class Asker:
 
     @property
     def model(self) -> str:
-        """The model's name; opens the endpoint to find it if it wasn't given."""
+        """The model's name; if none was given, the endpoint is asked for it."""
         if not self._engine.model:
             wait_for(self._engine.submit(self._engine.open))
         return self._engine.model
@@ -250,21 +250,21 @@ class Asker:
 
     @property
     def average(self) -> float | None:
-        """The mean cost of prompts since opening, in the budget's unit; None before the first.
+        """The mean cost per prompt since opening, in the budget's unit; None before the first prompt.
 
-        For a budget in samples it counts prompts that can be voted on. A `state` keeps price and spending,
-        but not this.
+        If the budget is in samples, only prompts that can be voted on count. The mean isn't kept across
+        restarts, even with a `state` file.
         """
         return self._engine.read_status().average
 
     @property
     def price(self) -> float | None:
-        """The price per sample for the next prompt; None: the policy has none."""
+        """The price per sample for the next prompt; None if the policy has no price."""
         return self._engine.read_status().price
 
     @property
     def spent(self) -> Spend:
-        """The total spent: `samples`, `tokens` and `money`; with `state`, including earlier runs."""
+        """The total spent: `samples`, `tokens` and `money`. With a `state` file, includes earlier runs."""
         return self._engine.read_status().spent
 
     def ask(
@@ -278,7 +278,7 @@ class Asker:
         options: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> Reply:
-        """The reply to a prompt: a text, or a list of messages in OpenAI's format.
+        """Answers a prompt, which is a text or a list of messages in OpenAI's format.
 
         `extract` says how to read answers from responses: auto, boxed, choice, number, json:FIELD,
         regex:PATTERN and others, or none. `options` are request fields passed to the endpoint unchanged, such
@@ -294,10 +294,10 @@ class Asker:
         return _raise_error(await asyncio.wrap_future(self._submit(prompt, _build_options(**arguments))))
 
     def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
-        """The replies to several prompts in order. A reply without a response has an `error`.
+        """Answers several prompts; returns the replies in order. The reply to a failed prompt has an `error`.
 
         `arguments` are those of `ask`. An invalid prompt or option raises before anything is sent. Ctrl-C
-        discards all replies; `ask_iter` yields each as it is ready.
+        discards all replies; `ask_iter` yields each reply as it is ready.
         """
         return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
@@ -310,15 +310,15 @@ class Asker:
     def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
         """Like `ask_many`, but yields each reply as soon as it and all earlier ones are ready.
 
-        It reads few prompts ahead, so there may be any number. An invalid one raises when its turn comes.
-        Leaving the loop cancels prompts in flight.
+        Reads only a few prompts ahead, so there may be any number of prompts. An invalid prompt raises when
+        its turn comes. Leaving the loop cancels prompts in flight.
         """
         built = _build_options(**arguments)
         check_prompts(prompts)
         return self._iterate(prompts, built)
 
     def close(self, *, wait: bool = True) -> None:
-        """Closes it, waiting for prompts in flight; `wait=False` cancels them."""
+        """Closes the Asker: waits for prompts in flight, or cancels them if `wait` is False."""
         self._engine.stop(cancel=not wait)
 
     def _submit(self, prompt: Prompt, options: PromptOptions) -> "Future[Reply]":
@@ -366,9 +366,9 @@ def ask(
     options: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Reply:
-    """The reply to one prompt, by a vote over as many samples as pay. Arguments as in `Asker`.
+    """Answers one prompt by a vote over as many samples as are worth their cost. Arguments are as in `Asker`.
 
-    For several prompts an `Asker` is faster, and keeps their average on the budget.
+    For several prompts, an `Asker` is faster and keeps their average cost on the budget.
     """
     key = _hide_key(key)
     _refuse_unknown(unknown)
@@ -407,7 +407,7 @@ _OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # OpenAI clients' na
 
 
 def _refuse_unknown(unknown: Mapping[str, object]) -> None:
-    """Raises RequestInvalid for an unknown keyword, with the most similar known one."""
+    """Raises RequestInvalid for an unknown keyword argument, and suggests the most similar known one."""
     for name in unknown:
         known = {*_list_keywords(Asker), *_list_keywords(ask)}
         ours = _OPENAI_NAMES.get(name)
@@ -420,7 +420,7 @@ def _refuse_unknown(unknown: Mapping[str, object]) -> None:
 
 
 def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  # noqa: ANN401 - PromptArguments
-    """The options of a prompt; RequestInvalid if an Asker doesn't support them."""
+    """Builds a prompt's options; raises RequestInvalid if an Asker doesn't support one."""
     if options is not None and not isinstance(options, Mapping):
         raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
     named = {name: arguments.pop(name) for name in PromptArguments.__annotations__ if name in arguments}
@@ -433,7 +433,7 @@ def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  
 
 
 def _hide_key(key: str | Secret | None) -> Secret | None:
-    """The key as a Secret, before anything can fail: tools that show locals in tracebacks show `***`."""
+    """Wraps the key in a Secret before anything can fail: tracebacks with local variables then show `***`."""
     return Secret(key) if isinstance(key, str) else key
 
 
@@ -478,14 +478,14 @@ def _build_upstream(
 
 
 def _check_menu_alone(settings: Mapping[str, object]) -> None:
-    """Raises ConfigError if settings of a single endpoint are given with a menu, which has them per mode."""
+    """Raises ConfigError if settings of a single endpoint are given beside a menu, which has its own."""
     for name, value in settings.items():
         if value is not None:
             raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")
 
 
 def _read_folder(policy: object) -> str:
-    """The folder of a policy; "" if it is in memory or built in."""
+    """Returns a policy's folder; "" if the policy is an object in memory or the built-in one."""
     if policy is None or isinstance(policy, Policy):
         return ""
     if isinstance(policy, str | Path):
@@ -503,7 +503,7 @@ def _read_path(value: object, name: str) -> str:
 
 
 def write_budget(budget: Budget) -> str:
-    """A budget as the exact text of a gateway setting."""
+    """Writes a budget as text for a gateway's settings, without rounding."""
     return f"{float(budget.amount)!r} {budget.currency or budget.unit}"
 
 

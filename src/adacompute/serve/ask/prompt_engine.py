@@ -3,7 +3,7 @@
 It opens the same `Gateway` as `adacompute serve` in an event loop on the thread, and passes requests to it
 directly. So it decides like a gateway with the same settings: same policy, price, voting rules and ledger.
 
-In order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
+This file has, in order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ from adacompute.serve.spending.ledger import NO_SPEND, Spend
 Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's format
 Messages = list[Any]  # one prompt's messages, not validated yet
 
-_KEY_NAME = "anonymous"  # name for spending, as in a gateway without keys
-_MAX_TOKENS = 100_000_000  # per response, the limit of a gateway's settings
-_MAX_LISTED = 8  # models listed in a message
+_KEY_NAME = "anonymous"  # spending is recorded under this name, as in a gateway without keys
+_MAX_TOKENS = 100_000_000  # tokens per response; the highest limit that a gateway allows
+_MAX_LISTED = 8  # models named in an error message
 _MAX_NESTING = 32  # nesting levels of a message or parameter
 _SURROGATE = re.compile("[\ud800-\udfff]")  # unpaired surrogates, which UTF-8 doesn't have
-_PROMPTS_PER_TURN = 32  # parsed before the engine's loop does other work
+_PROMPTS_PER_TURN = 32  # prompts parsed before the event loop may do other work
 _EXIT_SECONDS = 5.0  # how long the program's exit waits for spending to be written
 _KEY_STATUSES = (401, 403)
-# request fields that an Asker sets, or that would change what is voted on, with the alternative
+# request fields that callers can't give, and what to do instead
 _RESERVED_FIELDS = {
     "messages": "give the messages as the prompt",
     "model": "give model to the Asker",
@@ -81,27 +81,26 @@ T = TypeVar("T")
 class Reply:
     """The result of one prompt."""
 
-    text: str | None  # the winner's text, "" if it calls a tool; None: no response
+    text: str | None  # the winning sample's text, "" if it calls a tool; None: no response
     answer: str | None = None  # the winner of the vote; None: no vote
-    # by answer, in order of first appearance
+    # number of votes for each answer, in order of first appearance
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
-    samples: int = 0  # drawn for this prompt
+    samples: int = 0  # number of samples drawn for this prompt
     tokens: int = 0  # prompt and response tokens of all samples
-    usage: Mapping[str, Any] = field(
-        default_factory=dict, hash=False, repr=False
-    )  # usage of all samples in OpenAI's format
-    cost: float | None = None  # money; None without prices
+    # usage of all samples in OpenAI's format
+    usage: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    cost: float | None = None  # in money; None if no prices are set
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
-    model: str = ""  # the endpoint's name for it
-    # samples per mode, if there are several
+    model: str = ""  # the model's name, as the endpoint gives it
+    # number of samples from each mode of a menu; empty without a menu
     modes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    # the winner's whole message in OpenAI's format, with tool calls
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
-    # ^ the winner's whole message in OpenAI's format, with tool calls
     error: AdacomputeError | None = None  # why there is no response; None if there is one
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Converts the reply to plain data for JSON."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         copies = {"votes": dict(self.votes), "notes": list(self.notes), "modes": dict(self.modes)}
         error = None if self.error is None else str(self.error)
@@ -132,13 +131,13 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOptions:
-    """A caller's options for a prompt. RequestInvalid if an Asker doesn't support them."""
+    """A caller's options for a prompt. Raises RequestInvalid if an Asker doesn't support one."""
 
     system: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     extract: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # additional request fields
 
     def __post_init__(self) -> None:
         for name in self.parameters:
@@ -161,7 +160,7 @@ class PromptOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The request fields for the endpoint other than model and messages, copied."""
+        """Copies of the request fields for the endpoint, other than model and messages."""
         fields = dict(self.parameters)
         if self.temperature is not None:
             fields["temperature"] = self.temperature
@@ -170,7 +169,7 @@ class PromptOptions:
         return {name: _copy_plain(value, name) for name, value in fields.items()}
 
     def build_body(self, messages: Messages, model: str) -> dict[str, Any]:
-        """The body of a request to a gateway."""
+        """Builds the body of a request, as a gateway would receive it."""
         if self.system is not None:
             messages = [{"role": "system", "content": self.system}, *messages]
         own = {} if self.extract is None else {OPTIONS_FIELD: {"extract": self.extract}}
@@ -178,7 +177,7 @@ class PromptOptions:
 
 
 def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON data
-    """A private copy; RequestInvalid for values that JSON doesn't have."""
+    """Copies a JSON value; raises RequestInvalid for anything that JSON can't express."""
     if isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)):
         return value
     if value is None or isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64):
@@ -197,7 +196,7 @@ def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN4
 
 
 def build_messages(prompt: object) -> Messages:
-    """The messages of a prompt, copied; RequestInvalid if it is neither text nor messages."""
+    """Builds a prompt's messages; raises RequestInvalid if the prompt is neither text nor messages."""
     if isinstance(prompt, str):
         if not prompt.strip():
             raise RequestInvalid("the prompt is empty; give a question, or a list of messages")
@@ -215,7 +214,7 @@ def build_messages(prompt: object) -> Messages:
 
 
 def build_all_messages(prompts: object) -> list[Messages]:
-    """The messages of several prompts."""
+    """Builds the messages of several prompts."""
     check_prompts(prompts)
     assert isinstance(prompts, Iterable)
     collected = []
@@ -226,14 +225,14 @@ def build_all_messages(prompts: object) -> list[Messages]:
 
 
 def check_prompts(prompts: object) -> None:
-    """Raises RequestInvalid unless these are several prompts."""
+    """Raises RequestInvalid unless `prompts` is an iterable of prompts."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Iterable):
         raise RequestInvalid(f"prompts is a {type(prompts).__name__}; give a list of prompts, or call ask")
 
 
 @contextlib.contextmanager
 def _name_prompt(number: int) -> Iterator[None]:
-    """Adds to an error which of several prompts it is about."""
+    """Adds a prompt's number to errors raised inside the context."""
     try:
         yield
     except RequestInvalid as exc:
@@ -252,9 +251,9 @@ class _Status:
 class Engine:
     """A gateway on an event loop in its own thread.
 
-    The first `submit` starts the thread; submitted work waits until the gateway is open. `stop` ends it for
-    good, and so does a failure to open. After a fork, the child has none of its parent's threads and starts
-    over.
+    The first `submit` starts the thread; submitted work waits until the gateway is open. `stop`, or a failure
+    to open, ends the engine for good. A forked process doesn't have its parent's threads, so the engine
+    starts anew there.
     """
 
     gateway: Gateway
@@ -271,8 +270,8 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None if the settings name several modes, which get this `breaker`."""
-        self.model = config.endpoint.model  # "": unknown until it is open
+        """`endpoint` is None if the settings name a menu; `breaker` is then used for each of its modes."""
+        self.model = config.endpoint.model  # "" if not configured, until the gateway is open
         self._config = config
         self._endpoint = endpoint
         self._url = config.endpoint.url
@@ -284,23 +283,23 @@ class Engine:
         self._reset()
 
     def _reset(self) -> None:
-        # guards the next four fields; reentrant because a finalizer may take it
+        # guards the next four attributes; reentrant because a finalizer may take it
         self._lock = threading.RLock()
-        self._loop: asyncio.AbstractEventLoop | None = None  # set while work can be submitted to it
+        self._loop: asyncio.AbstractEventLoop | None = None  # None if the thread isn't running
         self._thread: threading.Thread | None = None
         self._closed = False  # nothing can be submitted any more
         self._cancels = False  # whether to cancel work in flight instead of waiting
         self._opening_error: BaseException | None = None
         self._closing_error: BaseException | None = None
-        # used only in the thread
+        # the attributes from here on are used only in the engine's thread
         self._opening: asyncio.Task[None] | None = None
         self._opened, self._stop = asyncio.Event(), asyncio.Event()
         self._slots = asyncio.Semaphore(self._concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # consecutive prompts that couldn't reach the endpoint
-        self._outage = ""  # reason for the latest of them
-        self._count, self._cost = 0, 0.0  # requests in the budget's average, and their cost
-        self._last_status = _Status()  # after closing
+        self._outage = ""  # error of the latest prompt that couldn't reach the endpoint
+        self._count, self._cost = 0, 0.0  # number and total cost of the requests that the budget averages
+        self._last_status = _Status()  # the final status, once closed
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Runs a coroutine function in the engine's loop. Cancelling the future cancels the coroutine."""
@@ -310,7 +309,7 @@ class Engine:
             return self._schedule(work, *args, **kwargs)
 
     def request_stop(self, *, cancel: bool) -> None:
-        """Starts to end it: work in flight is finished or cancelled. Doesn't wait."""
+        """Asks the engine to stop once work in flight is finished, or cancelled. Doesn't wait."""
         with self._lock:
             self._closed = True
             self._cancels = self._cancels or cancel
@@ -318,7 +317,7 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._on_stop)
 
     def stop(self, *, cancel: bool) -> None:
-        """Ends it and waits."""
+        """Stops the engine, and waits until it has ended."""
         self.request_stop(cancel=cancel)
         try:
             self.join()
@@ -330,12 +329,12 @@ class Engine:
             raise error
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until the thread ends, if it is running."""
+        """Waits until the engine's thread ends, if it is running."""
         if self._thread is not None:
             self._thread.join(timeout)
 
     def read_status(self) -> _Status:
-        """The current state, or the final one after its end."""
+        """Returns the current status, or the final one if the engine has ended."""
         with self._lock:
             future = None if self._closed else self._schedule(self._read_status)
         if future is not None:
@@ -344,16 +343,16 @@ class Engine:
         return self._last_status
 
     async def open(self) -> None:
-        """Does nothing: everything submitted waits until it is open."""
+        """Does nothing itself: all submitted work first waits until the gateway is open."""
 
     async def answer_prompt(self, messages: Messages, options: PromptOptions) -> Reply:
-        """The reply to one prompt; RequestInvalid if it is invalid."""
+        """Answers one prompt; raises RequestInvalid if it is invalid."""
         return await self._answer(*self._parse(messages, options))
 
     async def answer_all(self, prompts: Sequence[Messages], options: PromptOptions) -> list[Reply]:
-        """The replies to several prompts in order.
+        """Answers several prompts; returns the replies in order.
 
-        Raises RequestInvalid before anything is sent if one of them is invalid.
+        Raises RequestInvalid before anything is sent if one of the prompts is invalid.
         """
         requests = []
         for number, messages in enumerate(prompts):
@@ -368,17 +367,18 @@ class Engine:
             for index, (request, route) in remaining:
                 replies[index] = await self._answer(request, route, gives_up=True)
 
-        async with asyncio.TaskGroup() as workers:  # not a task for each prompt: there may be a million
+        async with asyncio.TaskGroup() as workers:  # a few workers, because there may be a million prompts
             for _ in range(min(self._concurrency, len(requests))):
                 workers.create_task(work())
         return [replies[index] for index in range(len(requests))]
 
     def _parse(self, messages: Messages, options: PromptOptions) -> tuple[ChatRequest, Route]:
-        """The request as the gateway parses it, with its route."""
+        """Parses a request as a gateway does; also returns its route."""
         body = options.build_body(messages, self.model)
         registry, settings = self.gateway.policy_registry, self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
-        if (most := max(limits, default=0)) > settings.max_tokens:  # the caller is the operator
+        # a prompt's own limit may exceed the settings', because the caller is also the operator
+        if (most := max(limits, default=0)) > settings.max_tokens:
             settings = replace(settings, max_tokens=most)
         request = build_request(body, settings=settings, known_models=(self.model,))
         route = choose_route(
@@ -394,10 +394,10 @@ class Engine:
         return request, route
 
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
-        """The reply to one request; any failure is an error in it.
+        """Answers one request; any failure becomes the reply's `error`.
 
-        Its price is chosen, and its deadline starts, once few enough others are in flight. With `gives_up`,
-        it isn't sent if the endpoint was unreachable for that many other requests.
+        The price is chosen, and the deadline starts, once a slot for concurrent requests is free. With
+        `gives_up`, a request isn't sent if as many in a row as there are slots couldn't reach the endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:
@@ -428,7 +428,7 @@ class Engine:
         )
 
     def _schedule(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Like `submit`, with the lock held, for an engine that isn't closed."""
+        """Like `submit`, for callers that hold the lock and have checked that the engine isn't closed."""
         if self._loop is None:
             self._start()
         assert self._loop is not None
@@ -444,7 +444,7 @@ class Engine:
 
     def _forget_parent(self) -> None:
         kept = vars(self).copy()
-        _kept_of_parent.append(kept)  # never closed: the parent uses the loop's epoll and the state's file
+        _kept_of_parent.append(kept)  # keeps objects alive: closing them would disturb the parent process
         self._reset()
         for name in ("_closed", "_opening_error", "_last_status"):
             setattr(self, name, kept[name])
@@ -482,15 +482,15 @@ class Engine:
             with self._lock:
                 self._closed, self._loop = True, None
             self._opened.set()
-            await asyncio.sleep(0)  # turns submitted work into tasks,
-            await asyncio.sleep(0)  # and starts them
+            await asyncio.sleep(0)  # lets the event loop turn submitted work into tasks
+            await asyncio.sleep(0)  # lets the event loop start these tasks
             while self._tasks:
                 await asyncio.wait(self._tasks)
 
     async def _prepare(self, gateway: Gateway) -> None:
-        """Finds the model; raises ConfigError if there is none, or the policy can't spend the budget."""
+        """Finds the model; raises ConfigError if there is none, or if the policy can't spend the budget."""
         self.gateway = gateway
-        gateway.logs_failures = False  # failures are raised or in replies
+        gateway.logs_failures = False  # callers get failures as exceptions or in replies
         budget, registry = gateway.budget, gateway.policy_registry
         longest = registry.get(registry.default).policy.longest
         if budget.unit == "samples" and budget.amount > longest:
@@ -516,7 +516,7 @@ class Engine:
                 task.cancel()
 
     async def _track(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs work once the engine is open, tracking it; if closing cancels it, raises an error."""
+        """Runs submitted work once the gateway is open; raises NotOpen if closing the engine cancels it."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -558,7 +558,7 @@ os.register_at_fork(after_in_child=_reset_engines)
 
 @atexit.register
 def _end_engines() -> None:
-    """At exit, writes spending even if an Asker wasn't closed."""
+    """When the program exits, saves the spending of Askers that weren't closed."""
     engines = [engine for engine in _started_engines if not engine._in_memory]
     for engine in engines:
         engine.request_stop(cancel=True)
@@ -567,7 +567,7 @@ def _end_engines() -> None:
 
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Retrieves a task's error, which asyncio would print if the caller has stopped waiting."""
+    """Retrieves a task's error, because asyncio prints errors that nobody has retrieved."""
     if not task.cancelled():
         task.exception()
 
@@ -577,7 +577,7 @@ def _make_closed_error() -> NotOpen:
 
 
 def _make_unforeseen_error(cause: Exception) -> ServeError:
-    """The error for a bug, in a caller's policy or in this package."""
+    """Makes the error for an unexpected exception: a bug in this package or in the caller's policy."""
     error = ServeError(
         f"the prompt failed by a defect, {type(cause).__name__}: {to_one_line(cause)}; the traceback is in "
         "the error's notes"
@@ -588,7 +588,7 @@ def _make_unforeseen_error(cause: Exception) -> ServeError:
 
 
 def _drop_tracebacks(error: BaseException) -> None:
-    """Drops the tracebacks of an error and its causes, which reference the request and the engine."""
+    """Removes tracebacks from an error and its causes: they keep the request and the engine in memory."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -600,7 +600,7 @@ def _drop_tracebacks(error: BaseException) -> None:
 
 
 async def _find_model(gateway: Gateway) -> str:
-    """The given model, or else the only one that the endpoint lists."""
+    """Returns the configured model, or else the only one that the endpoint lists."""
     configured = gateway.config.endpoint.model
     if configured:
         return configured
@@ -624,7 +624,7 @@ async def _find_model(gateway: Gateway) -> str:
 
 
 def wait_for(future: "Future[T]") -> T:
-    """The result; an interruption such as Ctrl-C cancels the work."""
+    """Waits for a result; an interruption such as Ctrl-C cancels the work."""
     try:
         return future.result()
     except BaseException:

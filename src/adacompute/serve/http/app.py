@@ -1,9 +1,9 @@
-"""A client's connection, and the gateway's routes as an ASGI app, with the web pages that may use them.
+"""The gateway's routes as an ASGI app, its access for web pages of other sites, and client connections.
 
-It is pure ASGI throughout: middleware that passes replies through queues would hide a client's disconnect.
+Everything is pure ASGI: middleware that passes replies through queues would hide a client's disconnect.
 
-`ClientConnection` is uvicorn's protocol, which limits neither the time of a slow client nor the size of a
-request's head, trailers and chunk lines.
+`ClientConnection` adds limits to uvicorn's protocol: how long a slow client may take, and how long a
+request's headers, trailers and chunk lines may be.
 """
 
 import asyncio
@@ -52,23 +52,23 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
 
 _log = logging.getLogger("adacompute.serve")
-# scope key for the path prefix where the gateway is mounted, which isn't part of its paths
+# key in the ASGI scope: the path under which another application has mounted the gateway
 PREFIX_KEY = "adacompute.prefix"
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
 _FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # the most common forwarded paths
-_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count their own refusals
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count the requests they refuse
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
     BUDGET_PATH,
 )
-_SETTLE_SECONDS = 5.0  # time for cancelled requests to settle their spending
+_SETTLE_SECONDS = 5.0  # time for cancelled requests to record their spending
 # uvicorn's message for requests that it cancels
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
-    """The ASGI app of a gateway."""
+    """Builds the ASGI app of a gateway."""
     keys, slots = Keys(gateway.keys), RequestSlots(gateway.settings.max_requests)
     pages = Pages(gateway, keys)
     chat = ChatEndpoint(gateway, keys.authenticate, slots)
@@ -85,7 +85,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard", PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route(BUDGET_PATH, BudgetEndpoint(gateway, keys.check_operator), methods=["GET", "PATCH"]),
-        Route("/v1/{path:path}", forward),  # last: everything not matched above
+        Route("/v1/{path:path}", forward),  # last: everything that no route above matches
     ]
     if gateway.settings.playground:
         routes += [
@@ -98,9 +98,9 @@ def build_app(gateway: Gateway) -> ASGIApp:
 
 
 def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """Opens paths under /v1 to web pages from these origins, but never the dashboard or metrics.
+    """Lets web pages from these origins use paths under /v1, but never the dashboard or metrics.
 
-    The browser's credentials aren't allowed: a page sends its own key.
+    Cookies and other credentials kept by the browser aren't allowed: a page sends a key itself.
     """
     cors = _PageMiddleware(
         app,
@@ -119,7 +119,7 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
 
 class _PageMiddleware(CORSMiddleware):
-    """Starlette's middleware with refusals in OpenAI's format."""
+    """Starlette's CORS middleware, with refusals in OpenAI's format."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)
@@ -138,7 +138,7 @@ class _ShortcutRouter:
         self._shortcuts = shortcuts
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Passes a request on."""
+        """Passes a request to its endpoint."""
         app = self._shortcuts.get(scope["path"], self._router) if scope["method"] == "POST" else self._router
         return app(scope, receive, send)
 
@@ -146,7 +146,7 @@ class _ShortcutRouter:
 class _ErrorMiddleware:
     """Turns every error into a reply in OpenAI's format, unless a reply has begun.
 
-    Every reply gets an id: the completion's, if there is one.
+    Every reply gets an `x-request-id` header: the completion's id if there is one, otherwise a new id.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -182,7 +182,7 @@ class _ErrorMiddleware:
     def _build_reply(self, exc: Exception, scope: Scope, came_at: int) -> Reply:
         allow: Mapping[str, str] = {}
         counted_by_endpoint = scope["path"] in _COUNTED_PATHS and not isinstance(exc, HTTPException)
-        if isinstance(exc, HTTPException):  # from the router
+        if isinstance(exc, HTTPException):  # raised by the router
             allow = exc.headers or {}
             exc = _make_not_found(scope, exc.status_code, allow.get("Allow", ""))
         elif not isinstance(exc, ServeError | EndpointError):
@@ -203,7 +203,7 @@ class _ErrorMiddleware:
 
 
 def _normalise_path(scope: Scope) -> None:
-    """Removes doubled and trailing slashes, from carelessly joined URLs."""
+    """Removes doubled and trailing slashes, which come from carelessly joined URLs."""
     raw = scope.get("raw_path") or scope["path"].encode("latin-1", "replace")
     if b"//" in raw or (raw.endswith(b"/") and len(raw) > 1):
         raw = re.sub(rb"/+", b"/", raw)
@@ -213,7 +213,7 @@ def _normalise_path(scope: Scope) -> None:
 
 
 def _set_reply_id(message: Message, scope: Scope) -> None:
-    """Adds an id to a reply, unless it has one."""
+    """Adds an `x-request-id` header to a reply, unless it has one."""
     headers = message.setdefault("headers", [])
     for name, _ in headers:
         if name == b"x-request-id":
@@ -222,13 +222,13 @@ def _set_reply_id(message: Message, scope: Scope) -> None:
 
 
 def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:
-    """Describes a refused request, without anything that clients can choose freely."""
+    """Describes a refused request for telemetry, without texts that clients can choose freely."""
     path, method = scope["path"], scope["method"]
     route, operation = (path, "") if path in _PATHS else ("", "")
     if method == "POST" and path in _COUNTED_PATHS:
         operation = "chat"
     elif not route:
-        with contextlib.suppress(HTTPException, ServeError):  # the path may be the reason
+        with contextlib.suppress(HTTPException, ServeError):  # raised for an invalid path
             target = parse_target(method, scope["raw_path"])
             route, operation = f"/v1/{target.route}", "" if target.free else target.route
     return Refusal(
@@ -243,7 +243,7 @@ def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Ref
 
 
 def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
-    """The error for an unknown path or method, with a suggestion."""
+    """Makes the error for an unknown path or method, with a suggestion."""
     path = scope["path"][:100]
     place = f" under {prefix!r}" if (prefix := scope.get(PREFIX_KEY, "")) else ""
     problem = f"{scope['method'][:20]} {path!r} is not served{place}"
@@ -257,7 +257,7 @@ _API_PATH = re.compile(r"/+v1(?:/|$)")
 
 
 class RequestTracker:
-    """An ASGI app around the gateway's that tracks API requests, so that a shutdown can wait for them."""
+    """Wraps the gateway's ASGI app and tracks API requests, so that a shutdown can wait for them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -265,7 +265,7 @@ class RequestTracker:
         self._cancelling = False  # whether the remaining requests are being cancelled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, tracking it."""
+        """Passes a request to the app, and tracks it until it ends."""
         task = asyncio.current_task()
         is_tracked = scope["type"] == "http" and (
             scope["method"] == "POST" or scope["path"].startswith("/v1/")
@@ -278,8 +278,8 @@ class RequestTracker:
             await self._app(scope, receive, send)
         except asyncio.CancelledError as exc:
             if not self._cancelling and _UVICORN_STOPS not in exc.args:
-                raise  # from elsewhere, e.g. a time limit around the application
-            with contextlib.suppress(RuntimeError):  # raised if the reply has begun, which then ends
+                raise  # cancelled by something else, e.g. a time limit around the application
+            with contextlib.suppress(RuntimeError):  # raised if the reply has already begun
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
                 ending = {} if scope["http_version"].startswith("2") else {"connection": "close"}
@@ -292,7 +292,7 @@ class RequestTracker:
     async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
         """Waits for requests in flight, then cancels the rest; returns how many were cancelled.
 
-        They have `within` seconds; `immediately` is set if there is no time left.
+        Requests have `within` seconds to finish; once `immediately` is set, they have no time left.
         """
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
@@ -313,12 +313,13 @@ class RequestTracker:
         return len(remaining)
 
 
-MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also its trailers
-_PARSER_STEP = 1024  # bytes parsed at a time, so that a long line is noticed within one segment
-_MAX_LINE_BYTES = 3 * _PARSER_STEP  # parse steps without a line end: any line above 4 KiB has that many
-_MIN_BODY_RATE = 16 * 1024  # bytes per second of a body: a slower client uses up its time
-_MAX_WAITING = 100  # requests queued behind another one's reply
-_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are discarded, so that the client reads the reply
+MAX_HEAD_BYTES = 65_536  # limit for a request's first line and headers, and for its trailers
+_PARSER_STEP = 1024  # bytes parsed at a time; limits are checked after each step
+# bytes parsed without reaching a line's end; every line above 4 KiB reaches this limit
+_MAX_LINE_BYTES = 3 * _PARSER_STEP
+_MIN_BODY_RATE = 16 * 1024  # bytes per second; clients that send a body more slowly run out of time
+_MAX_WAITING = 100  # requests of a client that wait until an earlier request is answered
+_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body to discard, so that the client reads the reply
 _REFUSAL_TEMPLATE = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
@@ -343,20 +344,20 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._gateway = cast("ASGIApp", self.app)
         self.app = cast("ASGI3Application", self._answer)
-        self._running: RequestResponseCycle | None = None  # the current request, or the latest
+        self._running: RequestResponseCycle | None = None  # the request being answered, or the last one
         self._in_head = False  # whether headers are being received
         self._in_chunk = False  # whether a chunk, or the trailers, are being received
         self._is_chunked = False  # whether the body is chunked
-        self._unended_bytes = 0  # bytes since the last end of headers or a chunk line, or part of a body
-        self._discarded = 0  # bytes after the reply
-        self._waiting_since: float | None = time.monotonic()  # when the client was last expected to send
-        self._unread_since: float | None = None  # when it stopped reading buffered data
+        self._unended_bytes = 0  # bytes of headers, trailers or a chunk line that hasn't ended yet
+        self._discarded = 0  # bytes received after the reply was sent
+        self._waiting_since: float | None = time.monotonic()  # since when we wait for the client to send
+        self._unread_since: float | None = None  # since when the client hasn't read its reply
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also notifies the current request if others are queued: uvicorn notifies the last one."""
+        """Also notifies the request being answered: uvicorn only notifies the last queued request."""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer after a reset
-        del self.app  # it references this object
+        self._unset_keepalive_if_required()  # uvicorn may leave its keep-alive timer running
+        del self.app  # breaks a reference cycle: `app` refers to this object
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -370,7 +371,7 @@ class ClientConnection(HttpToolsProtocol):
             self._track_body(len(data))
 
     def _parse(self, data: bytes) -> None:
-        """Parses data in steps, because any part may be headers, a chunk line or a trailer."""
+        """Parses data in small steps; checks the length of headers, chunk lines and trailers after each."""
         for start in range(0, len(data), _PARSER_STEP):
             piece = data[start : start + _PARSER_STEP]
             self._unended_bytes += len(piece)
@@ -380,7 +381,7 @@ class ClientConnection(HttpToolsProtocol):
                 return
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Answers in this protocol if the client offers another one, as Java's does."""
+        """Parses a piece. Ignores a client's offer to switch to another protocol, as Java's client makes."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
@@ -388,11 +389,11 @@ class ClientConnection(HttpToolsProtocol):
             lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
             lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
             self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
 
     def _check_lengths(self) -> None:
-        """Refuses headers, trailers or a chunk line above the limits."""
+        """Refuses a request whose headers, trailers or chunk line exceed the limits."""
         in_headers, size = self._in_head or self._in_chunk, self._unended_bytes
         if in_headers and size > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
@@ -401,10 +402,10 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """A body gets the time left by its headers, plus some for every byte, up to the maximum.
+        """Extends the time that a client has to send its body, for every byte that arrives.
 
-        If the reply is sent before the body has arrived, the rest is discarded within limits of size and
-        time.
+        If the reply is sent before the whole body has arrived, the rest of the body is read and discarded,
+        within limits of size and time.
         """
         if self._waiting_since is None:
             return
@@ -416,7 +417,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A request begins. Line breaks before it don't count: an idle connection stays idle."""
+        """Handles the beginning of a request. Line breaks before it don't keep an idle connection alive."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
@@ -433,13 +434,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Handles a request's complete headers; if they offer another protocol, they are parsed again."""
+        """Handles complete headers, unless they offer another protocol: `_parse_piece` parses those again."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # No client sends the next request before the reply; while one waits nothing is read, so a
-            # disconnect would go unnoticed.
+            # Real clients wait for a POST's reply before they send another request. While a request is
+            # queued nothing is read, so a disconnect would go unnoticed.
             self.transport.abort()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
@@ -454,7 +455,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_chunk_header(self) -> None:
-        """Handles a chunk line; trailers follow the last one."""
+        """Handles the line before a chunk. After the last such line come trailers."""
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
@@ -468,16 +469,17 @@ class ClientConnection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Handles the end of a request, unless its headers are parsed again."""
+        """Handles the end of a request, unless its headers are about to be parsed again."""
         self._is_chunked, self._unended_bytes = False, 0
         if not self._in_head:
             self._waiting_since = None
             super().on_message_complete()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Closes the connection if a reply breaks off: the gateway has logged the reason.
+        """Runs the gateway's app; closes the connection if a reply breaks off, for a reason already logged.
 
-        Also closes it if a body was refused before it was sent, because the client may still send it.
+        Also closes the connection if the reply is sent while the client waits for `100 Continue`, because the
+        client may still send its body.
         """
         cycle = self._running
 
@@ -496,7 +498,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Handles the end of a reply. While several requests are queued, no more are read."""
+        """Handles the end of a reply. While further requests are queued, nothing more is read."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
@@ -516,7 +518,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._waiting_since is not None and self.flow.read_paused:
             self._waiting_since = now  # the client couldn't send while reading was paused
         if self.transport.is_closing() and self._unread_since is None:
-            self._unread_since = now  # the rest doesn't fill a buffer, but isn't read
+            self._unread_since = now  # the client hasn't read the last, small part of its reply
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()

@@ -36,14 +36,14 @@ _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
-    """The gateway with these settings as an ASGI application; nothing is opened before its lifespan.
+    """Makes an ASGI application of the gateway with these settings; it opens nothing before its lifespan.
 
     `upstream` and `model` override the url and model of [endpoint] in `config`. Raises ConfigError if there
     is no upstream, or its address is invalid.
     """
     config = Config(serve=config) if isinstance(config, ServeConfig) else config
     if not isinstance(config, Config):
-        raise ConfigError(  # don't quote it: it may contain a key
+        raise ConfigError(  # doesn't quote the value, which may contain a key
             f"config, a {type(config).__name__}, is not a Config; give ac.ServeConfig(…) or ac.Config(…)"
         )
     for name, value, remedy in (("upstream", upstream, "URL"), ("model", model, "NAME")):
@@ -70,18 +70,18 @@ class GatewayApp:
     """An ASGI application that is open during its lifespan, and can be opened again afterwards.
 
     A server that runs it directly starts the lifespan. An application that mounts it must do so itself,
-    because ASGI servers send these events only to the outermost application:
+    because ASGI servers send lifespan events only to the outermost application:
     `Starlette(lifespan=app.lifespan)`.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._tracker: RequestTracker | None = None  # set while it is open
+        self._tracker: RequestTracker | None = None  # None while the gateway is closed
         self._is_opening = False
         self._was_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves a request or lifespan events."""
+        """Serves a request, or handles lifespan events."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -94,7 +94,7 @@ class GatewayApp:
             await self._tracker(_cut_prefix(scope), receive, send)
 
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
-        """Opens the gateway, and closes it after the requests in flight.
+        """Opens the gateway; afterwards waits for requests in flight, and closes it.
 
         Suitable for `lifespan=` of Starlette and FastAPI; `app`, the mounting application, isn't used. Raises
         AdacomputeError with the remedy if the gateway can't be opened.
@@ -127,7 +127,7 @@ class GatewayApp:
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         """Handles the lifespan events from a server."""
-        await receive()  # lifespan.startup
+        await receive()  # the message lifespan.startup
         opened = self._open()
         try:
             await opened.__aenter__()
@@ -136,14 +136,14 @@ class GatewayApp:
             return
         await send({"type": "lifespan.startup.complete"})
         try:
-            await receive()  # lifespan.shutdown
+            await receive()  # the message lifespan.shutdown
         finally:
             await opened.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})
 
 
 def _warn_of_server_settings(settings: ServeConfig) -> None:
-    """Warns about settings without effect, because the surrounding server controls them."""
+    """Warns about settings that have no effect here, because only the surrounding server can control them."""
     defaults = ServeConfig()
     names = [name for name in _SERVER_SETTINGS if getattr(settings, name) != getattr(defaults, name)]
     if names:
@@ -155,7 +155,7 @@ def _warn_of_server_settings(settings: ServeConfig) -> None:
 
 
 def _cut_prefix(scope: Scope) -> Scope:
-    """A copy of the scope with paths relative to where the gateway is mounted.
+    """Copies the scope, with paths relative to where the gateway is mounted.
 
     `root_path` is the prefix. According to ASGI, `path` includes it; some servers and older frameworks omit
     it from `path`, but not always from `raw_path`. Behind a proxy that removes its own prefix, `path` only
@@ -172,7 +172,7 @@ def _cut_prefix(scope: Scope) -> Scope:
 
 
 def _cut_raw_path(raw: bytes, path: str) -> bytes:
-    """The end of a raw path that corresponds to `path`; if there is none, `path` encoded again."""
+    """Finds the end of a raw path that decodes to `path`; if there is none, encodes `path` again."""
     encoded = path.encode("utf-8", "surrogatepass")
     surplus = len(unquote_to_bytes(raw)) - len(encoded)
     if surplus > 0:

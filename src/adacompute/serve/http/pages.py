@@ -1,4 +1,4 @@
-"""The gateway's own pages: models, health, metrics, dashboard, playground, and the budget in force."""
+"""The gateway's own pages: models, health, metrics, dashboard, playground, and the current budget."""
 
 import asyncio
 import logging
@@ -27,20 +27,20 @@ BUDGET_PATH = "/admin/budget"
 _log = logging.getLogger("adacompute.serve")
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_MAX_PATCH = 4096  # bytes of a request to change the budget
+_MAX_PATCH = 4096  # most bytes that a request to change the budget may have
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
 class Pages:
-    """What each page replies."""
+    """Builds the reply of each page."""
 
     def __init__(self, gateway: Gateway, keys: Keys) -> None:
         self._gateway = gateway
         self._authenticate, self._check_operator = keys.authenticate, keys.check_operator
 
     async def list_models(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The models listed by the upstream."""
+        """Lists the upstream's models."""
         self._authenticate(headers)
         models = await self._gateway.list_models()
         described = await asyncio.to_thread(self._describe_models, models.values())
@@ -61,7 +61,7 @@ class Pages:
         return 200, _JSON_HEADERS, dump_json(described)
 
     def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The upstream's descriptions of models, masked."""
+        """Describes models as the upstream does, with its address and the gateway's key masked."""
         return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
@@ -69,12 +69,12 @@ class Pages:
         return 200, _JSON_HEADERS, b'{"status":"ok"}'
 
     async def readiness(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
-        """Says whether it accepts requests."""
+        """Says whether the gateway accepts requests."""
         if not self._gateway.ready:
             return 503, _JSON_HEADERS, b'{"status":"closing"}'
         if not self._gateway.resources.ledger.available:
             return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if self._gateway.is_upstream_resting:  # it still accepts requests, but each may have to wait
+        if self._gateway.is_upstream_resting:  # requests are still accepted, but may have to wait
             return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 
@@ -113,7 +113,7 @@ class Pages:
 
 
 class PageEndpoint:
-    """One page, as an ASGI app."""
+    """Serves one page, as an ASGI app."""
 
     def __init__(self, handler: Callable[[Scope, Mapping[str, str]], Awaitable[Reply]]) -> None:
         self._handler = handler
@@ -124,13 +124,13 @@ class PageEndpoint:
 
 
 class BudgetEndpoint:
-    """The current budget as an ASGI app; an operator's key can change it until the next restart."""
+    """An ASGI app that shows the current budget; an operator's key can change it until the next restart."""
 
     def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
         self._gateway, self._check_operator = gateway, check_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the budget, after applying a PATCH."""
+        """Sends the current budget; a PATCH request changes it first."""
         gateway, headers = self._gateway, read_headers(scope)
         key = self._check_operator(headers)
         if scope["method"] == "PATCH":
@@ -172,7 +172,7 @@ class BudgetEndpoint:
 
 
 def _parse_patch(raw: bytes) -> float | str | None:
-    """The budget in a body; None restores that of the settings."""
+    """Reads the new budget from a request's body; None restores the settings' budget."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -189,7 +189,7 @@ def _parse_patch(raw: bytes) -> float | str | None:
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The upstream's description of a model, with missing fields that clients rely on."""
+    """Adds missing fields that clients rely on to the upstream's description of a model."""
     created, owner = model.get("created"), model.get("owned_by")
     return {
         **model,

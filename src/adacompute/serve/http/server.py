@@ -36,22 +36,22 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
-_SEND_BYTES = 262_144  # send buffer for a client that doesn't read; the default is megabytes
+_SEND_BYTES = 262_144  # bytes buffered for a client that doesn't read; the default is megabytes
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-# alone; reserved for processes that share it; shared with others
+# whether a socket has the port for itself, reserves it for worker processes, or shares it with others
 PortUse = Literal["own", "reserve", "share"]
 
 
 def open_sockets(
     settings: ServeConfig, *, use: PortUse = "own", has_keys: bool | None = None
 ) -> list[socket.socket]:
-    """Sockets on every address of the host, with the same port; the caller closes them.
+    """Opens sockets on every address of the host, with the same port; the caller closes them.
 
-    They listen, except those that only reserve the port against other gateways. `has_keys` says whether
-    clients need a key; None: as in the keys file.
+    The sockets listen, unless they only reserve the port against other gateways. `has_keys` says whether
+    clients need a key; None: they do if the keys file has any.
     """
     if has_keys is None:
         has_keys = bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
@@ -70,9 +70,9 @@ def open_sockets(
 
 
 def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
-    """The host's addresses; ConfigError if they can't be resolved or aren't allowed.
+    """Resolves the host's addresses; raises ConfigError if that fails or they aren't allowed.
 
-    `keys` says whether clients need one; without keys, all addresses must be loopback.
+    `keys` says whether clients need a key; if they don't, all addresses must be loopback.
     """
     addresses = _resolve(settings.host, settings.port)
     remote = [address[0] for _, address in addresses if not ip_address(address[0].split("%")[0]).is_loopback]
@@ -86,14 +86,14 @@ def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
 
 
 def build_local_url(settings: ServeConfig, port: int) -> str:
-    """The address for a client on this machine, without a path."""
+    """Builds the URL for a client on this machine, without a path."""
     host = _WILDCARD_HOSTS.get(settings.host, settings.host)
     scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def check_tls(settings: ServeConfig) -> None:
-    """Raises ConfigError for an invalid certificate or key, before anything is opened."""
+    """Raises ConfigError for an invalid TLS certificate or key, before anything is opened."""
     if not settings.tls_cert and not settings.tls_key:
         return
     if not settings.tls_cert or not settings.tls_key:
@@ -141,7 +141,7 @@ def _bind(
     first: bool,
     use: PortUse,
 ) -> list[socket.socket]:
-    """The socket, in a list; empty if a name's second address doesn't exist, such as ::1 without IPv6."""
+    """Opens a socket; returns no socket if a host's second address doesn't exist, e.g. ::1 without IPv6."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError:
@@ -150,16 +150,17 @@ def _bind(
         return []
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # inherited by connections
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit this
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if use == "share":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         if use == "reserve":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # after binding it alone
+            # after `bind`, which would otherwise succeed with a port in use
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
-            sock.listen(_BACKLOG)  # immediately: before that a second process could bind too
+            sock.listen(_BACKLOG)  # at once: until then a second process could bind the port, too
         sock.setblocking(False)
     except OSError as exc:
         sock.close()
@@ -178,11 +179,11 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
 
 
 _log = logging.getLogger("adacompute.serve")
-_KEEP_ALIVE = 75  # how long idle connections are kept: longer than by clients
-# arguments of gc.set_threshold: a reply with log-probabilities has about 10,000 objects
+_KEEP_ALIVE = 75  # seconds to keep idle connections open: longer than clients keep them
+# arguments of gc.set_threshold: a single reply with log-probabilities has about 10,000 objects
 _GC_THRESHOLDS = (10_000, 5, 5)
-_METRICS_BYTES = 2**20  # the size of a Prometheus metrics file
-_MAX_FILES = 65_536  # each connection is an open file
+_METRICS_BYTES = 2**20  # bytes of a Prometheus metrics file
+_MAX_FILES = 65_536  # limit of open files; each connection is one
 
 
 def serve(
@@ -193,7 +194,7 @@ def serve(
     timing: FleetTiming = DEFAULT_TIMING,
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """Calls `run` on the fastest available event loop, until a signal ends it."""
+    """Serves on the fastest available event loop until a signal stops it. Arguments are as in `run`."""
 
     def start_listening(url: str) -> None:
         freeze_garbage()
@@ -215,8 +216,9 @@ async def run(
 ) -> None:
     """Serves until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway before that;
-    `timing` is for a fleet. `reread` returns the current settings on SIGHUP.
+    `on_listening` is called with the URL, without a path, once the gateway listens; before that, `on_open`
+    is called with the gateway. `timing` is for a fleet of gateways. `reread` reads the settings anew on
+    SIGHUP.
     """
     settings = config.serve
     check_tls(settings)
@@ -241,7 +243,7 @@ _LIVE_SETTINGS = ("budget", "max_budget")  # [serve] settings that can change wi
 
 
 def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
-    """Applies the current budget settings; returns a line for each setting that changed since the start."""
+    """Applies budget settings that changed, and returns log lines about all changed settings."""
     before = gateway.config.serve
     try:
         config = reread()
@@ -268,7 +270,7 @@ def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Conf
 
 
 def check_address(config: Config) -> str:
-    """Checks that it can listen as configured; returns the address for clients."""
+    """Checks that the gateway can listen as configured; returns the URL for clients."""
     check_tls(config.serve)
     for sock in open_sockets(config.serve):
         sock.close()
@@ -285,7 +287,7 @@ async def serve_gateway(
 ) -> None:
     """Serves on these sockets until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    A caller that passes `immediately`, set if requests have no time to finish, handles these signals.
+    A caller that passes `immediately` handles the signals itself, and sets it if requests have no time left.
     """
     tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
     stop_signals = _STOP_SIGNALS if immediately is None else ()
@@ -293,11 +295,11 @@ async def serve_gateway(
     server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    is_worker = not stop_signals  # its main process reads the settings and reports the result
+    is_worker = not stop_signals  # a worker's reloads are reported by its main process
     with handle_signals(gateway.reload, stop, immediately, stop_signals, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        gateway.ready = False  # first, for readiness probes
+        gateway.ready = False  # first of all, so that readiness probes see it
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
             _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
@@ -318,7 +320,7 @@ class _Server(uvicorn.Server):
         self._leaving = asyncio.Event()
 
     def stop_listening(self, *, within: float) -> None:
-        """Stops listening, and waits this many seconds for pending sends."""
+        """Makes the server stop listening, and wait this many seconds for replies still being sent."""
         self.config.timeout_graceful_shutdown = max(1, math.floor(within))
         self.should_exit = True
         self._leaving.set()
@@ -329,13 +331,13 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Does what uvicorn does, then calls `on_start`."""
+        """Starts as uvicorn does, then calls `on_start`."""
         await super().startup(sockets)
         if self.started:
             self._on_start()
 
     async def main_loop(self) -> None:
-        """Ticks once instead of ten times per second; stopping doesn't wait for the next tick."""
+        """Like uvicorn's loop, but ticks once instead of ten times per second, and stops without delay."""
         while not await self.on_tick(0):
             now = time.monotonic()
             for connection in list(self.server_state.connections):
@@ -345,7 +347,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Does what uvicorn does, then closes remaining connections; uvicorn waits 0.1 s even for none."""
+        """Shuts down as uvicorn does, then aborts remaining connections; doesn't wait if there are none."""
         if not self.server_state.connections and not self.server_state.tasks:
             for server in self.servers:
                 server.close()
@@ -380,7 +382,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 @contextlib.contextmanager
 def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Makes the event loop call these handlers, then restores the old ones. Main thread only."""
+    """Makes the event loop call these handlers, then restores the old ones. Only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -397,9 +399,9 @@ def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> I
 
 @contextlib.contextmanager
 def cancel_at_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT cancel the task until `handle_signals` takes over; restores old handlers afterwards.
+    """Makes SIGTERM and SIGINT cancel the current task, until `handle_signals` takes over.
 
-    A raising handler would raise inside the event loop, which uvloop ignores.
+    A handler can't raise instead: uvloop ignores exceptions that handlers raise.
     """
     task, received = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
@@ -425,10 +427,10 @@ def handle_signals(
     *,
     is_worker: bool = False,
 ) -> Iterator[None]:
-    """Stop signals stop it, the second one at once; SIGHUP reloads. Main thread only."""
+    """Sets `stop` at the first stop signal and `immediately` at the second; reloads at SIGHUP."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
-    reload_requested = asyncio.Event()  # a running reload may have read files from before the signal
+    reload_requested = asyncio.Event()  # set by a signal, also during a reload: then files are read again
 
     def request_stop() -> None:
         if stop.is_set():
@@ -462,18 +464,19 @@ async def _reload_policies(
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or unchanged:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
-            _log.log(level, line)  # as the message itself, because repeated messages are filtered
+            # the line is the whole message: as an argument of "%s", it would be dropped as a repetition
+            _log.log(level, line)
 
 
 def freeze_garbage() -> None:
-    """Freezes loaded objects: scanning them for garbage would take a tenth of a second each time."""
+    """Exempts all loaded objects from garbage collection: scanning them would take 0.1 s each time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """A factory for the fastest event loop available here."""
+    """Returns a factory for the fastest event loop available here."""
     try:
         import uvloop  # missing on some systems
     except ImportError:

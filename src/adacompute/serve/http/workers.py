@@ -5,13 +5,13 @@ that share it (`SO_REUSEPORT`: the kernel distributes connections), restarts wor
 signals, and records traffic. Workers are ordinary gateways: ledger, price and budget are the fleet's.
 
 A worker reads its settings from standard input: a line at its start, and one for each SIGHUP. `null` stops
-it; the end of the input stops it at once, so no worker outlives the main process. The main process handles
-signals to the whole group. A worker writes to standard output why it can't serve or that it does, then a line
-per request to be recorded, because a pool has a single writer. Lines in the pipe are stored even if the
-worker is killed.
+it; the end of the input stops it at once, so no worker outlives the main process. Workers ignore Ctrl-C and
+other stop signals, which the main process handles for all. The first line that a worker writes to standard
+output says that it serves, or why it can't. Then comes a line for each request to be recorded, because only
+the main process may write to a pool. Lines in the pipe are stored even if the worker is killed.
 
-Counters and histograms are in a temporary folder, in the files of Prometheus's client for several processes.
-Each process also has a socket there, where others request its dashboard data.
+Counters and histograms are shared through a temporary folder, in the format of Prometheus's client library.
+Each process also has a socket there, where other processes request its dashboard data.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ from adacompute.serve.watching.logs import collect_secrets, log_to
 from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
 
 _log = logging.getLogger("adacompute.serve")
-_RESTART_SECONDS = 1.0  # before restarting a worker that died
-_EXIT_SECONDS = 10.0  # time for a worker to end, beyond the grace of its requests
+_RESTART_SECONDS = 1.0  # wait before restarting a worker that died
+_EXIT_SECONDS = 10.0  # time for a worker to exit, after the grace period of its requests
 _ANSWER_SECONDS = 1.0  # time for another process to send its counts
-_MAX_FOLDER_BYTES = 90  # a socket's address has 108 bytes, including its own name
+_MAX_FOLDER_BYTES = 90  # a Unix socket's path can have 108 bytes, including its file name
 _MAX_LINE = 2**30  # bytes per line between a worker and the main process
 _WORKER_CODE = """
 import os, signal, sys
@@ -59,7 +59,7 @@ sys.path[:] = sys.argv[2:]
 from adacompute.serve.http.workers import run_worker
 run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
-_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels of one process are removed, as intended
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # silences warnings about labels removed on purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def check_redis(config: Config) -> None:
 
 
 def _divide_settings(config: Config) -> Config:
-    """The settings with each worker's share of the limits, at least one."""
+    """Returns the settings for one worker, with its share of each limit, at least one."""
     serve, verifier, workers = config.serve, config.verifier, config.serve.workers
     serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
     verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
@@ -88,7 +88,7 @@ def _divide_settings(config: Config) -> Config:
 
 
 def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
-    """An endpoint with each worker's share of its limits, at least one concurrent call."""
+    """Returns the endpoint with one worker's share of its limits, at least one concurrent call."""
     limits = endpoint.limits
     part = replace(
         limits,
@@ -106,7 +106,7 @@ def serve(
     on_open: Callable[[Gateway], None],
     reread: Callable[[], Config],
 ) -> None:
-    """Like `server.serve`, with the number of workers in the settings."""
+    """Like `server.serve`, but starts as many worker processes as the settings say."""
     check_redis(config)
     server.check_tls(config.serve)
     keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
@@ -148,15 +148,15 @@ class WorkerPool:
         *,
         on_start: Callable[[], None],
     ) -> None:
-        """`on_start` is called once all workers serve for the first time."""
+        """`on_start` is called when all workers have begun to serve."""
         self._gateway, self._keys, self._on_start = gateway, keys, on_start
         self._port, self._folder = port, folder
-        self._inputs: set[asyncio.StreamWriter] = set()  # one per running worker
+        self._inputs: set[asyncio.StreamWriter] = set()  # standard input of each running worker
         self._starting = gateway.settings.workers  # workers that haven't served yet
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT; ConfigError if a worker can't start serving."""
+        """Serves until SIGTERM or SIGINT; raises ConfigError if a worker can't start serving."""
         stop, immediately = asyncio.Event(), asyncio.Event()
         keepers = [asyncio.create_task(self._keep(number + 1)) for number in range(self._starting)]
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._hurry(immediately))]
@@ -208,7 +208,7 @@ class WorkerPool:
         self._inputs.add(process.stdin)
         try:
             self._send_settings(process.stdin)
-            first_line = await process.stdout.readline()  # empty if it serves, else the reason why not
+            first_line = await process.stdout.readline()  # "" if the worker serves, otherwise why it can't
             if first_line == b'""\n':
                 self._count_serving(number)
             async for line in process.stdout:
@@ -241,12 +241,12 @@ class WorkerPool:
             return
         try:
             recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
-        except msgspec.DecodeError:  # truncated because the worker was killed
+        except msgspec.DecodeError:  # the line was cut off because the worker was killed
             recorder.drop(1, "a worker was killed while it handed them over")
 
 
 def _send(worker: asyncio.StreamWriter, settings: WorkerSettings | None) -> None:
-    if not worker.is_closing():  # otherwise it has ended
+    if not worker.is_closing():  # otherwise the worker has ended
         worker.write(msgspec.json.encode(settings, enc_hook=Secret.reveal) + b"\n")
 
 
@@ -310,7 +310,7 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
 
 
 async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
-    """Serves this process's counts to other processes, and makes its own pages include theirs."""
+    """Lets other processes request this process's counts, and adds their counts to this process's pages."""
     own = Path(folder, f"{os.getpid()}.sock")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -329,7 +329,7 @@ async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack
 
 
 async def _ask(path: Path, span: str) -> dict[str, Any] | None:
-    """Another process's counts; None if it has ended."""
+    """Requests another process's counts; None if that process has ended."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)

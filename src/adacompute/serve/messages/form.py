@@ -7,23 +7,23 @@ from email.utils import collapse_rfc2231_value
 from adacompute.errors import RequestInvalid
 from adacompute.serve.messages.request_parser import check_field_names
 
-# servers parse unusual boundaries differently: one might find an `n` where another doesn't
+# servers read unusual boundaries differently: one might find a field `n` where another doesn't
 _BOUNDARY_NAME = re.compile(r"(?i)boundary([*\d\s]*)=")
 _BOUNDARY = re.compile(r"[A-Za-z0-9._+=:/?-]{1,70}")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_LINE = re.compile(r"([!-9;-~]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _FIELD_PARAMETER = re.compile(r"(?i)(?<!file)name[*\d\s]*=")
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.:/\[\]-]+")
-_MAX_PARAMETERS = 100  # per header: parsing time is quadratic
-_MAX_DIGITS = 10  # digits in a number of a form
+_MAX_PARAMETERS = 100  # parameters per header; a limit, because parsing time is quadratic
+_MAX_DIGITS = 10  # digits of the field `n`
 _MAX_FIELD = 8192  # bytes of the field `n`, or of a part's headers
 
 
 class FormScanner:
     """Finds the field `n` of a multipart form while it passes in pieces of any size.
 
-    Servers parse unusual forms differently. A form in which one of them might find an `n` that this doesn't
-    find is refused with RequestInvalid. A file with the name `n` counts as the field.
+    Servers parse unusual forms differently. If one of them might find an `n` that this scanner doesn't find,
+    the form is refused with RequestInvalid. A file with the name `n` counts as the field.
 
     >>> scanner = FormScanner('multipart/form-data; boundary=b')
     >>> scanner.feed(b'--b\\r\\nContent-Disposition: form-data; name="n"\\r\\n\\r\\n4\\r\\n--')
@@ -34,12 +34,12 @@ class FormScanner:
 
     def __init__(self, content_type: str) -> None:
         self._delimiter = b"--" + _read_boundary(content_type).encode("ascii")
-        self._state = "other"  # currently reading a part's headers, a field "n", or anything else
-        self._kept = b""  # the beginning of incomplete data
-        self.is_closed = False  # whether the final delimiter was passed
+        self._state = "other"  # what is being read: "head", a part's headers; "n", the field n; or "other"
+        self._kept = b""  # data that is incomplete until the next piece arrives
+        self.is_closed = False  # whether the form's last delimiter was read
 
     def feed(self, chunk: bytes, *, last: bool = False) -> list[int | str]:
-        """The values of `n` completed by this piece; a text if it isn't an integer."""
+        """Scans the next piece; returns the values of `n` that it completes, as texts if not integers."""
         data, start, values = self._kept + chunk, 0, []
         while (end := self._find_end(data, start)) is not None:
             if self._state == "n":
@@ -60,11 +60,11 @@ class FormScanner:
         return values
 
     def _note_close(self, text: bytes) -> None:
-        """Notes the end: a delimiter is followed by a line break, or by two hyphens at the form's end."""
+        """Notes whether the form has ended: two hyphens follow its last delimiter."""
         self.is_closed = self.is_closed or (self._state == "head" and text.startswith(b"--"))
 
     def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """The end of what is being read, and the start of what follows; None if not in this piece."""
+        """Finds where the current headers or field end and the next begin; None if not in `data`."""
         if self._state == "head":
             match = _HEAD_END.search(data, start)
             return None if match is None else match.span()
@@ -72,7 +72,7 @@ class FormScanner:
         return None if place < 0 else (place, place + len(self._delimiter))
 
     def _choose_state(self, text: bytes) -> str:
-        """What follows `text` in a form: after headers, the field or file that they describe."""
+        """Returns what follows `text`: headers come after a field, and a field after its headers."""
         if self._state != "head":
             return "head"
         _check_field_size(text)
@@ -84,12 +84,12 @@ class FormScanner:
 
 
 def _read_boundary(content_type: str) -> str:
-    """The boundary of a form; RequestInvalid if it is missing or ambiguous."""
+    """Reads a form's boundary; raises RequestInvalid if it is missing or ambiguous."""
     marks = _BOUNDARY_NAME.findall(content_type)
     if not marks:
         raise RequestInvalid("Content-Type is that of a form, without a boundary; add it: boundary=TEXT")
     boundary = _read_parameter("content-type", content_type, "boundary")
-    is_clear = len(marks) == 1 and "*" not in marks[0] and "<" not in content_type  # email reads <b> as b
+    is_clear = len(marks) == 1 and "*" not in marks[0] and "<" not in content_type  # Python reads <b> as b
     if not is_clear or boundary is None or not _BOUNDARY.fullmatch(boundary):
         raise RequestInvalid(
             f"Content-Type is {content_type[:200]!r}; "
@@ -99,7 +99,7 @@ def _read_boundary(content_type: str) -> str:
 
 
 def _read_part_name(head: bytes) -> str | None:
-    """The name of a form's part, from its headers after the rest of the delimiter's line."""
+    """Reads the name of a form's part from its headers, which follow the rest of the delimiter's line."""
     lines = head.decode("latin-1").split("\r\n")
     headers = [_HEAD_LINE.fullmatch(line) for line in lines[1:-2]]
     if lines[0].strip(" \t") not in ("", "--") or lines[-2:] != ["", ""] or None in headers:
@@ -124,7 +124,7 @@ def _read_disposition(value: str) -> str | None:
 
 
 def _read_parameter(header: str, value: str, name: str) -> str | None:
-    """A parameter of a header, including RFC 2231 encoding; None if missing."""
+    """Reads a parameter of a header, also if encoded by RFC 2231; None if it is missing."""
     if value.count(";") > _MAX_PARAMETERS:
         raise RequestInvalid(f"{header} of a form has more than {_MAX_PARAMETERS} parameters; send fewer")
     message = Message()
@@ -132,7 +132,7 @@ def _read_parameter(header: str, value: str, name: str) -> str | None:
     try:
         parameter = message.get_param(name, header=header)
         return collapse_rfc2231_value(parameter) if isinstance(parameter, tuple) else parameter
-    except (TypeError, ValueError):  # parts in the wrong order, or an unusable character set
+    except (TypeError, ValueError):  # encoded sections out of order, or an unknown character set
         raise RequestInvalid(
             f"{header} of a form is {value.strip()[:200]!r}; encode it by RFC 2231"
         ) from None

@@ -2,7 +2,7 @@
 
 All replies are in OpenAI's format.
 
-An error tells the client what to do about it, but neither the upstream's address nor the upstream's messages
+An error tells the client what to do. It contains neither the upstream's address nor the upstream's messages
 about the operator's key.
 """
 
@@ -42,9 +42,9 @@ from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
 _SERVER_INFO = ("model", "system_fingerprint", "service_tier")
-_MAX_DETAILS = 64  # additional numbers of a usage that are summed
+_MAX_DETAILS = 64  # at most this many additional numbers of a usage are summed
 
-CLIENT_GONE_STATUS = 499  # the client disconnected, as in nginx
+CLIENT_GONE_STATUS = 499  # status if the client disconnected, as in nginx
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens that the upstream had cached
-    # additional numbers in the upstream's usage, by path
+    # additional numbers in the upstream's usage, by their path in the JSON object
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_calls(cls, calls: Iterable[Call]) -> "Usage":
-        """The sum over paid calls."""
+        """Sums the usage of the paid calls."""
         prompt_tokens = completion_tokens = cached_tokens = 0
         details: dict[tuple[str, ...], float] = {}
         for call in calls:
@@ -85,8 +85,8 @@ class VerifierUse:
 
     calls: int = 0  # responses sent to the verifier
     failed: int = 0  # responses without a score, including those not sent because of a cap
-    tokens: int = 0  # a judge model's; 0 for a plain scoring endpoint
-    note: str = ""  # for the client
+    tokens: int = 0  # tokens of a judge model; 0 for a plain scoring endpoint
+    note: str = ""  # tells the client about failures
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":
         return VerifierUse(
@@ -103,7 +103,7 @@ NO_VERIFICATIONS = VerifierUse()
 
 
 def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
-    """Information about the server in a completion, to be passed on."""
+    """Picks the fields of a completion that describe the server, to be passed on to the client."""
     return {
         name: value for name in _SERVER_INFO if isinstance(value := body.get(name), str) and len(value) <= 200
     }
@@ -111,11 +111,11 @@ def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A request answered with an error before it began."""
+    """A request that was answered with an error before any work began."""
 
     method: str
-    route: str  # as in `http.route`; "": no such route
-    operation: str  # the first word of a generating route; "" for others
+    route: str  # as in the telemetry attribute `http.route`; "": unknown route
+    operation: str  # first word of a route that generates something; "": another route
     status: int
     code: str
     started_at: int  # nanoseconds since 1970
@@ -124,15 +124,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeUse:
-    """A request's draws from one of several modes, and their cost."""
+    """The samples that a request drew from one of several modes, and their cost."""
 
     name: str
-    model: str = ""  # the upstream's name for it
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # added to requests
-    samples: int = 0  # received
-    missing: int = 0  # requested but not received
+    model: str = ""  # the upstream's name for the mode's model
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields that the mode adds
+    samples: int = 0  # number of samples received
+    missing: int = 0  # number of samples requested but not received
     failed: str = ""  # kind of the error that excluded the mode; "": not excluded
-    answer: str | None = None  # leading answer among its samples; None: no answer or no vote
+    answer: str | None = None  # leading answer among the mode's samples; None: no answer or no vote
     spent: Spend = field(default_factory=Spend)
     maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
     usage: Usage = field(default_factory=Usage)
@@ -149,7 +149,7 @@ class ForwardOutcome:
     method: str
     route: str  # first word of the path
     status: int  # status of the reply; 499: the client disconnected
-    calls: Sequence[Call]  # empty if it was free
+    calls: Sequence[Call]  # empty if the request was free
     spent: Spend
     maybe: Spend  # upper bound of possible charges for failed calls
 
@@ -165,43 +165,43 @@ class RequestOutcome:
     model: str
     policy: str  # name of the policy
     mode: Mode
-    budget: float  # on average, in `unit`
-    price: float | None  # its dial; None: the policy has none, or nothing was decided
+    budget: float  # average cost per request that the price aims at, in `unit`
+    price: float | None  # the policy's price or threshold; None: it has none, or decided nothing
     stream: bool = False
     n: int = 1  # choices requested by the client
     status: int = 200  # status of the reply; 499: the client disconnected
     error: str = ""  # code of the error; "": none
-    samples: int = 0  # received
-    missing: int = 0  # requested but not received
+    samples: int = 0  # number of samples received
+    missing: int = 0  # number of samples requested but not received
     waves: int = 0
     would: int | None = None  # shadow mode: further samples that the policy would have drawn
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # samples without an answer
-    agreement: float | None = None  # the leader's share of all samples' weight; None: no vote
-    answered_share: float | None = None  # its share among samples with an answer; None: no vote
+    agreement: float | None = None  # the winner's share of all samples' weight; None: no vote
+    answered_share: float | None = None  # the winner's share among samples with an answer; None: no vote
     weighted: bool = False  # whether votes were weighted
     agreed: bool | None = None  # whether the sample streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
     certified: bool | None = None  # whether the policy certifies the answer; None: not a certifying policy
-    explored: bool = False  # fully sampled, for learning
+    explored: bool = False  # whether the maximum of samples was drawn, for learning
     decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
-    unit: BudgetUnit = "samples"  # what its budget is counted in
-    cost: float | None = None  # contribution to the average, in that unit; None: `cost_samples`
+    unit: BudgetUnit = "samples"  # unit of the budget
+    cost: float | None = None  # what the request adds to the average, in `unit`; None: `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
-    prompt_cost: PromptCost = NO_PROMPT_COST  # the prompts' part of the spending
+    prompt_cost: PromptCost = NO_PROMPT_COST  # the part of the spending that prompts cause
     maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
-    modes: tuple[ModeUse, ...] = ()  # in the order of first draws; (): one upstream
+    modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; (): one upstream
     response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
     answered_by: str = ""  # the mode of the returned sample
-    verified: VerifierUse = NO_VERIFICATIONS  # its cost is included in the spending
-    responses: tuple[Response, ...] = field(default=(), repr=False)  # in order
-    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # from the upstream's reply
-    # the quality that the budget was given as
+    verified: VerifierUse = NO_VERIFICATIONS  # `spent` includes the verifier's cost
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # one per sample
+    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # fields of the upstream's reply
+    # set if the budget was given as a quality, such as "as good as 8 samples"
     quality: Mapping[str, Any] | None = field(default=None, hash=False)
-    best: int | None = None  # index of the winner's representative response
+    best: int | None = None  # index of the response to return: the winner's, or the first
     prompt: str = field(default="", repr=False)
 
     @property
@@ -211,17 +211,17 @@ class RequestOutcome:
 
     @property
     def calibrated_agreement(self) -> float | None:
-        """The agreement as in calibration: among samples with an answer."""
+        """The winner's share among samples with an answer, as used in calibration."""
         return self.agreement if self.answered_share is None else self.answered_share
 
     @property
     def cost_samples(self) -> int:
-        """Samples charged or possibly charged, used or not: what the average counts."""
+        """The number of samples charged, or possibly charged, even if unused. The average counts these."""
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
     def budget_cost(self) -> float:
-        """Its contribution to the average, in the unit of its budget."""
+        """What the request adds to the average cost, in the unit of its budget."""
         return float(self.cost_samples) if self.cost is None else self.cost
 
     @property
@@ -237,33 +237,33 @@ class RequestOutcome:
 
     @property
     def counts_in_average(self) -> bool:
-        """Whether it counts in the average: it cost something and a policy decided it."""
+        """Whether the request counts in the average: it cost something, and a policy decided it."""
         return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:
-        """Whether it counts in the average of requests that can be voted on."""
+        """Whether the request counts in the average of requests that can be voted on."""
         return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:
-        """Whether its cost moves the price: not if failures ended it below its budget.
+        """Whether the request's cost changes the price. Not if samples failed and it was below budget.
 
-        Such requests are cheap. If they lowered the price, a failing upstream would get more requests.
+        Requests with failures are cheap. If they lowered the price, a failing upstream would get more calls.
         """
         return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
 
 Headers = dict[str, str]
 
-# makes browsers ask for the key; Chromium can't parse a second scheme on the same line
+# makes browsers ask for the key; only one scheme, because Chromium can't parse a second one
 _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _FORBID_RETRY = {"x-should-retry": "false"}
-_MAX_MESSAGE = 500  # characters of a message
+_MAX_MESSAGE = 500  # characters of an error message
 _MAX_RETRY_AFTER = 86_400  # seconds
 _CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # upstream statuses about the client's own request
-_KEY_STATUSES = {401, 402, 403, 407}  # statuses about the gateway's own key or account, or its proxy's
-# codes of a 403 that refuse the client's request rather than the key
+_KEY_STATUSES = {401, 402, 403, 407}  # statuses about the gateway's own key, account or proxy
+# error codes of a 403 that are about the client's request, not about the gateway's key
 _REQUEST_CODES = {
     "content_filter",
     "content_policy_violation",
@@ -285,7 +285,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;]+", re.IGNORECASE)
 
 
 def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]:
-    """Status, headers and body of the reply for an error in OpenAI's format."""
+    """Builds the reply for an error in OpenAI's format: its status, headers and body."""
     if isinstance(error, ServeError):
         headers = {} if error.retry_after is None else _retry_after(error.retry_after)
         if isinstance(error, CapReached | WeakVote):
@@ -295,7 +295,7 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
         return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
     status = _find_upstream_status(error)
     wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
-    if status is not None:  # use the upstream's message
+    if status is not None:  # pass on the upstream's message
         waits = error.retry_after is not None or status in (429, 503)
         return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
     status, code, message = _describe_upstream_error(error)
@@ -307,7 +307,7 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
 
 
 def find_error_code(error: ServeError | EndpointError) -> str:
-    """The code for counting, logging and showing an error: one of the gateway's own, or a well-known one.
+    """Returns an error's code for counts, logs and pages: the gateway's own or a well-known code.
 
     The upstream's own codes can be any text, so they aren't used as labels.
     """
@@ -318,7 +318,7 @@ def find_error_code(error: ServeError | EndpointError) -> str:
     return _describe_upstream_error(error)[1]
 
 
-# status and code, by the first matching type
+# status and error code for a type of upstream error; the first matching type counts
 _UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     RateLimited: (429, "upstream_rate_limited"),
     EndpointTimeout: (504, "upstream_timeout"),
@@ -326,7 +326,7 @@ _UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     SendingStopped: (503, "stopping"),
     EndpointUnreachable: (502, "upstream_unreachable"),
 }
-_MESSAGES = {  # by code
+_MESSAGES = {  # for clients, by error code
     "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
     "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
     "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
@@ -338,7 +338,7 @@ _MESSAGES = {  # by code
 
 
 def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
-    """The gateway's own status, code and message for an upstream's error."""
+    """Returns the gateway's own status, code and message for an upstream's error."""
     answered = "" if error.status in (None, 200) else f" (it answered {error.status})"
     if isinstance(error, EndpointRefused):
         if error.status in _CLIENT_STATUSES:
@@ -359,7 +359,7 @@ def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
-    """The status with which to pass on the upstream's message; None: don't pass it on.
+    """Returns the status with which to pass on the upstream's message; None: don't pass it on.
 
     Messages about the gateway's key are for the operator only, unless the code concerns the request.
     """
@@ -376,7 +376,7 @@ def _find_upstream_status(error: EndpointError) -> int | None:
 
 
 def _hide_address(message: str) -> str:
-    """An endpoint's message without the address at its beginning.
+    """Replaces the upstream's address in an error message.
 
     >>> _hide_address("http://10.0.0.7:8000/v1/chat/completions: answered 400: too long for 10.0.0.7:8000")
     'the upstream answered 400: too long for the upstream'
@@ -406,14 +406,14 @@ def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tupl
     return status, {"content-type": "application/json"} | headers, dump_json({"error": error})
 
 
-_CHUNK_LENGTH = 256  # characters per chunk
+_CHUNK_LENGTH = 256  # characters per chunk of a stream
 _DONE = b"data: [DONE]\n\n"
-_MAX_DEPTH = 100  # nesting levels of a message that are passed on
+_MAX_DEPTH = 100  # nesting levels; deeper values become null
 _STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has separate chunks for these
 
 
 def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-    """A complete chat completion, with the usage of all samples."""
+    """Builds a complete chat completion, with the usage of all samples."""
     completion = _build_head(outcome, "chat.completion")
     completion["choices"] = [
         {
@@ -430,7 +430,7 @@ def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Uni
 
 
 def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
-    """The completion as stream events: text, finish reason, usage if requested, and the end."""
+    """Yields the completion as stream events: text, finish reason, usage if requested, and the end."""
     head = _build_head(outcome, "chat.completion.chunk")
     if request.include_usage:
         head["usage"] = None  # in all chunks but the last, as in OpenAI's API
@@ -447,7 +447,7 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 
 
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
-    """The reply's object beyond OpenAI's format: the vote behind the answer, and its cost.
+    """Builds the reply's `adacompute` object: the vote behind the answer, and its cost.
 
     The cost is in `unit`; if that is samples, in the unit of the request's budget.
     """
@@ -506,7 +506,7 @@ _MAX_NOTE = 300  # characters
 
 
 def build_headers(outcome: RequestOutcome) -> dict[str, str]:
-    """Reply headers that describe the outcome."""
+    """Builds the reply headers that describe the outcome."""
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
@@ -524,14 +524,14 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=256)  # more names than are served
+@lru_cache(maxsize=256)  # more than there are policies
 def _quote_name(name: str) -> str:
-    """A policy's name in ASCII, for a header."""
+    """Encodes a policy's name in ASCII, for a header."""
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
 
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
-    """A header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
+    """Builds a header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
 
     >>> build_note_header(["no vote: temperature is 0"])
     {'x-adacompute-note': 'no vote: temperature is 0'}
@@ -544,7 +544,7 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
-    """The log-probabilities of a choice that the client requested."""
+    """Returns those of a choice's log-probabilities that the client requested."""
     if logprobs is None or not request.logprobs:
         return None
     if request.body.get("top_logprobs"):
@@ -553,7 +553,7 @@ def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) ->
 
 
 def _drop_alternatives(tokens: object) -> object:
-    """Tokens without their alternatives."""
+    """Removes the alternatives (`top_logprobs`) of each token."""
     if not isinstance(tokens, list):
         return tokens
     return [
@@ -567,7 +567,7 @@ def _drop_alternatives(tokens: object) -> object:
 
 
 def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
-    """The client's responses: all that it requested, or else the winner's representative."""
+    """Selects the client's responses: all if it requested several, otherwise the winning one."""
     if request.n > 1:
         return outcome.responses
     best = outcome.best or 0
@@ -585,7 +585,7 @@ def _build_head(outcome: RequestOutcome, kind: str) -> dict[str, Any]:
 
 
 def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
-    """The usage of all samples in OpenAI's format."""
+    """Builds the usage of all samples in OpenAI's format."""
     usage = outcome.usage
     fields: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
@@ -597,15 +597,15 @@ def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
         group = fields.setdefault(outer[0], {}) if outer else fields
         if isinstance(group, dict):
             group[name] = number
-    if usage.cached_tokens > 0:  # checked to be at most the prompt's
+    if usage.cached_tokens > 0:  # already checked: at most the prompt's tokens
         fields.setdefault("prompt_tokens_details", {})["cached_tokens"] = usage.cached_tokens
     return fields
 
 
 def _complete_message(response: Response) -> dict[str, Any]:
-    """The message, with fields added that a server omitted and SDKs rely on."""
+    """Returns a response's message; adds fields that SDKs rely on if the server omitted them."""
     message = dict(response.message)
-    if not isinstance(message.get("content"), str):  # missing, or parts as from some servers
+    if not isinstance(message.get("content"), str):  # missing, or a list of parts, as some servers send it
         refused = response.text == message.get("refusal")
         message["content"] = None if refused else response.text or None
     message["role"] = "assistant"
@@ -613,7 +613,7 @@ def _complete_message(response: Response) -> dict[str, Any]:
 
 
 def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:
-    """One choice in pieces; the last has the finish reason. Log-probabilities come with the text."""
+    """Yields one choice in pieces. Log-probabilities come with the text, the finish reason comes last."""
     message = _complete_message(response)
     text, calls = message["content"], message.get("tool_calls")
     first = {
@@ -638,7 +638,7 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """A reply as JSON, whatever an upstream put into it; may contain tokens as structs."""
+    """Encodes a reply as JSON, even if an upstream put unusual values into it. Tokens may be structs."""
     try:
         return orjson.dumps(value, default=encode_token)
     except TypeError:  # servers may send unpaired surrogates and numbers beyond 64 bits, which orjson refuses
@@ -646,7 +646,7 @@ def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
 
 
 def _make_serialisable(value: object, depth: int = 0) -> object:
-    """A serialisable value: replaces invalid strings, huge numbers and deep nesting."""
+    """Makes a value serialisable: replaces invalid strings, huge numbers and deep nesting."""
     if isinstance(value, Alternative):
         return encode_token(value)
     if isinstance(value, str):
@@ -665,5 +665,5 @@ def _make_serialisable(value: object, depth: int = 0) -> object:
 
 
 def format_event(data: bytes) -> bytes:
-    """A stream event."""
+    """Formats data as a server-sent event."""
     return b"data: " + data + b"\n\n"

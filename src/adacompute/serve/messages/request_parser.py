@@ -40,14 +40,14 @@ _EXTRACT = rf"(?s)\A(?:none|{'|'.join(EXTRACTORS)}|json:.{{1,200}}|regex:.{{1,{_
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A request's gateway options; empty values mean the operator's settings."""
 
-    budget: Any = None  # average, as given by the client: samples, or a text with a unit
+    budget: Any = None  # average cost, as given by the client: samples, or a text with a unit
     policy: _Text = ""  # name of the policy
-    mode: Literal["pass"] | None = None  # can't raise what the operator has set
+    mode: Literal["pass"] | None = None  # clients may only ask to be passed on without a vote
     deadline: Annotated[float, Meta(gt=0)] | None = None  # seconds
-    # as in a Task, or "none": no vote. A pattern is compiled later, in the sandbox
+    # how to read answers, as in a Task; "none": no vote. Regular expressions are compiled in the sandbox
     extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
     exclude: _Texts = ()  # JSON fields, and tool arguments, that don't count in a vote
-    fields: _Texts = ()  # the only JSON fields that count
+    fields: _Texts = ()  # the only JSON fields that count in a vote; (): all
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
     modes: _Texts = ()  # modes that may be used; (): all
     events: bool = False  # stream samples and decisions as events
@@ -57,38 +57,38 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ChatRequest:
     """A validated chat completion request."""
 
+    # what goes upstream: all fields except n, stream, stream_options, adacompute and the model's budget
     body: Mapping[str, Any] = field(hash=False, repr=False)
-    # ^ what goes upstream: all except n, stream, stream_options, adacompute and a budget in the model's name
     prompt: str = field(default="", repr=False)  # for policies: the last user message's text
     n: int = 1
     stream: bool = False
     include_usage: bool = False  # the client wants usage in its stream
     logprobs: bool = False  # the client wants log-probabilities
-    budget: float | None = None  # from the model's name, as in NAME@2.5
-    max_tokens: int = 0  # limit per response: the client's, or else the operator's
-    has_token_limit: bool = False  # whether the client gave a limit
-    prompt_tokens: int = 0  # upper bound for any tokenizer
+    budget: float | None = None  # budget in the model's name, as in NAME@2.5
+    max_tokens: int = 0  # token limit per response: the client's, or else the operator's
+    has_token_limit: bool = False  # whether the client gave a token limit
+    prompt_tokens: int = 0  # upper bound that holds for any tokenizer
     json: bool = False  # the client requests JSON
     tools: ToolUse = ""  # whether the reply may or must call tools
-    no_vote_reason: str = ""  # why no vote is possible, e.g. "temperature is 0"; "": it is
-    options: RequestOptions = RequestOptions()  # gateway options
+    no_vote_reason: str = ""  # why no vote is possible, e.g. "temperature is 0"; "": a vote is possible
+    options: RequestOptions = RequestOptions()
+    # the client's request, if it was translated from another route's format
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
-    # ^ the original request, if translated from another route's format
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """How to serve a request, decided before any draw."""
+    """How to serve a request, decided before any sample is drawn."""
 
     key: str  # name of the client's key; "anonymous" without keys
     policy: str  # name of the policy
-    budget: float  # average
+    budget: float  # average cost per request
     unit: BudgetUnit = "samples"  # unit of the budget
     mode: Mode = "adaptive"
     modes: tuple[str, ...] = ()  # modes that may be used, cheapest first; (): all
     deadline: float  # seconds from now
-    notes: tuple[str, ...] = ()  # e.g. that its budget was limited
-    trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers to send upstream
+    notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was limited
+    trace: Mapping[str, str] | None = field(default=None, hash=False)  # trace headers to send upstream
 
     @property
     def is_single(self) -> bool:
@@ -97,9 +97,9 @@ class Route:
 
 
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls need no text
-_JSON_TYPES = ("json_object", "json_schema")  # values of response_format; some servers have others
-_TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields with their texts
+_CONTENT_OPTIONAL = ("assistant", "function")  # roles whose messages may have no text
+_JSON_TYPES = ("json_object", "json_schema")  # types of response_format that ask for JSON
+_TEXT_KINDS = ("text", "refusal")  # types of text parts; their texts are in fields of the same names
 
 
 class _Part(msgspec.Struct):
@@ -132,7 +132,7 @@ class _ResponseFormat(msgspec.Struct):
 
 
 class _ChatFields(msgspec.Struct):
-    """The validated fields of a chat; those with type None aren't supported."""
+    """The validated fields of a chat; fields with type None aren't supported."""
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     model: str | None = None
@@ -148,7 +148,7 @@ class _ChatFields(msgspec.Struct):
     functions: list[Any] | None = None
     modalities: tuple[Literal["text"]] | None = None
     guided_json: Any = None  # some servers' name for a schema of the reply
-    json_schema: Any = None  # another such name
+    json_schema: Any = None  # another name for such a schema
     audio: None = None
     prompt: None = None
     suffix: None = None
@@ -162,7 +162,7 @@ class _ChatFields(msgspec.Struct):
         return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
 
 
-_REMEDIES = {  # by field
+_REMEDIES = {  # what to do about an invalid field, by its name
     "messages": "give a list of at least one",
     "messages[]": "give an object with role and content",
     "messages[].role": f"give one of {', '.join(get_args(_Role))}",
@@ -184,14 +184,14 @@ _REMEDIES = {  # by field
         ("prompt", "suffix", "echo", "best_of"), "give messages: the older completions API is not supported"
     ),
 }
-_QUOTED_FIELDS = ("messages[].role", "modalities[]")  # enumerated values, which messages may quote
+_QUOTED_FIELDS = ("messages[].role", "modalities[]")  # fields whose values error messages may quote
 _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
 
 
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
-    """A JSON value as a struct; RequestInvalid with field, value and remedy if it doesn't fit.
+    """Converts a JSON value to a struct; raises RequestInvalid with field, value and remedy.
 
-    `places` gives other names of fields for the message; the values of these fields are quoted.
+    `places` has the names of fields to use in the message; if there are any, values are quoted.
     """
 
     def build_error(place: str, fault: str) -> RequestInvalid:
@@ -226,7 +226,7 @@ _MEDIA_TYPES = (
     *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
 )
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a chat template may add
-# fields that no model reads
+# fields that don't get into the prompt, and messages, whose tokens are counted apart
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))
 _READ_TYPES = (str, list, dict)  # types of other fields that a template may put into the prompt
 _MESSAGE_FIELDS = frozenset(("role", "content"))  # the usual fields of a message
@@ -273,14 +273,14 @@ def _bound_message_tokens(message: Mapping[str, Any]) -> int:
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     kind = part["type"]
     if kind in _TEXT_KINDS:
-        return len(part[kind].encode()) + 1  # includes the line break between two parts
+        return len(part[kind].encode()) + 1  # 1 for the line break between two parts
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
-OPTIONS_FIELD = "adacompute"  # in a body; like the headers, it doesn't go upstream
+OPTIONS_FIELD = "adacompute"  # field of a body with gateway options; it isn't sent upstream
 _HEADER_PREFIX = "x-adacompute-"
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_NO_OPTIONS = RequestOptions()  # the usual case
+_NO_OPTIONS = RequestOptions()  # for the many requests without options
 _OPTION_REMEDIES = {
     "policy": "give the name of a policy",
     "mode": "only pass is allowed",
@@ -295,7 +295,7 @@ _OPTION_REMEDIES = {
 
 
 def get_header(name: str) -> str:
-    """The header for an option."""
+    """Returns the name of the header for an option."""
     return _HEADER_PREFIX + name.replace("_", "-")
 
 
@@ -304,7 +304,7 @@ _HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
 
 
 def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
-    """The options from a body's field and from headers; RequestInvalid if one is unknown or invalid.
+    """Reads the options in a body's field and in headers; raises RequestInvalid if one is unknown or invalid.
 
     Names in `headers` are lower case. Headers override the body. Null counts as absent.
     """
@@ -317,7 +317,7 @@ def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
                     f"the header {header[:60]!r} is not known; known are {', '.join(_HEADERS)}",
                     param=header[:60],
                 )
-            if name in places:  # some header mappings list repeated headers
+            if name in places:  # possible with header mappings that list repeated headers
                 raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
             given[name], places[name] = _parse_header(name, text.strip()), header
     if not given:
@@ -357,13 +357,13 @@ def _parse_header(name: str, text: str) -> object:
     return text
 
 
-_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway
+_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # fields that don't go upstream
 _DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
-_MAX_LISTED = 8  # models listed in a message
-# some servers' names; others would ignore them, and the limit would be missing
+_MAX_LISTED = 8  # models named in an error message
+# some servers' names for max_tokens; other servers would ignore these names, and so the limit
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # some servers' names for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
@@ -380,11 +380,11 @@ def build_request(
     known_models: Collection[str] = (),
     translate: Callable[[Body], Body] | None = None,
 ) -> ChatRequest:
-    """Parses a body into a request; RequestInvalid if invalid. Names in `headers` are lower case.
+    """Parses a body into a request; raises RequestInvalid if it is invalid.
 
-    `default_model` is the operator's, for clients that name none, "default" or "adacompute". `known_models`
-    are the upstream's known models: none of these names is parsed as a budget. `translate` converts a body
-    from another route's format.
+    Names in `headers` are lower case. `default_model` is used if the client names no model, "default" or
+    "adacompute". `known_models` are the upstream's models; their names are never split at `@`. `translate`
+    converts a body from another route's format.
     """
     check_field_names(original)
     body = original if translate is None else translate(original)
@@ -424,7 +424,7 @@ def build_request(
 
 
 def check_field_names(names: Iterable[str]) -> None:
-    """Raises RequestInvalid for names that case-insensitive servers would read as cost-determining fields."""
+    """Raises RequestInvalid for a name like `N`, which some servers read as `n`, which affects the cost."""
     for name in names:
         if (known := name.casefold()) in COSTLY_FIELDS and name != known:
             raise RequestInvalid(
@@ -447,7 +447,7 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
             param="stream_options",
         )
     for name, value in options.items():
-        # chunks are never padded against eavesdroppers, so turning that off is harmless
+        # the gateway never pads chunks against eavesdroppers, so a request not to pad is harmless
         harmless = value is None or (name == "include_obfuscation" and value is False)
         if name != "include_usage" and not harmless:
             raise RequestInvalid(
@@ -468,7 +468,7 @@ def check_sample_fields(
     """Raises RequestInvalid if the number of choices or tokens can't be honoured or exceeds the limits.
 
     `limits` are the route's names for the token limit per response, whose value is at least `least` (0: a
-    prompt may only be scored). Other names would be used by some servers only.
+    prompt may only be scored). Other names are refused, because only some servers know them.
     """
     for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
         if name in ("n", "best_of"):
@@ -481,7 +481,7 @@ def check_sample_fields(
 
 
 def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, setting: str) -> None:
-    """Raises RequestInvalid unless a field is an integer within limits; `setting` is the upper one."""
+    """Raises RequestInvalid unless a field is an integer within limits; `setting` names the upper limit."""
     value = body[name]
     if type(value) is int and low <= value <= high:
         return
@@ -493,7 +493,7 @@ def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, settin
 
 
 def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
-    """The model's name without a budget, and the budget.
+    """Splits a model's name into the name without a budget, and the budget.
 
     >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
     (('qwen', 2.5), ('gpt@20240229', None))
@@ -537,16 +537,16 @@ def _find_tool_use(body: Body) -> ToolUse:
 
 
 def _find_no_vote_reason(n: int, temperature: float | None) -> str:
-    """Why no vote is possible; "" if it is."""
+    """Says why no vote is possible; "" if one is."""
     if n > 1:
         return f"n is {n}: the client samples by itself"
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-_BUDGET_STEP = 0.25  # clients' budgets are rounded to this: each has its own dial, which needs traffic
-_BUDGET_DIGITS = 2  # digits to which budgets in tokens and money are rounded
+_BUDGET_STEP = 0.25  # clients' budgets are rounded to this: each has its own price, learned from traffic
+_BUDGET_DIGITS = 2  # digits to which clients' budgets in tokens and money are rounded
 _MAX_BUDGET_TEXT = 60  # characters of a budget
-_DEFAULT_MAX_SAMPLES = 16.0  # limit if max_budget is in another unit
+_DEFAULT_MAX_SAMPLES = 16.0  # highest budget in samples if max_budget is in another unit
 _MAX_FACTOR = 8.0  # multiple of the gateway's budget allowed if max_budget is in another unit
 _BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
 
@@ -562,11 +562,10 @@ def choose_route(
     default: str,
     modes: Sequence[str] = (),
 ) -> Route:
-    """The route of a request; RequestInvalid if a gateway option can't be honoured.
+    """Chooses the route of a request; raises RequestInvalid if a gateway option can't be honoured.
 
-    Names in `headers` are lower case; the request already has their options. `budget` is the gateway's;
-    `default` is the policy for requests that name none of `policies`; `modes` are the gateway's, cheapest
-    first.
+    Names in `headers` are lower case; the options in headers are already in the request. `budget` is the
+    gateway's; `default` is the policy for requests that name none; `modes` are the gateway's, cheapest first.
     """
     options = request.options
     notes: list[str] = []
@@ -604,14 +603,14 @@ def choose_route(
 
 
 def _find_place(name: str, headers: Mapping[str, str]) -> str:
-    """Where an option was given."""
+    """Returns the header or the field of the body in which an option was given."""
     return header if (header := get_header(name)) in headers else f"{OPTIONS_FIELD}.{name}"
 
 
 def _choose_modes(
     request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
 ) -> tuple[str, ...]:
-    """The modes that a request names, as an option or as its model; (): all."""
+    """Returns the modes that a request names, as an option or as its model; (): all."""
     wanted, model = request.options.modes, request.body.get("model")
     if not wanted and not modes:
         return ()
@@ -628,7 +627,7 @@ def _choose_modes(
 
 
 def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], place: str) -> Budget:
-    """The client's requested budget, limited by the operator's settings and rounded."""
+    """Returns the client's requested budget, limited by the operator's settings and rounded."""
     limits = list_max_budgets(settings)
     budget = _read_budget(wanted, limits)
     if budget is None:
@@ -653,10 +652,10 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 
 
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
-    """The highest budget that a request may name in each allowed unit; samples come first.
+    """Lists the highest budget that a request may name in each allowed unit; samples come first.
 
-    This is max_budget in its own unit. In others it is 8 times the gateway's budget, in that budget's unit,
-    and 16 samples.
+    In the unit of max_budget, that is max_budget. In other units, it is 16 samples, or 8 times the gateway's
+    budget in that budget's unit.
     """
     own, most = parse_serve_budgets(settings)
     return {
@@ -667,10 +666,10 @@ def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
 
 
 def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | None:  # noqa: ANN401 - JSON data
-    """A client's budget; None if it is invalid, in a unit without a limit, or below one sample."""
+    """Reads a client's budget; None if it is invalid, in a unit without a limit, or below one sample."""
     is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
     if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
-        return None  # bare numbers are samples, and `_parse_header` has parsed plain ones
+        return None  # a text needs a unit: `_parse_header` has already parsed plain numbers
     try:
         currency = limits["money"].currency if "money" in limits else None
         budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))
@@ -681,5 +680,5 @@ def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | N
 
 
 def _format_budget(budget: Budget) -> str:
-    """A budget for a note: a plain number if in samples."""
+    """Writes a budget for a note; a budget in samples is a plain number."""
     return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)

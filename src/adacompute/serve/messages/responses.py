@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 _STATEFUL = ("previous_response_id", "conversation", "background", "prompt")
 _FOREIGN = ("moderation", "access_programs", "image", "context_management", "prompt_cache_options")
-# fields handled here that don't go upstream; `metadata` only applies to stored responses
+# fields that are translated or answered here, and don't go upstream
 _OWN_FIELDS = frozenset(
     {
         *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
@@ -26,11 +26,12 @@ _OWN_FIELDS = frozenset(
         *("stream_options", "top_logprobs", *_STATEFUL, *_FOREIGN),
     }
 )
-_LOGPROBS = "message.output_text.logprobs"  # a value of `include`
+_LOGPROBS = "message.output_text.logprobs"  # value of the field `include` that asks for log-probabilities
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _ROLES = ("user", "assistant", "system", "developer")
 _DETAILS = ("auto", "low", "high")
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # reasons by finish_reason
+# why a response is incomplete, by the chat's finish_reason
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _TOOL_CHOICES = ("none", "auto", "required")
 
 
@@ -41,14 +42,14 @@ class UntranslatableRequest(Exception):
         super().__init__(field)
         self.field = field
         self.body: Body = {}
-        self.needed = True  # False: a chat could answer it
+        self.needed = True  # False: a chat could answer the request as well
         self.refusal: EndpointError | None = None  # the upstream's error for an attempted chat
 
 
 def translate_request(body: Body) -> Body:
-    """Translates a body to a chat completion's.
+    """Translates the body of a request to that of a chat completion.
 
-    RequestInvalid if it is invalid, UntranslatableRequest if a chat can't express it.
+    Raises RequestInvalid if it is invalid, and UntranslatableRequest if a chat can't express it.
 
     >>> translate_request({"model": "m", "input": "Hi", "instructions": "Be brief."})["messages"]
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -69,7 +70,7 @@ def _translate(body: Body) -> Body:
     chat["messages"] = _translate_input(body.get("input"), body.get("instructions"))
     chat |= _translate_tools(body) | _translate_text(body.get("text") or {}) | _translate_logprobs_wish(body)
     if (limit := body.get("max_output_tokens")) is not None:
-        chat["max_tokens"] = limit  # or under the name that the model accepts
+        chat["max_tokens"] = limit  # renamed later if the model needs another name
     if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
         chat["reasoning_effort"] = effort
     if body.get("stream"):
@@ -123,7 +124,7 @@ _REPLACEMENTS = {
 }
 
 
-_RENAMED = {  # fields of a chat, and the fields that they come from
+_RENAMED = {  # fields of a chat, and the request's fields that they come from
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -135,7 +136,7 @@ _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENA
 
 
 def translate_names(text: str) -> str:
-    """Replaces chat field names in a message or param by those of the request.
+    """Replaces a chat's field names in an error by the Responses API's names.
 
     >>> translate_names("max_completion_tokens is 0; give 1 to 9")
     'max_output_tokens is 0; give 1 to 9'
@@ -149,11 +150,11 @@ def _make_invalid(place: str, remedy: str) -> RequestInvalid:
     return RequestInvalid(f"{place} can't be read; {remedy}", param=place)
 
 
-# --- the input ---
+# --- translates the input ---
 
 
 def _translate_input(items: object, instructions: str | None) -> list[Body]:
-    """The messages of a chat."""
+    """Translates the request's input to the messages of a chat."""
     messages: list[Body] = [{"role": "system", "content": instructions}] if instructions else []
     if isinstance(items, str):
         return [*messages, {"role": "user", "content": items}]
@@ -178,7 +179,7 @@ def _add_item(messages: list[Body], item: object, place: str) -> None:
         messages.append(_translate_call_output(item, place))
     elif not isinstance(kind, str):
         raise _make_invalid(place, "give an object with a role, or with a type")
-    elif kind != "reasoning":  # only the server that made it could read it
+    elif kind != "reasoning":  # reasoning is dropped: only the server that made it can read it
         raise UntranslatableRequest(f"{place}.type {kind[:60]!r}")
 
 
@@ -192,7 +193,7 @@ def _translate_message(item: Body, place: str) -> Body:
         raise _make_invalid(f"{place}.content", "give a text, or a list of parts")
     parts = [_translate_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
-    if role == "assistant" or len(parts) == 1:  # not all servers accept lists of texts
+    if role == "assistant" or len(parts) == 1:  # as one text: not all servers accept lists
         if len(texts) == len(parts):
             return {"role": role, "content": "".join(texts)}
         refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
@@ -227,7 +228,7 @@ def _read_text(value: Body, name: str, place: str) -> str:
 
 
 def _add_call(messages: list[Body], item: Body, place: str) -> None:
-    """Adds a tool call, to the preceding message if that is the assistant's, as in chats."""
+    """Adds a tool call to the previous message if that is the assistant's, otherwise as a new message."""
     function = {"name": _read_text(item, "name", place), "arguments": _read_text(item, "arguments", place)}
     call = {"id": _read_text(item, "call_id", place), "type": "function", "function": function}
     last = messages[-1] if messages else None
@@ -249,7 +250,7 @@ def _translate_call_output(item: Body, place: str) -> Body:
     return {"role": "tool", "tool_call_id": _read_text(item, "call_id", place), "content": output}
 
 
-# --- tools and formats ---
+# --- translates tools and formats ---
 
 
 def _translate_tools(body: Body) -> Body:
@@ -291,7 +292,7 @@ def _translate_choice(choice: object) -> object:
 
 
 def _select_allowed(tools: list[Body], choice: Body) -> tuple[list[Body], object]:
-    """Only the tools that may be called; the model doesn't see the others."""
+    """Selects the tools that may be called; the model doesn't see the others."""
     entries = choice.get("tools")
     if not isinstance(entries, list) or choice.get("mode") not in ("auto", "required"):
         raise _make_invalid("tool_choice", "give mode and tools")
@@ -322,16 +323,16 @@ def _translate_logprobs_wish(body: Body) -> Body:
     return {"logprobs": True} | ({} if tops is None else {"top_logprobs": tops})
 
 
-# --- the reply ---
+# --- builds the reply ---
 
 
 def make_id(kind: str) -> str:
-    """A new id, e.g. for a message: `msg_` and digits."""
+    """Makes a new id, e.g. for a message: `msg_` and random digits."""
     return f"{kind}_{os.urandom(16).hex()}"
 
 
 def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
-    """A response that has just begun: the request's settings, without output."""
+    """Builds a response that has just begun: it has the request's settings, but no output."""
     body: Mapping[str, Any] = request.original or {}
     reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
     return {
@@ -352,7 +353,7 @@ def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
         "prompt_cache_key": body.get("prompt_cache_key"),
         "reasoning": {"effort": reasoning.get("effort"), "summary": None},
         "safety_identifier": body.get("safety_identifier"),
-        "store": False,  # whatever was requested
+        "store": False,  # even if the client asked to store it
         "temperature": body.get("temperature"),
         "text": {"format": text.get("format") or {"type": "text"}}
         | ({"verbosity": text["verbosity"]} if "verbosity" in text else {}),
@@ -360,7 +361,7 @@ def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
         "tools": [_describe_tool(tool) for tool in body.get("tools") or []],
         "top_logprobs": body.get("top_logprobs") or 0,
         "top_p": body.get("top_p"),
-        "truncation": "disabled",  # nothing is ever dropped
+        "truncation": "disabled",  # the gateway never drops messages
         "usage": None,
         "user": body.get("user"),
         "metadata": body.get("metadata") or {},
@@ -374,7 +375,7 @@ def _describe_tool(tool: Body) -> Body:
 
 
 def build_response(base: Body, completion: Mapping[str, Any], at: float) -> Body:
-    """The complete response for a chat completion; `base` comes from `describe_request`."""
+    """Builds the complete response from a chat completion; `base` comes from `describe_request`."""
     choice = next(iter(completion.get("choices") or [{}]))
     reason = choice.get("finish_reason")
     return finish_response(base, completion, make_output(choice), reason, at)
@@ -383,7 +384,7 @@ def build_response(base: Body, completion: Mapping[str, Any], at: float) -> Body
 def finish_response(
     base: Body, completion: Mapping[str, Any], output: Sequence[Body], reason: str | None, at: float
 ) -> Body:
-    """The response with its output and status, from a chat's finish_reason."""
+    """Adds the output to a response, and a status that follows from `reason`, the chat's finish_reason."""
     incomplete = _INCOMPLETE.get(reason or "")
     response = base | {
         "status": "incomplete" if incomplete else "completed",
@@ -402,7 +403,7 @@ _SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
 def make_output(choice: Mapping[str, Any]) -> list[Body]:
-    """The output items of a chat's choice: reasoning, message, tool calls."""
+    """Makes the output items of a chat's choice: reasoning, message, tool calls."""
     message = choice.get("message") or {}
     status = "incomplete" if choice.get("finish_reason") in _INCOMPLETE else "completed"
     items: list[Body] = []
@@ -420,7 +421,7 @@ def make_output(choice: Mapping[str, Any]) -> list[Body]:
 
 
 def read_thought(message: Mapping[str, Any]) -> str:
-    """A model's reasoning before its answer, complete or partial; servers have two names for it."""
+    """Reads a model's reasoning before its answer, complete or partial; servers have two names for it."""
     for name in ("reasoning_content", "reasoning"):
         if isinstance(text := message.get(name), str) and text:
             return text
@@ -428,13 +429,13 @@ def read_thought(message: Mapping[str, Any]) -> str:
 
 
 def make_reasoning(item_id: str, text: str, status: str) -> Body:
-    """The reasoning item."""
+    """Makes an output item for reasoning."""
     content = [{"type": "reasoning_text", "text": text}] if text else []
     return {"id": item_id, "type": "reasoning", "summary": [], "content": content, "status": status}
 
 
 def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
-    """The message item."""
+    """Makes an output item for a message."""
     return {
         "id": item_id,
         "type": "message",
@@ -445,7 +446,7 @@ def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
 
 
 def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
-    """A text part of a message."""
+    """Makes a text part of a message."""
     return {
         "type": "output_text",
         "text": text,
@@ -455,7 +456,7 @@ def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
 
 
 def make_call(item_id: str, call: Mapping[str, Any], status: str) -> Body:
-    """The item for a chat's tool call."""
+    """Makes an output item for a chat's tool call."""
     function = call.get("function")
     function = function if isinstance(function, Mapping) else {}
     return {
@@ -473,7 +474,7 @@ def _to_text(value: object) -> str:
 
 
 def translate_usage(usage: Mapping[str, Any]) -> Body:
-    """Converts a chat's usage."""
+    """Converts a chat's usage to the Responses API's format."""
     prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
@@ -487,7 +488,7 @@ def translate_usage(usage: Mapping[str, Any]) -> Body:
 
 
 def translate_logprobs(logprobs: object) -> list[Body]:
-    """Converts a chat's token log-probabilities."""
+    """Converts a chat's log-probabilities to the Responses API's format."""
     tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     tokens = tokens if isinstance(tokens, list) else []
     return [_translate_token(token) for token in tokens if isinstance(token, Mapping | Alternative)]

@@ -31,24 +31,24 @@ class _OpenItem:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # message, reasoning or function_call
-        self.index = -1  # in the output; -1: not announced yet
+        self.index = -1  # the item's index in the output; -1: not announced yet
         self.id = make_id({"message": "msg", "reasoning": "rs"}.get(kind, "fc"))
         self.text = ""
         self.refusal = ""
         self.logprobs: list[Body] = []
         self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call in progress
-        self.sent = 0  # characters of its arguments
+        self.sent = 0  # characters of the call's arguments that were sent
         self.has_text = False  # whether a text part has begun
         self.has_refusal = False
 
     @property
     def parts(self) -> list[Body]:
-        """The parts of a message."""
+        """The content parts of a message."""
         parts = [make_text(self.text, self.logprobs)] if self.has_text else []
         return parts + ([{"type": "refusal", "refusal": self.refusal}] if self.has_refusal else [])
 
     def build(self, status: str) -> Body:
-        """The item so far."""
+        """Builds the item from what has arrived so far."""
         if self.kind == "message":
             return make_message(self.id, self.parts, status)
         if self.kind == "reasoning":
@@ -57,21 +57,21 @@ class _OpenItem:
 
 
 class ResponseStream:
-    """A response stream. `base` is the response at its beginning; `now` returns seconds since 1970."""
+    """Translates one stream. `base` is the response at its beginning; `now` returns seconds since 1970."""
 
     def __init__(self, base: Body, *, now: Callable[[], float] = time.time) -> None:
         self._base = base
         self._now = now
         self._number = 0  # number of the next event
-        self._open: dict[int | str, _OpenItem] = {}  # by a call's index, or by kind
+        self._open: dict[int | str, _OpenItem] = {}  # unfinished items, by a call's index or by kind
         self._done: dict[int, Body] = {}  # finished items by output index
-        self._count = 0  # items so far
-        self._completion: Body = {}  # from the chunks
-        self._reason: str | None = None  # finish reason
+        self._count = 0  # number of items announced so far
+        self._completion: Body = {}  # fields of the completion, read from its chunks
+        self._reason: str | None = None  # the chat's finish_reason
         self._began = False
 
     async def translate(self, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """The events; errors before the first one are raised, later ones become events."""
+        """Yields the response's events. Errors before the first are raised; later errors become events."""
         async with aclosing(chunks):
             try:
                 async for data in chunks:
@@ -134,7 +134,7 @@ class ResponseStream:
             self._open[key] = item
 
     def _announce_item(self, item: _OpenItem) -> Iterator[bytes]:
-        """Announces a new item. It ends the previous one; calls stay open, as any chunk may continue one."""
+        """Announces a new item, and closes earlier ones, except tool calls: any chunk may continue a call."""
         for other in [key for key in self._open if isinstance(key, str)]:
             yield from self._close_item(other, "completed")
         item.index, self._count = self._count, self._count + 1
@@ -212,7 +212,7 @@ class ResponseStream:
     def _close_item(self, key: int | str, status: str) -> Iterator[bytes]:
         item = self._open.pop(key)
         if item.kind == "function_call":
-            yield from self._send_call(item)  # even without a name
+            yield from self._send_call(item)  # sends the rest, even if the call has no name
             yield self._format(
                 "response.function_call_arguments.done",
                 item_id=item.id,

@@ -1,7 +1,7 @@
-"""How samples of a stream reach the client: immediately, after a vote, or held back until it is clear.
+"""Streams samples to the client: immediately, after a vote, or once it is clear whether there will be one.
 
-A stream can't be retracted. So a first sample that may be voted on is held back while it may still be a short
-answer; a longer one is a text, and is streamed as it arrives.
+What was streamed can't be taken back. So a first sample that may be voted on is held back while it may still
+be a short answer. A longer sample is a text without a vote, and is streamed as it arrives.
 """
 
 import asyncio
@@ -21,16 +21,17 @@ Delivery = Literal["pass", "hold", "first", "wait"]
 KEEPALIVE_COMMENT = b": sampling\n\n"
 KEEPALIVE_SECONDS = 10.0  # silence in a stream after which a comment is sent
 _THINKING, _THINKING_END = "<think>", "</think>"
-_REASONING_FIELDS = ("reasoning", "reasoning_content")  # different servers' names
+_REASONING_FIELDS = ("reasoning", "reasoning_content")  # different servers' names for reasoning
 _CALL_FIELDS = ("tool_calls", "function_call")
 _HEAD_FIELDS = ("id", "object", "created", "model")
 
 
 class StreamGate:
-    """Whether a streamed sample may still be voted on, judging by its beginning.
+    """Judges by the beginning of a streamed sample whether to hold it back, because it may be voted on.
 
-    `may_be_answer` judges the text so far. With `holds_thinking`, reasoning before the text is held back too;
-    otherwise it opens the gate. `holds_calls` does the same for tool calls.
+    The gate is open once there can't be a vote. `may_be_answer` judges the text so far. With
+    `holds_thinking`, reasoning before the text is held back, too; otherwise reasoning opens the gate.
+    `holds_calls` does the same for tool calls.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
     >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
@@ -43,8 +44,8 @@ class StreamGate:
         self._may_be_answer = may_be_answer
         self._holds_thinking = holds_thinking
         self._holds_calls = holds_calls
-        self._text = ""  # without reasoning
-        self._thinks: bool | None = None  # whether its text is reasoning; None: not known yet
+        self._text = ""  # the sample's text so far, without reasoning
+        self._thinks: bool | None = None  # whether the text is still reasoning; None: not known yet
 
     def add(self, chunk: Mapping[str, Any]) -> bool:
         """Adds a chunk; returns whether the gate is open, so that everything passes from now on."""
@@ -71,9 +72,8 @@ class StreamGate:
             if not self._holds_thinking:
                 return True
             before, end, after = self._text.partition(_THINKING_END)
-            self._text = (
-                after if end else before[-len(_THINKING_END) :]
-            )  # may be the beginning of the end marker
+            # without the end marker, keep what may be its beginning
+            self._text = after if end else before[-len(_THINKING_END) :]
             if not end:
                 return False
             self._thinks = False
@@ -84,20 +84,21 @@ class StreamRelay:
     """Relays one upstream stream event by event, without what only the gateway requested.
 
     Removes usage and log-probabilities that the client didn't request, and adds requested usage that is
-    missing. The chunk that ends a choice is held back until it is known whether it is the last: the gateway's
-    object is added to it, because many clients read the first choice of every chunk and fail without one.
+    missing. The chunk that ends a choice is held back until it is known whether it is the last one, to which
+    the gateway's `adacompute` object is added. (A chunk of its own would have no choice, and many clients
+    fail on that.)
     """
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._head: dict[str, Any] = {}
-        self._usage_sent = not request.include_usage  # whether no usage remains to be sent
-        self.is_open = False  # whether the gate of `hold` is open
+        self._usage_sent = not request.include_usage  # whether usage was sent or isn't requested
+        self.is_open = False  # whether the sample can't be voted on any more
         self._held: list[bytes] = []
         self._pending: list[dict[str, Any]] = []  # the chunk that ended the latest choice, and later ones
 
     async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
-        """Reads a stream until its gate opens or it ends, keeping what was read."""
+        """Reads and keeps events of a stream until the gate opens or the stream ends."""
         self._stream = stream
         async for event in stream:
             self._held += await self._pass_on(event)
@@ -106,7 +107,7 @@ class StreamRelay:
                 return
 
     async def rest(self) -> AsyncGenerator[bytes, None]:
-        """The events kept by `hold` and those after them, without the end."""
+        """Yields the events kept by `hold`, then further events, up to the chunks that `finish` builds."""
         for data in self.release():
             yield data
         async for event in self._stream:
@@ -114,20 +115,20 @@ class StreamRelay:
                 yield data
 
     def release(self) -> list[bytes]:
-        """The events kept by `hold`."""
+        """Returns the events kept by `hold`."""
         held, self._held = self._held, []
         return held
 
     async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-        """The client's events, without the end."""
+        """Yields the client's events, up to the chunks that `finish` builds."""
         async for event in stream:
             for data in await self._pass_on(event):
                 yield data
 
     def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
-        """The last chunks with the gateway's object, and the end of the stream.
+        """Builds the last chunks with the gateway's `adacompute` object, and the end of the stream.
 
-        If there were several samples, `usage`, which covers all, replaces the upstream's.
+        If there were several samples, `usage`, which covers all of them, replaces the upstream's usage.
         """
         last, *rest = self._pending or [{**self._head, "choices": []}]
         if not self._usage_sent:
@@ -145,7 +146,7 @@ class StreamRelay:
         return await run_in_thread(self._relay, event) if large else self._relay(event)
 
     def _relay(self, event: Event) -> list[bytes]:
-        """The client's events after an upstream event."""
+        """Returns the events to send to the client after an upstream event."""
         value = event.value
         if value is None:
             return []
@@ -155,7 +156,7 @@ class StreamRelay:
         if visible is None:
             return []
         passed: list[bytes] = []
-        if self._pending and visible.get("choices"):  # it wasn't the last
+        if self._pending and visible.get("choices"):  # the chunk held back wasn't the last
             passed = [format_event(encode_json(chunk)) for chunk in self._pending]
             self._pending = []
         if self._pending or _ends_choice(visible):
@@ -166,7 +167,7 @@ class StreamRelay:
         return [*passed, format_event(encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of an event that the client sees: the same object if all, None if nothing."""
+        """Returns what the client may see of an event: the same object if all of it, None if nothing."""
         choices = value.get("choices")
         if not self._request.include_usage and "usage" in value:
             if not choices:
@@ -182,7 +183,7 @@ class StreamRelay:
         return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
 
     def _filter_choice(self, choice: object) -> object:
-        """A choice with its requested log-probabilities, or without the field."""
+        """Removes log-probabilities that the client didn't request from a choice."""
         if not isinstance(choice, dict) or "logprobs" not in choice:
             return choice
         if self._request.logprobs:
@@ -231,5 +232,5 @@ async def keep_alive(
             task.cancel()
             await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # if the client just disconnected, nobody else retrieves it
+            task.exception()  # nobody else retrieves the error if the client disconnected
     task.result()

@@ -16,13 +16,13 @@ _MEMBER = re.compile(
     r"=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
 )
 _MAX_MEMBERS = 32
-_MAX_STATE = 512  # all tracers must pass on this many characters; beyond them, whole members are dropped
-_MAX_RECEIVED_STATE = 8192  # longest state that is parsed
-_LONG_MEMBER = 128  # longer members are dropped first
+_MAX_STATE = 512  # characters that all tracers must pass on; to keep to them, whole members are dropped
+_MAX_RECEIVED_STATE = 8192  # characters; a longer state isn't parsed
+_LONG_MEMBER = 128  # characters; longer members are dropped first
 
 
 def read_trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The headers of a request's trace context to send upstream; None without a valid one.
+    """Returns the headers of a request's trace context to send upstream; None without a valid context.
 
     Names in `headers` are lower case; repeated headers are joined by a comma.
     """
@@ -46,7 +46,7 @@ def _read_parent(text: str) -> str | None:
 
 
 def _read_state(text: str) -> str:
-    """The state, shortened if long; "" if invalid."""
+    """Returns a valid `tracestate`, shortened if it is long; "" if it is invalid."""
     if not text or len(text) > _MAX_RECEIVED_STATE:
         return ""
     members = [member for part in text.split(",") if (member := part.strip(" \t"))]

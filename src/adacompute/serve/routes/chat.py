@@ -40,17 +40,17 @@ _STREAM_HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # keeps proxies such as nginx from buffering
 }
-_STREAM_MODE = "x-adacompute-stream-mode"  # sent before the vote ends; the verdict is in the last chunk
+_STREAM_MODE = "x-adacompute-stream-mode"  # header of streams that are sent before the vote ends
 _SEND_BYTES = 2**18  # bytes of a reply's body sent at a time
-_MAX_INLINE_BODY = 1_048_576  # bytes of a body parsed in the event loop
+_MAX_INLINE_BODY = 1_048_576  # bytes; a larger body is parsed in a thread
 _MAX_HELD_BYTES = 2**30  # bytes of all requests' bodies together
-_RECEIVING_FACTOR = 2  # multiple of max_requests whose bodies may be received at the same time
+_RECEIVING_FACTOR = 2  # how many bodies may be received at the same time, as a multiple of max_requests
 _RETRY_SECONDS = 1.0  # Retry-After if the gateway is full
 _LISTEN_SECONDS = 0.02  # delay before listening for a client's disconnect
 
 Authenticate = Callable[[Mapping[str, str]], str]  # from headers to the name of the client's key
 
-_MAX_LENGTH_DIGITS = 15  # in Content-Length; longer numbers exceed every limit
+_MAX_LENGTH_DIGITS = 15  # digits in Content-Length; longer numbers exceed every limit
 _MAX_DEPTH = 200  # nesting levels: deeper JSON can't be serialised again
 _MAX_ESCAPES = 2_000_000  # backslashes in a body: each takes as long as a hundred plain characters
 _MAX_VALUES = 50_000  # values in a body: parsing millions of tiny ones would block other requests
@@ -58,7 +58,7 @@ _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may exceed 64 bits
 _ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # replaces a long integer's digits
+_LONG_DIGITS = b"0" * 19  # a long integer, after `_ZEROED_DIGITS` has replaced its digits by 0
 
 
 class ClientDisconnected(Exception):
@@ -76,11 +76,11 @@ class Keys:
         self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
 
     def authenticate(self, headers: Mapping[str, str]) -> str:
-        """The name of the client's key; Unauthorized if there is none, or the Host isn't allowed."""
+        """Returns the name of the client's key; raises Unauthorized if the key or the Host is refused."""
         return _ANONYMOUS if (key := self._find(headers)) is None else key.name
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """The name of the operator's key; Unauthorized for others. Without keys, everyone is an operator."""
+        """Returns the operator's key name; raises Unauthorized for other keys. Without keys, all pass."""
         key = self._find(headers)
         if key is not None and not key.operator:
             raise Unauthorized(
@@ -97,7 +97,7 @@ class Keys:
         return None
 
     def identify(self, authorization: str | None) -> KeyConfig:
-        """The key in an Authorization header; Unauthorized if it is missing or unknown.
+        """Finds the key in an Authorization header; raises Unauthorized if it is missing or unknown.
 
         The header is `Bearer KEY`, or `Basic` with any user and the key as the password.
         """
@@ -118,7 +118,7 @@ def _hash_secret(text: str) -> bytes:
 
 
 def _read_secret(authorization: str) -> str:
-    """The key in a header's value."""
+    """Reads the key from the value of an Authorization header."""
     scheme, _, rest = authorization.strip().partition(" ")
     rest = rest.strip()
     if scheme.lower() == "bearer":
@@ -132,8 +132,8 @@ def _read_secret(authorization: str) -> str:
 
 
 def check_host(host: str) -> None:
-    """Without keys, only names of this machine are accepted: a web page may point its own domain here."""
-    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
+    """Raises Unauthorized unless the host is this machine: a web page may point its own domain here."""
+    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 requests may have no Host; browsers always send it
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
             status=403,
@@ -193,11 +193,11 @@ async def read_body(
     limit: int,
     on_part: Callable[[int], None] | None = None,
 ) -> bytes:
-    """The whole body, at most `limit` bytes; a longer one is refused before it is in memory.
+    """Reads the whole body, at most `limit` bytes; refuses a longer one before it is in memory.
 
     `on_part` is called with the size of each part, and may raise.
 
-    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects.
+    Raises RequestInvalid like `check_content_length`, and ClientDisconnected if the client disconnects.
     """
     check_content_length(headers, limit)
     parts: list[bytes] = []
@@ -210,7 +210,7 @@ async def read_body(
         size += len(chunk)
         if size > limit:
             raise make_too_long_error(limit)
-        if chunk:  # empty ones take memory too, and may be endless
+        if chunk:  # keeps no empty parts: they take memory, too, and may be endless
             if on_part is not None:
                 on_part(len(chunk))
             parts.append(chunk)
@@ -219,7 +219,7 @@ async def read_body(
 
 
 def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid:
-    """The error for a body larger than a setting allows."""
+    """Makes the error for a body larger than a setting allows."""
     return RequestInvalid(
         f"the body is longer than {limit} bytes; send a shorter one, or ask the operator for a larger "
         f"{setting}",
@@ -229,7 +229,7 @@ def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid
 
 
 def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
-    """The JSON object in a body; RequestInvalid if it isn't one, or is too large or too deep."""
+    """Parses the JSON object in a body; raises RequestInvalid if it is none, or too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
     outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
     openings = outside.count(b"[") + outside.count(b"{")
@@ -242,7 +242,7 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     except orjson.JSONDecodeError as exc:
         raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
     for number in _LONG_INTEGER.finditer(outside):
-        if not -(2**63) <= int(number[0]) < 2**64:  # it was parsed as the nearest float
+        if not -(2**63) <= int(number[0]) < 2**64:  # the number was parsed as the nearest float
             raise RequestInvalid(
                 "the body has a number that 64 bits can't hold; send a smaller one, or a text"
             )
@@ -259,14 +259,14 @@ def _is_simple(raw: bytes, max_depth: int) -> bool:
 
 
 def _remove_strings(raw: bytes) -> bytes:
-    """JSON without its strings and spaces.
+    """Removes strings and spaces from JSON.
 
     >>> _remove_strings(b'{"a[[": [[1], "]"]}')
     b'{:[[1],]}'
     """
     if raw.count(b"\\") > _MAX_ESCAPES:
         raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
-    if b'\\"' in raw:  # otherwise every quote begins or ends a string; removing many escapes takes long
+    if b'\\"' in raw:  # only if needed: removing many escapes takes long
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     if raw.count(b'"') > 4 * _MAX_VALUES:  # checked first: splitting at millions of quotes takes long
         raise _make_too_many_error()
@@ -278,7 +278,7 @@ def _make_too_many_error() -> RequestInvalid:
 
 
 def _measure_depth(outside: bytes) -> int:
-    """Nesting levels, without a parser: a recursive one could crash on what it should refuse.
+    """Counts nesting levels without a parser: a recursive parser could crash on very deep JSON.
 
     >>> _measure_depth(b"{:[[1],]}")
     3
@@ -293,7 +293,7 @@ class RequestSlots:
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
         self.receiving = 0  # requests whose bodies are being received
-        self.bytes = 0  # bodies of all requests until their replies are sent
+        self.bytes = 0  # total size of the bodies of requests whose replies aren't sent yet
         self.active = 0  # requests in flight until their replies are sent
 
     def check(self) -> None:
@@ -308,9 +308,9 @@ class RequestSlots:
 
 
 class RequestSlot:
-    """One request's share of the counts: first its body, then itself, until its context ends.
+    """Counts a request in `RequestSlots`: first its body, then the request itself, until it ends.
 
-    One object with three counts: three generator-based contexts took 10 µs per request.
+    One object keeps all three counts: three generator-based context managers took 10 µs per request.
     """
 
     def __init__(self, slots: RequestSlots) -> None:
@@ -326,13 +326,13 @@ class RequestSlot:
         self._slots.active -= self._active
 
     def begin_body(self) -> None:
-        """Counts its body as being received."""
+        """Counts the request's body as being received."""
         self._slots.check_receiving()
         self._slots.receiving += 1
         self._receiving = 1
 
     def add_bytes(self, size: int) -> None:
-        """Adds bytes of its body; Overloaded if all requests together have too many."""
+        """Counts bytes of the request's body; raises Overloaded if all requests together have too many."""
         slots = self._slots
         if slots.bytes + size > _MAX_HELD_BYTES:
             raise _make_overloaded(f"requests of {slots.bytes:,} bytes are under way")
@@ -340,12 +340,12 @@ class RequestSlot:
         slots.bytes += size
 
     def end_body(self) -> None:
-        """Ends receiving its body."""
+        """Stops counting the request's body as being received."""
         self._slots.receiving -= self._receiving
         self._receiving = 0
 
     def activate(self) -> None:
-        """Counts it as in flight; checks again, because others may have sent their bodies faster."""
+        """Counts the request as in flight. Checks the limit again, because others may have been faster."""
         self._slots.check()
         self._slots.active += 1
         self._active = 1
@@ -356,10 +356,10 @@ def _make_overloaded(reason: str) -> Overloaded:
 
 
 class DisconnectWatch:
-    """Cancels its context's body if the client disconnects, and raises ClientDisconnected.
+    """Cancels the code inside its `with` block if the client disconnects, and raises ClientDisconnected.
 
-    Enter it after reading the whole body: from then on the only message is the disconnect. It starts
-    listening after a moment, so that a request answered sooner needs no task.
+    Enter the block after reading the whole request: from then on, the only message is the disconnect. The
+    watch starts listening after a moment, so that a request answered sooner needs no task.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -379,7 +379,7 @@ class DisconnectWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Drop both references: a cancelled listener holds its frame, which holds this object; the cycle would
+        # Drops references: a cancelled listener holds its frame, which holds this object. The cycle would
         # keep the whole request in memory until the next garbage collection.
         task, timer, listener = self._task, self._timer, self._listener
         self._task = self._timer = self._listener = None
@@ -403,14 +403,14 @@ class DisconnectWatch:
 
 
 class ChatShape:
-    """The format of an endpoint's requests and replies; this class is that of chat completions."""
+    """The format of an endpoint's requests and replies. This class has the format of chat completions."""
 
-    prefix = "chatcmpl-"  # prefix of ids
-    # converts a request's body to a chat's; None: it is one
+    prefix = "chatcmpl-"  # prefix of replies' ids
+    # converts a request's body to that of a chat completion; None: it needn't be converted
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-        """A complete reply."""
+        """Builds a complete reply."""
         return build_completion(outcome, request, unit=unit)
 
     def shape_events(
@@ -483,7 +483,7 @@ class ChatEndpoint:
         await gateway.resources.client.share.take_turn()
         if len(raw) <= _MAX_INLINE_BODY:
             request = self._parse(raw, headers)
-        else:  # in a thread, to delay nobody
+        else:  # in a thread, so that other requests aren't delayed
             request = await asyncio.to_thread(self._parse, raw, headers)
         registry = gateway.policy_registry
         route = choose_route(
@@ -512,13 +512,13 @@ class ChatEndpoint:
 
 
 def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
-    """The headers of a stream, with what is known at its beginning."""
+    """Builds the headers of a stream from what is known at its beginning."""
     mode = {_STREAM_MODE: "first"} if active.delivery == "first" else {}
     return _STREAM_HEADERS | mode | build_note_header(active.sampling.list_notes())
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """A request's headers, with lower-case names as in ASGI; repeated ones are joined by a comma."""
+    """Reads a request's headers, with lower-case names as in ASGI; repeated headers are joined by a comma."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -527,7 +527,7 @@ def read_headers(scope: Scope) -> dict[str, str]:
 
 
 def get_reply_id(scope: Scope) -> str:
-    """The id of a request's reply: its completion's, or a new one."""
+    """Returns the id of a request's reply: the completion's id, or a new one."""
     if _ID_KEY not in scope:
         scope[_ID_KEY] = f"req-{os.urandom(16).hex()}"
     return str(scope[_ID_KEY])
@@ -581,7 +581,7 @@ async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 20
 
 
 async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
-    """Sends part of a reply's body; a large one in pieces, because each is copied at once."""
+    """Sends part of a reply's body; a large part in pieces, because each piece is copied at once."""
     sent = 0
     while len(body) - sent > _SEND_BYTES:
         part = body[sent : sent + _SEND_BYTES]

@@ -1,12 +1,12 @@
 """Forwards every other request under /v1/ to the same path of the upstream.
 
-Nothing is voted on. JSON bodies are read completely, because they determine the cost; others, such as
+Nothing is voted on. JSON bodies are read completely, because they determine the cost. Other bodies, such as
 uploads, and all replies are passed on as they arrive.
 
 The highest possible cost of a request is reserved before it is sent. Its actual cost comes from the reply's
 `usage`; a success without usage costs the reserved amount. Reading, deleting and storing files is free.
-Requests with numbers of choices and tokens follow the rules of chats. Unknown routes, and changes to the
-upstream's models, are reserved for the operator.
+Numbers of choices and tokens have the same limits as in chats. Unknown routes, and changes to the upstream's
+models, are reserved for the operator.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _BODY_METHODS = ("POST", "PUT", "PATCH")
 _FREE_METHODS = ("GET", "HEAD", "DELETE")
-# first words of paths, for counting; all others count as "other"
+# first words of paths that metrics distinguish; all others count as "other"
 _ROUTES = frozenset(
     {
         *("completions", "embeddings", "moderations", "audio", "images", "videos", "files", "uploads"),
@@ -70,7 +70,7 @@ _ROUTES = frozenset(
         *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
     }
 )
-_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # the beginning of a path, without hidden separators
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # what a path's first word may be; excludes encoded separators
 # storing is free; later uses of a file or conversation aren't
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
@@ -91,19 +91,19 @@ _TOKEN_LIMITS = {
     "responses": ("max_output_tokens",),
 }
 _ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
-_STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds stored data
-_SAMPLE_LISTS = ("choices", "data")  # where a reply may have its samples
+_STATEFUL = ("previous_response_id", "conversation", "prompt")  # fields that add stored data to a prompt
+_SAMPLE_LISTS = ("choices", "data")  # fields of a reply that may contain its samples
 _PROMPT_TOKENS = 64  # tokens that a chat template may add
-_MAX_VALUES = 200_000  # in a JSON body: parsing more would block the event loop
+_MAX_VALUES = 200_000  # values in a JSON body; parsing more would block the event loop
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-_MAX_SMALL = 65_536  # bytes of JSON that are parsed instantly
+_MAX_SMALL = 65_536  # bytes; larger JSON isn't parsed just to find its model
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
 )
 _SAFE = "-._~!$&'()*+,;=:@"  # characters of a path that aren't encoded
 _SAFE_QUERY = _SAFE + "/?%[]"
-# an upstream's page, or a client's file, must not run as if it were the gateway's
+# keep browsers from running an upstream's page, or a client's file, as if it were the gateway's own
 _SHIELD_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
@@ -114,7 +114,7 @@ _MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for an HTTP/1.0 client, which gets
 _RETRY_SECONDS = 1.0
 
 
-# from an upstream error's status and body to the error to raise instead, or None to pass it on
+# takes an upstream error's status and body; returns the error to raise instead, None to pass it on
 ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 
@@ -124,8 +124,8 @@ class ForwardTarget:
 
     route: str  # first word of the path, or "other"
     path: str  # relative to the upstream's address, percent-encoded
-    free: bool  # without cost
-    private: bool = False  # only for the operator, if there are keys
+    free: bool  # whether it has no cost
+    private: bool = False  # whether it is only for the operator, if there are keys
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +139,9 @@ class ForwardCost:
 
 @lru_cache(maxsize=64)  # most requests have one of a few paths, and parsing takes 5 µs
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
-    """The target of a path that begins with /v1/.
+    """Finds the target of a path that begins with /v1/.
 
-    HTTPException, as from a router, if the route can't exist; RequestInvalid if it isn't forwarded.
+    Raises HTTPException, like a router, if the route can't exist; RequestInvalid if it isn't forwarded.
 
     >>> parse_target("POST", b"/v1/audio/transcriptions")
     ForwardTarget(route='audio', path='/audio/transcriptions', free=False, private=False)
@@ -169,14 +169,14 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
 
 
 def _is_devious(segment: bytes) -> bool:
-    """Whether a decoded path segment may lead elsewhere: up, through another separator, or decoded twice."""
+    """Whether a decoded path segment may lead elsewhere, by `..`, another separator or double encoding."""
     if re.search(rb"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}", segment):
         return True
     return any(part.partition(b";")[0] in (b".", b"..") for part in segment.split(b"/"))
 
 
 def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeConfig) -> ForwardCost:
-    """The highest possible cost of a request, from its JSON (None if it has none) and its size in bytes.
+    """Computes a request's highest possible cost from its JSON (None if it has none) and its size in bytes.
 
     Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
     JSON, an image and a recording count like media in a chat. Stored data that the upstream adds to a prompt
@@ -202,7 +202,7 @@ def _count_prompts(body: Mapping[str, Any]) -> int:
 
 
 def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
-    """Whether the prompt includes more than the body."""
+    """Whether the upstream adds stored data to the prompt."""
     if target.route != "responses":
         return False
     items = body.get("input")
@@ -213,7 +213,7 @@ def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
 
 
 def _bound_completion(target: ForwardTarget, body: Mapping[str, Any], settings: ServeConfig) -> int:
-    """Tokens per response."""
+    """Returns the highest possible number of tokens per response."""
     if target.route in _WITHOUT_OUTPUT:
         return 0
     limits = [max(0, body[name]) for name in _get_limits(target) if _is_number(body.get(name))]
@@ -231,7 +231,7 @@ def _is_number(value: object) -> bool:
 class UploadBody:
     """A body passed on as it arrives, up to a size limit; also reports the client's disconnect.
 
-    `on_choices` is called with a form's field `n` before that is passed on.
+    `on_choices` is called with the value of a form's field `n` before the field is passed on.
     """
 
     def __init__(self, receive: Receive, limit: int, form: FormScanner | None = None) -> None:
@@ -241,7 +241,7 @@ class UploadBody:
         self._ended = asyncio.Event()
         self._disconnected = self._is_whole = False
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
-        self.error: ServeError | None = None  # why the upload was ended
+        self.error: ServeError | None = None  # why the gateway ended the upload
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, more = 0, True
@@ -272,17 +272,17 @@ class UploadBody:
                 await self.on_choices(choices)
 
     def is_whole(self) -> bool:
-        """Whether a form has passed completely, whatever follows."""
+        """Whether a form was passed on completely; data may follow its end."""
         return self._is_whole
 
     async def watch(self) -> Message:
-        """An ASGI `receive` for disconnect watchers: silent until the body has ended."""
+        """An ASGI `receive` for `DisconnectWatch`. It waits until the body has ended."""
         await self._ended.wait()
         return {"type": "http.disconnect"} if self._disconnected else await self._receive()
 
 
 class ForwardEndpoint:
-    """The endpoint as an ASGI app."""
+    """The endpoint for all forwarded requests, as an ASGI app."""
 
     def __init__(self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots) -> None:
         self._gateway = gateway
@@ -345,7 +345,7 @@ class ForwardEndpoint:
         self._slots.check()
 
     def _check_operator(self, scope: Scope, key: str) -> None:
-        """Raises Unauthorized if there are keys and this isn't an operator's."""
+        """Raises Unauthorized if there are keys, and this one isn't an operator's."""
         keys = self._gateway.keys
         if keys and not any(known.operator for known in keys if known.name == key):
             raise Unauthorized(
@@ -366,7 +366,7 @@ class ForwardEndpoint:
             )
 
     def _check_body(self, target: ForwardTarget, parsed: object, key: str) -> None:
-        """Raises RequestInvalid if a JSON body requests too much, or something that can't be counted."""
+        """Raises RequestInvalid if a JSON body requests too much, or has a cost that can't be counted."""
         if not isinstance(parsed, Mapping):
             return
         check_field_names(parsed)
@@ -382,10 +382,10 @@ class ForwardEndpoint:
         target: ForwardTarget,
         slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, object, Receive]:
-        """What to send, its JSON as far as needed, and where to receive a disconnect."""
+        """Returns the body to send, its JSON as far as needed, and a `receive` that tells of a disconnect."""
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
-        if not takes_body or not _has_body(headers):  # bodies of other methods would be free of charge
+        if not takes_body or not _has_body(headers):  # drops a body whose cost isn't counted
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
@@ -393,7 +393,7 @@ class ForwardEndpoint:
             body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
             slot.end_body()
             parsed = _read_json(body, target)
-            # send what was counted, whichever of two equal fields a server reads
+            # if a field is given twice, sends only the value that was counted: servers may read the other
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
@@ -436,7 +436,7 @@ class ForwardEndpoint:
 
 
 class ForwardExchange:
-    """A forwarded request: reserved, sent, its reply relayed, settled and counted."""
+    """Handles a forwarded request: reserves its cost, sends it, relays the reply, settles the actual cost."""
 
     def __init__(
         self,
@@ -456,16 +456,16 @@ class ForwardExchange:
         self._request = request if self._span is None else self._span.request
         self._key = key
         self._calls: list[Call] = []
-        self._choices = 1  # requested by a form
-        self._further: list[Reservation] = []  # for additional choices
-        # what was settled, with the number of calls and further reservations
+        self._choices = 1  # number of choices that a form requests
+        self._further: list[Reservation] = []  # reservations for additional choices
+        # the last settlement: numbers of calls and further reservations, actual cost, possible cost
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
-        self._refusal: CapReached | None = None  # why it wasn't sent
+        self._refusal: CapReached | None = None  # the cap that prevented the request
         self._at, self._started = time.time(), time.monotonic()
         self._status = 500
 
     async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
-        """Serves it. Raises errors that happen before the reply has begun."""
+        """Serves the request. Raises errors that happen before the reply has begun."""
         gateway, request = self._gateway, self._request
         resources, reservation = gateway.resources, None
         if request.samples:
@@ -516,18 +516,18 @@ class ForwardExchange:
             self._choices += more
 
     def _bound_choices(self, count: int) -> Spend:
-        """The highest possible cost of additional choices."""
+        """Computes the highest possible cost of additional choices."""
         return self._bound_cost(count, 0, count * self._request.completion_tokens)
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
-        """The highest possible cost of these tokens, counted as this many samples."""
+        """Computes the highest possible cost of these tokens, counted as this many samples."""
         most = self._gateway.resources.rates.compute_max(
             samples=1, prompt_tokens=prompt, max_tokens=completion
         )
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
-        """Whether caps still allow it when its turn comes: others may have spent more meanwhile."""
+        """Whether caps still allow the request when its turn comes: others may have spent more meanwhile."""
         if reservation is not None:
             self._refusal = self._gateway.resources.ledger.check_send(reservation)
         return self._refusal is None
@@ -545,7 +545,7 @@ class ForwardExchange:
         return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
-        """Settles its actual and possible cost; repeating it has no effect."""
+        """Settles the request's actual and possible cost, and returns both. Repeating this has no effect."""
         if reservation is None:
             return NO_SPEND, NO_SPEND
         counts = len(self._calls), len(self._further)
@@ -578,7 +578,7 @@ class ForwardExchange:
 
 
 async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable[[], object]) -> None:
-    """Relays a success as it arrives; calls `on_end` before sending its end."""
+    """Relays a successful reply as it arrives; calls `on_end` before sending its last part."""
     headers = {**reply.headers, **_SHIELD_HEADERS}
     if "event-stream" in headers.get("content-type", ""):
         headers["x-accel-buffering"] = "no"  # keeps proxies such as nginx from buffering
@@ -591,7 +591,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        if left == 0 and not await reply.read():  # with the last byte, the client has everything
+        if left == 0 and not await reply.read():  # settle first: with this chunk, the client has everything
             on_end()
             await send_body(send, chunk, last=True)
             return
@@ -601,7 +601,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
 
 
 async def _read_whole(reply: ForwardReply) -> bytes:
-    """The complete reply for an HTTP/1.0 client, which can't read unknown lengths."""
+    """Reads the complete reply for an HTTP/1.0 client, which can't read a reply of unknown length."""
     parts, size = [], 0
     while chunk := await reply.read():
         parts.append(chunk)
@@ -627,7 +627,7 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
     """Raises RequestInvalid (status 415) if a body that determines the cost isn't plain JSON.
 
-    Forms are accepted for media; anything is accepted if nothing is counted.
+    Forms are accepted for media. Any body is accepted on routes whose cost isn't counted.
     """
     form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
     if form or target.free or target.route in _UNMETERED:
@@ -637,7 +637,7 @@ def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
 
 
 def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
-    """The relevant part of a body: for routes without output, only its model, if found quickly."""
+    """Parses the relevant part of a body: on routes without output, only the model of a small body."""
     if not target.free and target.route not in _WITHOUT_OUTPUT:
         return _parse_json(raw)
     if target.free or len(raw) > _MAX_SMALL:
@@ -662,13 +662,13 @@ def _parse_json(raw: bytes) -> Mapping[str, Any]:
 
 
 def _may_repeat_field(raw: bytes, parsed: Mapping[str, Any]) -> bool:
-    """Whether JSON may repeat a field that determines the cost; normal clients don't escape letters."""
+    """Whether JSON may have a field twice that determines the cost, e.g. once with escaped letters."""
     names = [name.encode() for name in COSTLY_FIELDS.intersection(parsed)]
     return any(raw.count(b'"%b"' % name) > 1 for name in names) or bool(names and _ESCAPED_LETTER.search(raw))
 
 
 def _check_origin(scope: Scope, headers: Mapping[str, str], settings: ServeConfig) -> None:
-    """Refuses non-JSON from other sites' pages, which can send it without a preflight request."""
+    """Refuses non-JSON bodies from other sites' pages, which can send them without a preflight request."""
     origin = headers.get("origin", "")
     if not origin or _read_kind(headers) == "application/json" or {origin, "*"} & set(settings.cors):
         return

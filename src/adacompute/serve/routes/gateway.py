@@ -66,11 +66,11 @@ class ActiveRequest:
     """A request in flight."""
 
     id: str
-    at: float  # seconds since 1970
-    started: float  # in the event loop's clock
+    at: float  # arrival, in seconds since 1970
+    started: float  # arrival, in the event loop's clock
     sampling: SampleLoop
-    pacer: PacerProtocol | None  # learns its cost
-    price: float | None  # the common dial at that moment; each request's own is shifted from it
+    pacer: PacerProtocol | None  # sets the price, and learns from this request's cost
+    price: float | None  # the pacer's price at the start; the request's own is shifted from it
     delivery: Delivery  # how its stream is delivered
     span: "RequestSpan | None" = None
 
@@ -87,14 +87,14 @@ class Gateway:
     keys: Sequence[KeyConfig]  # clients' keys; empty: no key needed
     observability: Observability
     reporter: Reporter
-    # the quality that the settings' budget was given as; None: an amount
+    # set if the settings' budget is a quality, such as "as good as 8 samples", and not an amount
     quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None: disabled
-    # makes a pacer that follows the fleet; None: this gateway sets its own prices
+    # makes a pacer that follows the fleet's price; None: this gateway sets its own prices
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
-    # cost per sample, by mode; "": over all modes
+    # cost per sample of each mode; "": over all modes
     costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
-    explore: float = 0.0  # share of requests that are fully sampled
+    explore: float = 0.0  # share of requests for which the maximum of samples is drawn
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests without a model: the operator's, or the upstream's only one
@@ -102,13 +102,13 @@ class Gateway:
     under_way: int = 0
     # adds other workers' counts to the dashboard's data; None: no other workers
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
-    logs_failures: bool = True  # False: callers learn about upstream failures anyway
+    logs_failures: bool = True  # whether to log upstream failures
     has_warned_of_shortfall: bool = False
-    patched_budget: str = ""  # an operator's, until the next restart; "": the settings' budget applies
+    patched_budget: str = ""  # an operator's budget until the next restart; "": the settings' budget
     share_budget: Callable[[str], Awaitable[None]] | None = None  # shares a budget with the fleet
-    # returns a line per change; None: can't be reloaded
+    # reloads the settings, and returns a line per change; None: they can't be reloaded
     reload_settings: Callable[[], list[str]] | None = None
-    # ended requests and their outcomes, still to be learned from
+    # ended requests and their outcomes, which `learn` hasn't seen yet
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
     @cached_property
@@ -123,13 +123,13 @@ class Gateway:
 
     @property
     def average(self) -> Average:
-        """Which requests the current budget averages."""
+        """Which requests count in the average that the current budget sets."""
         return choose_average(self.settings.average, self.budget.unit)
 
     def set_budget(self, patched: str, **settings: float | str) -> None:
-        """Changes the budget for new requests; ConfigError, without a change, if it is invalid.
+        """Changes the budget for new requests; an invalid one raises ConfigError and changes nothing.
 
-        `patched` is an operator's budget, or "" for the settings'. `settings` are their new values.
+        `patched` is an operator's budget; "" means the settings' budget. `settings` are new settings.
         """
         serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
         config, quality = settle_quality(replace(self.config, serve=serve))
@@ -150,7 +150,7 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Chooses a request's policy and price, without sending anything. Its id begins with `prefix`."""
-        self.learn()  # first, so that decisions don't depend on the event loop's order
+        self.learn()  # before deciding, so that decisions don't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
@@ -186,7 +186,7 @@ class Gateway:
     def _begin_span(
         self, request: ChatRequest, route: Route
     ) -> "tuple[RequestSpan | None, AttemptTracer | None]":
-        """The span of a request, and a tracer that begins its calls' spans."""
+        """Begins a request's telemetry span; also returns a tracer that begins its upstream calls' spans."""
         telemetry = self.telemetry
         span = None if telemetry is None else self.guard(telemetry.begin, request, route)
         if span is None:
@@ -194,14 +194,14 @@ class Gateway:
         return span, lambda resends: self.guard(span.begin_attempt, resends)
 
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
-        """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        """Serves a request, or raises EndpointError or ServeError. Cancelling ends its upstream calls."""
         with self._finishing(active):
             await self._hold_vote(active.sampling)
         return self._finish(active)
 
     @contextmanager
     def _finishing(self, active: ActiveRequest) -> Iterator[None]:
-        """Ends a request that fails inside."""
+        """Ends the request if the code inside the context fails."""
         try:
             yield
         except BaseException as exc:
@@ -209,7 +209,7 @@ class Gateway:
             raise
 
     def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
+        """Yields the events of a request's stream. Errors before the first event are raised."""
         if active.sampling.request.options.events:
             return self._stream_events(active)
         if active.delivery == "wait":
@@ -217,7 +217,7 @@ class Gateway:
         return self._stream_when_clear(active) if active.delivery == "hold" else self._stream_sample(active)
 
     async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The winner once it is known; until then, comments keep the connection alive."""
+        """Streams the winner once it is known; until then, comments keep the connection alive."""
         with self._finishing(active):
             async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
                 async for comment in comments:
@@ -226,7 +226,7 @@ class Gateway:
             yield event
 
     async def _stream_events(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """Samples and decisions as they happen, then the winner."""
+        """Streams samples and decisions as they happen, then the winner."""
         sampling = active.sampling
         events = SampleEvents(sampling, self.resources, name=active.id, at=active.at)
         with self._finishing(active):
@@ -241,7 +241,7 @@ class Gateway:
     async def _send_winner(
         self, request: ChatRequest, outcome: RequestOutcome
     ) -> AsyncGenerator[bytes, None]:
-        """The events of a completion; a large one is encoded in a thread and sent in turns."""
+        """Yields a completion's events. Encodes large ones in a thread, in turns with other requests."""
         events = build_chunks(outcome, request, unit=self.settings.unit)
         if not outcome.is_large:
             for event in events:
@@ -252,7 +252,7 @@ class Gateway:
             yield event
 
     async def _stream_sample(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The first sample as it arrives: the only one, or one that is followed by a vote."""
+        """Streams the first sample as it arrives: the only sample, or one that is followed by a vote."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         try:
             votes = active.delivery == "first"
@@ -273,7 +273,7 @@ class Gateway:
         yield self._finish_relay(relay, self._finish(active))
 
     async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
-        """The first sample as it arrives, once it can't be voted on any more; otherwise the vote's winner."""
+        """Streams the first sample once it is clear that there is no vote, otherwise the vote's winner."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
         with self._finishing(active):
             async with AsyncExitStack() as stack:
@@ -303,7 +303,7 @@ class Gateway:
         await relay.hold(stream, self.resources.eligibility.make_gate(active.sampling.request))
 
     async def _hold_vote(self, sampling: SampleLoop) -> None:
-        """Draws until the policy stops; WeakVote if the operator refuses such votes."""
+        """Draws samples until the policy stops; raises WeakVote if the operator refuses the weak vote."""
         await sampling.run()
         if (error := self._mark_weak_vote(sampling)) is not None:
             raise error
@@ -314,7 +314,7 @@ class Gateway:
         return relay.finish(extra, build_usage(outcome), several=several)
 
     async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The upstream's models by name, and the operator's own; `refresh` asks again after a failure."""
+        """Lists models by name: the upstream's and the operator's. `refresh` asks again after a failure."""
         listed = await self.model_list.get_models(refresh=refresh)
         configured = self.config.endpoint.model
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
@@ -347,12 +347,12 @@ class Gateway:
         }
 
     def find_foreign_model(self) -> str:
-        """Says that the policy was fitted on another model than those served; "" if not known."""
+        """Says if the policy was fitted on another model than those served; "" if not, or if unknown."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
     async def describe_traffic(self, span: str = "") -> dict[str, Any]:
-        """The dashboard's data for a span, over all workers; "" gives only what `/metrics` shows."""
+        """Returns the dashboard's data for a time span, of all workers; "" gives what `/metrics` shows."""
         own = self.describe_own_traffic(span)
         return own if self.add_workers is None else await self.add_workers(span, own)
 
@@ -363,7 +363,7 @@ class Gateway:
 
     @property
     def is_upstream_resting(self) -> bool:
-        """Whether all upstreams are being left alone."""
+        """Whether all upstreams have failed, and aren't called for a while."""
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
@@ -385,7 +385,7 @@ class Gateway:
             )
 
     def restore_prices(self, prices: Mapping[str, Any]) -> None:
-        """Restores stored prices; reports the one for the operator's own budget at once."""
+        """Restores stored prices; reports the price for the operator's own budget at once."""
         self.pacers.restore(prices)
         pacer, budget = self.find_pacer(), self.budget
         if pacer is not None and pacer.requests:
@@ -394,14 +394,14 @@ class Gateway:
             )
 
     def find_pacer(self) -> PacerProtocol | None:
-        """The pacer of the operator's policy and budget; None: there is no moving price."""
+        """Returns the pacer for the default policy and the gateway's budget; None if its price is fixed."""
         served = self.policy_registry.get(self.policy_registry.default)
         return self._get_pacer(served, self.budget.amount, self.budget.unit)
 
     def find_shortfall(self, budget: Budget | None = None) -> str:
-        """Says that a budget is below the cost of one sample; "" if it isn't, or not known yet.
+        """Says if a budget is below the cost of one sample; "" if not, or if costs aren't known.
 
-        Without `budget`, checks the settings'.
+        Without `budget`, checks the gateway's budget.
         """
         budget = self.budget if budget is None else budget
         names = self.resources.modes if self.resources.has_choice else ("",)
@@ -415,8 +415,8 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """The unshifted dial, and its pacer; None if there is none."""
-        if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
+        """Returns a request's pacer, and the price before its random shift; None if missing."""
+        if route.mode == "pass" or served.policy.dial is None:  # the policy decides nothing
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
         return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
@@ -438,7 +438,7 @@ class Gateway:
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
-        """The initial, lowest and highest dial, by the known cost per sample."""
+        """Finds the initial, lowest and highest price of a pacer, from the known cost per sample."""
         mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
@@ -450,7 +450,7 @@ class Gateway:
         return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
-        """How a stream is delivered. Requests that can't be voted on are decided here."""
+        """Chooses how a stream is delivered; skips the vote if there can't be one."""
         if sampling.request.options.events:
             return "wait"
         refuses = self._refuses_weak_vote(sampling)
@@ -466,7 +466,7 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # with several modes, the reply may come from another one than the first sample
+        # with several modes, the reply may come from another mode than the first sample
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
@@ -477,7 +477,7 @@ class Gateway:
         tally = sampling.votes.tally
         if not tally.drawn:
             return None
-        share = tally.support  # samples without an answer count against it
+        share = tally.support  # samples without an answer count against the winner
         if tally.winner is not None and share >= minimum:
             return None
         problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
@@ -499,7 +499,7 @@ class Gateway:
         outcome = self._build_outcome(active, error)
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
-        if not self.unlearned:  # in the next round of the event loop, so that no reply waits for it
+        if not self.unlearned:  # learns in the next round of the event loop, so that no reply has to wait
             asyncio.get_running_loop().call_soon(self.learn)
         self.unlearned.append((active, outcome))
         self.reporter.on_request_end(outcome, active.sampling, active.span)
@@ -516,7 +516,7 @@ class Gateway:
         self.unlearned.clear()
 
     def is_budgeted(self, outcome: RequestOutcome) -> bool:
-        """Whether the budget averages requests like this one."""
+        """Whether requests like this one count in the average that the budget sets."""
         return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
@@ -534,11 +534,11 @@ class Gateway:
     def _count_cost(
         self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
     ) -> float | None:
-        """A request's contribution to the average in its budget's unit; None: its samples.
+        """Computes what a request adds to the average, in its budget's unit; None: its number of samples.
 
-        `rest` is its possible cost beyond `spent`, from its modes' `uses` and elsewhere. A failed call that
-        may be charged counts like an average one. The ledger counts its maximum, and a few of these would
-        distort the average.
+        `rest` is the request's possible cost beyond `spent`, from its modes' `uses` and elsewhere. A failed
+        call that may be charged counts like an average call. (The ledger counts its highest possible cost,
+        which would distort the average.)
         """
         if unit == "samples":
             return None
@@ -547,7 +547,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # from a single endpoint, or a verifier
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # failed calls outside modes
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
@@ -620,17 +620,17 @@ class Gateway:
 
     @property
     def quality(self) -> QualityCost | None:
-        """The quality that the current budget was given as; None: an amount."""
+        """The quality that the current budget was given as; None if it was given as an amount."""
         return None if self.patched_budget else self.quality_of_settings
 
     def describe_quality(self, route: Route) -> dict[str, Any] | None:
-        """The gateway's quality; None for requests with their own policy or budget."""
+        """Describes the quality that the budget asks for; None if a request has its own policy or budget."""
         own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
         return None if self.quality is None or own else self.quality.to_dict()
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
-    """Logs an upstream error; the upstream's text may quote the client, so only at debug level."""
+    """Logs an upstream error; its text only at debug level, because it may quote the client's request."""
     if error.status is None:
         _log.warning("request %s: %s", request_id, error)
         return

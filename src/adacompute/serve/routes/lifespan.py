@@ -58,7 +58,8 @@ _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list
 _MODELS_WAIT = 2.0  # how long the start waits for the upstream's models
 _FLUSH_SECONDS = 2.0  # time for the telemetry collector to take the last data
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
-_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # share of fully sampled requests, and their highest share of the budget
+# share of requests that get the maximum of samples; the highest share of the budget that they may use
+_EXPLORE, _EXPLORE_COST = 0.02, 0.1
 _SAVE_SECONDS = 2.0  # seconds between saves of the prices: what kill -9 may lose
 
 
@@ -75,13 +76,13 @@ async def open_gateway(
     recorder: RecordQueue | None = None,
     keys: Sequence[KeyConfig] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Opens the gateway with these settings; AdacomputeError with the remedy if they are invalid.
+    """Opens the gateway with these settings; raises AdacomputeError with the remedy if they are invalid.
 
-    `timing` is for a fleet. `endpoint` (with its own retries) and `policy` replace those in the settings.
-    `in_memory` keeps spending only in memory, not in the file `state`. `breaker` is for several modes, which
-    then keep their own retries; without it retries are shortened for interactive use. `limit` gives endpoints
-    other limits. `recorder` replaces the settings' recorder, and stays the caller's to close. `keys` are the
-    clients' keys; None: from the keys file.
+    `timing` is for a fleet of gateways. `endpoint` (with its own retries) and `policy` replace those in the
+    settings. `in_memory` keeps spending only in memory, not in the file `state`. `breaker` is for several
+    modes, which then keep their own retries; otherwise retries are shortened for interactive use. `limit`
+    gives endpoints other limits. `recorder` replaces the settings' recorder, and the caller closes it. `keys`
+    are the clients' keys; None: from the keys file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -112,7 +113,7 @@ async def open_gateway(
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=names)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
-        if telemetry is not None:  # closed last: paid samples are stored first
+        if telemetry is not None:  # opened first, so closed last: paid samples are stored before
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
         file = None if in_memory else Path(settings.state)
@@ -184,10 +185,10 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1 and not in_memory:  # otherwise workers answer, or only this program asks
-            # Prepares for the first long response; a daemon thread doesn't delay a stop. The math-verify
-            # process takes more memory than everything else, so only the first formula that needs it starts
-            # it.
+        if settings.workers == 1 and not in_memory:  # not for the main process of workers, nor an Asker
+            # Starts the process that reads answers before the first long response needs it. A daemon thread
+            # doesn't delay a stop. The math-verify process takes so much memory that only the first formula
+            # that needs it starts it.
             threading.Thread(
                 target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
             ).start()
@@ -208,7 +209,7 @@ async def open_gateway(
 def _list_modes(
     config: Config, listed: ModeConfigs | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
 ) -> list[ModeEndpoint]:
-    """The sources of samples, cheapest first: the listed modes, or the endpoint as the only mode."""
+    """Lists the sources of samples, cheapest first: the listed modes, or the endpoint as the only mode."""
     most = config.serve.concurrency
     if listed is not None:
         modes = map(build_mode_endpoint, listed.by_cost)
@@ -224,20 +225,20 @@ def _list_modes(
 
 
 def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
-    """Sorts modes by their sample costs when the policy was fitted, if it knows all of them."""
+    """Sorts modes as the policy does, by the costs with which it was fitted, if it knows all of them."""
     names = registry.get(registry.default).names
     if all(mode.name in names for mode in modes):
         modes.sort(key=lambda mode: names.index(mode.name))
 
 
 def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
-    """The expected cost per sample of a mode before any data, in a budget's unit."""
+    """Guesses a mode's cost per sample before there are any data, in a budget's unit."""
     prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
     return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
 
 
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
-    """The share of requests to sample fully, using at most a tenth of the budget, by sample costs.
+    """Chooses how many requests get the maximum of samples, so that this takes at most a tenth of the budget.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -247,9 +248,9 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Rebuilds the cascades once all modes are known to have different sample costs.
+    """Rebuilds the cascades from the modes' measured costs per sample, once all of these are known.
 
-    With `explores_freely`, also chooses the share of fully sampled requests.
+    With `explores_freely`, also chooses the share of requests that get the maximum of samples.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
@@ -263,12 +264,12 @@ def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
 
 
 def _find_default(listed: ModeConfigs, modes: Sequence[str]) -> str:
-    """The mode for requests that can't be voted on: as marked, else the most expensive (last)."""
+    """Finds the mode for requests that can't be voted on: the one marked as default, else the last."""
     return next((mode.name for mode in listed.modes if mode.is_default), modes[-1])
 
 
 def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
-    """A function that lists the modes as models."""
+    """Returns a function that lists the modes as models."""
 
     async def list_models() -> list[dict[str, Any]]:
         return [{"id": name, "object": "model", "created": 0, "owned_by": MODES_KEY} for name in names]
@@ -277,27 +278,27 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 
 
 def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
-    """What is being left alone: models of the endpoint ("" for all of it), or modes."""
+    """Lists what failed and isn't called for a while: models of the endpoint ("": all of it), or modes."""
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
 def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> Verifier | None:
-    """The verifier; at the address of a sample source it uses that source's headers."""
+    """Builds the verifier. If a mode's endpoint has the same address, its headers are used."""
     address = settings.url.rstrip("/")
     mode = next((mode for mode in modes if mode.endpoint.url == address), modes[-1])
     return build_verifier(settings, mode.endpoint)
 
 
 def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> Rates:
-    """The verifier's prices; by default those of a sample source at the same address."""
+    """Returns the verifier's prices; if none are set, those of a mode's endpoint at the same address."""
     settings = config.verifier
     if settings.input_price or settings.output_price:
         return Rates(input=settings.input_price, output=settings.output_price, gives_samples=False)
     address = settings.url.rstrip("/")
     there = [mode for mode in modes if mode.endpoint.url.rstrip("/") == address]
-    there.sort(key=lambda mode: mode.model != settings.model)  # the same model first
+    there.sort(key=lambda mode: mode.model != settings.model)  # prefers modes with the verifier's model
     prices = there[0].prices if there else TokenPrices()
     return Rates(input=prices.input, output=prices.output, gives_samples=False)
 
@@ -321,7 +322,7 @@ async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) ->
 
 
 async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
-    """Uses the fleet's budget and price from the first request on."""
+    """Makes the gateway use the fleet's budget and price from the first request on."""
 
     def set_budget(text: str) -> None:
         try:
@@ -332,7 +333,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
     set_budget(fleet.budget)
     gateway.observability.read_fleet = fleet.status
-    # fleet prices and request prices are reported in turn: the last one counts
+    # the fleet's price and each request's price are reported in turn: the latest is shown
     fleet.pacers.on_price = gateway.reporter.on_price
     gateway.restore_prices({})
     await fleet.client.flush()
@@ -347,7 +348,7 @@ def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurr
 
 
 def _shorten_retries(endpoint: Endpoint) -> Endpoint:
-    """For interactive use: gives up on a failing upstream after seconds instead of minutes."""
+    """Shortens retries for interactive use: gives up on a failing upstream after seconds, not minutes."""
     retries = endpoint.retries
     return replace(
         endpoint,
@@ -378,7 +379,8 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    is_shown = not in_memory and not keys and not settings.redis  # otherwise only operators may see it
+    # whether clients may see the path of the state file: not if only operators should know it
+    is_shown = not in_memory and not keys and not settings.redis
     return Caps(
         unit=units.pop() if units else settings.unit,
         total=None if total is None else total.amount,
@@ -392,7 +394,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     )
 
 
-_MAX_PRICE = 1e12  # per million tokens: keeps any request's cost exact enough
+_MAX_PRICE = 1e12  # per million tokens; higher prices would make costs inexact
 
 
 def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:
@@ -415,7 +417,7 @@ def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:
 
 
 def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
-    """Spending in total, then by key."""
+    """Lists spending in total, then by key."""
     ledger, unit = gateway.resources.ledger, gateway.resources.ledger.caps.unit
     balance = ledger.account()
     return [
@@ -443,7 +445,7 @@ async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -
 def _save_state(gateway: Gateway) -> None:
     """Saves learned state, such as prices and weight scales, for the next start."""
     currency = gateway.config.endpoint.currency
-    if not gateway.settings.redis:  # Redis keeps the fleet's
+    if not gateway.settings.redis:  # otherwise Redis keeps the fleet's state
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
         by_mode = {name: costs.state() for name, costs in gateway.costs.items()}
@@ -465,7 +467,7 @@ def _load_state(gateway: Gateway) -> None:
 
 
 def _restore_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
-    """Restores the cost per sample, over all modes and for each that still exists."""
+    """Restores the cost per sample, over all modes and for each mode that still exists."""
     modes = stored.get("modes")
     if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
         return

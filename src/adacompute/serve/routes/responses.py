@@ -1,7 +1,8 @@
 """POST /v1/responses: voted on like a chat if a chat can express it, otherwise forwarded upstream.
 
 Also forwarded, if the upstream has this route: requests to be stored (`store: true`), and models without
-another route. Both are learned from the upstream's answers and remembered for minutes.
+another route. Whether it has the route, and which models need it, is learned from its answers and remembered
+for minutes.
 """
 
 import re
@@ -39,7 +40,7 @@ _MISSING_CODES = (None, "not_found", "unknown_url")
 _ROUTE = re.compile(r"(?:/?\bv1)?/responses\b")
 _REQUIRED_STATUSES = (400, 404)
 _REQUIRED = re.compile(r"\bonly (?:supported|available) (?:in|on|with|through|via) \S{0,40}v1/responses\b")
-_MAX_MODELS = 256  # models remembered
+_MAX_MODELS = 256  # number of models remembered
 
 
 class ResponsesShape(ChatShape):
@@ -51,11 +52,11 @@ class ResponsesShape(ChatShape):
     prefix = "resp_"
 
     def __init__(self, find_reason: Callable[[Body], str | None]) -> None:
-        self.body: Body = {}  # the request, once read
+        self.body: Body = {}  # the request's body, once it was read
         self._find_reason = find_reason
 
     def translate(self, body: Body) -> Body:
-        """Converts to a chat completion's body, like `translate_request`."""
+        """Like `translate_request`; also raises UntranslatableRequest if the request should be forwarded."""
         self.body = body
         chat = translate_request(body)
         if reason := self._find_reason(body):
@@ -65,7 +66,7 @@ class ResponsesShape(ChatShape):
         return chat
 
     def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
-        """A complete response."""
+        """Builds a complete response."""
         base = describe_request(request, outcome.id, outcome.at)
         completion = build_completion(outcome, request, unit=unit)
         return build_response(base, completion, outcome.at + outcome.seconds)
@@ -73,13 +74,13 @@ class ResponsesShape(ChatShape):
     def shape_events(
         self, active: ActiveRequest, events: AsyncGenerator[bytes, None]
     ) -> AsyncGenerator[bytes, None]:
-        """The events of a response's stream."""
+        """Converts a chat's stream events to those of a response."""
         base = describe_request(active.sampling.request, active.id, active.at)
         return ResponseStream(base).translate(events)
 
 
 class ResponsesEndpoint:
-    """The endpoint as an ASGI app."""
+    """The endpoint /v1/responses as an ASGI app."""
 
     def __init__(
         self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots, forward: ForwardEndpoint
@@ -88,8 +89,8 @@ class ResponsesEndpoint:
         self._authenticate = authenticate
         self._slots = slots
         self._forward = forward
-        self._missing_until = 0.0  # monotonic clock; until then the upstream has no such route
-        self._models: dict[str, float] = {}  # models with only this route, and when that expires
+        self._missing_until = 0.0  # until this monotonic time, assume that the upstream lacks the route
+        self._models: dict[str, float] = {}  # models that only have this route, and when to check again
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Raises errors that happen before the reply has begun."""
@@ -107,7 +108,7 @@ class ResponsesEndpoint:
     async def _complete(
         self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
     ) -> UntranslatableRequest | None:
-        """Answers by chats; if it must be forwarded, sends nothing and returns the request."""
+        """Answers a request by chats. If it must be forwarded instead, sends nothing and returns it."""
         shape = ResponsesShape(find_reason)
         try:
             await ChatEndpoint(self._gateway, self._authenticate, self._slots, shape)(scope, receive, send)
@@ -122,11 +123,11 @@ class ResponsesEndpoint:
 
     @property
     def _has_route(self) -> bool:
-        """Whether it can be forwarded, as far as known."""
+        """Whether requests can be forwarded to this route of the upstream, as far as known."""
         return self._gateway.settings.forward and time.monotonic() >= self._missing_until
 
     def _find_reason(self, body: Body) -> str | None:
-        """The field that requires forwarding although chats could answer; None: not required."""
+        """Returns the field that is a reason to forward, although chats could answer; None: no reason."""
         if not self._has_route:
             return None
         if body.get("store"):
@@ -159,7 +160,7 @@ class ResponsesEndpoint:
             if not self._has_route:
                 raise _make_unsupported(field)
             body = {name: value for name, value in request.body.items() if name != OPTIONS_FIELD}
-            if body.get("model") is not None:  # a prompt template may name it
+            if body.get("model") is not None:  # otherwise a prompt template may name the model
                 body["model"] = self._read_model(body)
             await self._forward.forward_body(scope, receive, _note_field(send, field), body, check_error)
         except ServeError as exc:
@@ -174,7 +175,7 @@ class ResponsesEndpoint:
 
 
 def _make_refused(body: Body, refusal: EndpointError) -> UntranslatableRequest:
-    """A request refused as a chat because of its model."""
+    """Marks a request for forwarding, because the upstream refuses its model in chats."""
     request = UntranslatableRequest("model")
     request.body, request.refusal = body, refusal
     return request
@@ -196,7 +197,7 @@ def _note_field(send: Send, field: str) -> Send:
 
 
 def _repeat_body(body: Body, receive: Receive) -> Receive:
-    """Replays a body that has been read."""
+    """Returns a `receive` that delivers an already read body once more."""
     message: Message | None = {"type": "http.request", "body": encode_json(body), "more_body": False}
 
     async def receive_again() -> Message:
@@ -217,13 +218,13 @@ def is_route_required(error: EndpointError) -> bool:
 
 
 def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
-    """Translates an error about a chat's field to the request's field."""
+    """Replaces a chat's field names in an error by the request's names."""
     param = error.param and translate_names(error.param)
     return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
 
 
 def _translate_reply(error: EndpointError) -> None:
-    """Does the same for the upstream's error."""
+    """Replaces a chat's field names in an upstream's error by the request's names."""
     if error.reply is not None:
         fields = dict(error.reply.fields)
         for name in ("message", "param"):
@@ -250,7 +251,7 @@ def is_route_missing(status: int, body: bytes) -> bool:
     except orjson.JSONDecodeError:
         return True
     error = value.get("error") if isinstance(value, dict) else None
-    if not isinstance(error, dict):  # some servers put its fields, or its text, at the top level
+    if not isinstance(error, dict):  # some servers put the error's fields or text at the top level
         error = value | {"message": _find_message(value)} if isinstance(value, dict) else {}
     named = error.get("param") or error.get("code") not in (*_MISSING_CODES, status, str(status))
     words = _ROUTE.sub("", str(error.get("message", "")).lower())

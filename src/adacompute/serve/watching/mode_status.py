@@ -135,14 +135,14 @@ class ModeStatus:
         self._counts = {
             "requests": make("requests", "Requests with samples of a mode"),
             "samples": make("samples", "Samples drawn of a mode"),
-            "missing": make("missing_samples", "Samples of a mode that did not come"),
+            "missing": make("missing_samples", "Samples requested of a mode that did not arrive"),
             "replies": make("replies", "Requests whose reply is a sample of a mode"),
         }
-        self._failures = make("failures", "Requests that left a mode out, as it failed", "kind")
-        self._tokens = make("tokens", "Tokens of a mode as its upstream counts them", "kind")
-        self._spent = make("spent", "What samples of a mode cost", "unit")
-        self._maybe = make("maybe_spent", "What a mode's calls can have cost beyond that", "unit")
-        self._alarms = make("drift_alarms", "Times the drift alarm of a mode went on")
+        self._failures = make("failures", "Requests without a mode because it failed", "kind")
+        self._tokens = make("tokens", "Tokens of a mode as counted by its upstream", "kind")
+        self._spent = make("spent", "Cost of a mode's samples", "unit")
+        self._maybe = make("maybe_spent", "Possible additional cost of a mode's failed calls", "unit")
+        self._alarms = make("drift_alarms", "Drift alarms raised for a mode")
         for name in self._modes:
             self._count(name, ModeSums())  # so that counters at zero are shown too
         for name in self._modes[:-1]:
@@ -292,7 +292,7 @@ class ModeStatus:
     def collect(self) -> Iterator[Metric]:
         """Yields all gauges of modes."""
         costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
-        resting = _make_gauge("resting", "1: a mode keeps failing and is left alone for a moment")
+        resting = _make_gauge("resting", "1: a failing mode gets no calls for a moment")
         left_alone = self._list_resting()
         for name in self._modes:
             resting.add_metric([name], name in left_alone)
@@ -300,10 +300,14 @@ class ModeStatus:
                 costs.add_metric([name, self._unit], cost)
         yield from (costs, resting)
         gauges = {
-            "alarm": _make_gauge("drift_alarm", "1: a mode doesn't agree with the most expensive as it did"),
-            "z": _make_gauge("drift_z", "Standard errors from what is expected"),
-            "live": _make_gauge("agreement_live", "How often a mode's answer was the most expensive one's"),
-            "expected": _make_gauge("agreement_expected", "How often it was in the first requests"),
+            "alarm": _make_gauge(
+                "drift_alarm", "1: a mode's agreement with the most expensive one has changed"
+            ),
+            "z": _make_gauge("drift_z", "Difference from the expected agreement, in standard errors"),
+            "live": _make_gauge(
+                "agreement_live", "Share of requests where a mode agreed with the most expensive one"
+            ),
+            "expected": _make_gauge("agreement_expected", "This share in the first requests"),
         }
         for name, monitor in self._drifts.items():
             state = monitor.state()

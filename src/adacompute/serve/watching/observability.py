@@ -117,55 +117,67 @@ class Metrics:
         self._codes = BoundedLabels()
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
         self.requests = counter("requests", "Requests that ended", "policy", "mode", "status")
-        self.refused = counter("refused", "Requests turned away before sampling", "code")
+        self.refused = counter("refused", "Requests refused before sampling", "code")
         self.forwarded = counter(
-            "forwarded", "Requests passed on to the upstream's other routes", "route", "status"
+            "forwarded", "Requests forwarded to other routes of the upstream", "route", "status"
         )
         self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
-        self.would = histogram("would_samples", "Shadow mode: what it would draw", _SAMPLE_BUCKETS, "policy")
-        self.agreement = histogram("agreement", "The winner's share of a vote", _SHARE_BUCKETS, "policy")
+        self.would = histogram(
+            "would_samples", "Shadow mode: samples it would draw", _SAMPLE_BUCKETS, "policy"
+        )
+        self.agreement = histogram("agreement", "Share of the votes for the winner", _SHARE_BUCKETS, "policy")
         self.seconds = histogram("request_seconds", "Time from request to reply", _SECOND_BUCKETS)
         self.waves = counter("waves", "Rounds of samples")
-        self.missing = counter("missing_samples", "Samples that were asked for and did not come")
+        self.missing = counter("missing_samples", "Samples requested that did not arrive")
         self.unvoted = counter("unvoted", "Requests answered without a vote", "reason")
-        self.late = counter("late_answers", "Texts that took too long to be read, and so have no answer")
-        self.explored = counter("explored", "Requests drawn to the end, to learn from")
-        self.gone = counter("clients_gone", "Requests whose client went away")
-        self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
-        self.verified = counter("verifications", "Samples that a verifier was to score", "result")
-        self.spent = counter("spent", "What requests cost", "unit")
-        self.maybe = counter("maybe_spent", "What calls can have cost at most beyond that", "unit")
-        self.calls = counter("upstream_calls", "Attempts upstream, by what came of them", "kind")
-        self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
-        self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
-        self.call_seconds = histogram("upstream_seconds", "Time of one attempt upstream", _SECOND_BUCKETS)
-        self.resting = gauge("upstream_resting", "What fails and is left alone for a moment", "what")
-        self.reloads = counter("reloads", "Times the policies were read again", "result")
-        self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
-        self.in_flight = gauge("in_flight", "Requests under way")
-        self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")
-        self.average = gauge("average_samples", "Running average that the price steers", "policy", "budget")
-        self.target = gauge("target_samples", "What that average is to be", "policy", "budget")
-        self.average_cost = gauge(
-            "average_cost", "That average, of budgets in tokens or money", "policy", "budget", "unit"
+        self.late = counter("late_answers", "Texts without an answer because reading them took too long")
+        self.explored = counter("explored", "Requests that got the maximum of samples, to learn from")
+        self.gone = counter("clients_gone", "Requests whose client disconnected")
+        self.tokens = counter("tokens", "Tokens as counted by the upstream", "kind")
+        self.verified = counter("verifications", "Samples sent to the verifier", "result")
+        self.spent = counter("spent", "Cost of requests", "unit")
+        self.maybe = counter("maybe_spent", "Possible additional cost of failed calls, at most", "unit")
+        self.calls = counter("upstream_calls", "Calls to the upstream, by result", "kind")
+        self.calls_maybe = counter("upstream_maybe_paid", "Failed calls that may be charged for")
+        self.cancelled = counter("upstream_cancelled", "Cancelled calls to the upstream")
+        self.call_seconds = histogram(
+            "upstream_seconds", "Duration of a call to the upstream", _SECOND_BUCKETS
         )
-        self.target_cost = gauge("target_cost", "What it is to be", "policy", "budget", "unit")
+        self.resting = gauge(
+            "upstream_resting", "Failing models or modes that get no calls for a moment", "what"
+        )
+        self.reloads = counter("reloads", "Reloads of the policies", "result")
+        self.alarms = counter("drift_alarms", "Drift alarms raised", "policy")
+        self.in_flight = gauge("in_flight", "Requests in progress")
+        self.price = gauge("price", "Price or threshold of a policy at a budget", "policy", "budget")
+        self.average = gauge(
+            "average_samples", "Running average of samples, kept on target by the price", "policy", "budget"
+        )
+        self.target = gauge("target_samples", "Target of the average samples", "policy", "budget")
+        self.average_cost = gauge(
+            "average_cost", "Running average of the cost in tokens or money", "policy", "budget", "unit"
+        )
+        self.target_cost = gauge("target_cost", "Target of the average cost", "policy", "budget", "unit")
         self.means = {
             (which, name): gauge(f"{which}_{name}", f"{what} since the start, of {of}", *labels)
-            for which, of in (("overall", "all requests"), ("voted", "those that can be voted on"))
+            for which, of in (("overall", "all requests"), ("voted", "requests with a vote"))
             for name, what, *labels in _MEANS
         }
-        self.drift = gauge("drift_alarm", "1: agreement has left what calibration saw", "policy")
-        self.drift_z = gauge("drift_z", "Standard errors from what is expected", "policy")
+        self.drift = gauge("drift_alarm", "1: agreement differs from that in calibration", "policy")
+        self.drift_z = gauge(
+            "drift_z", "Difference from the expected agreement, in standard errors", "policy"
+        )
         self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
-        self.expected = gauge("agreement_expected", "What calibration, or the first votes, saw", "policy")
-        self.ledger = gauge("ledger", "What the ledger holds, in the unit of the caps", "state", "unit")
-        self.cap = gauge("ledger_cap", "The cap of all keys together; absent without one", "unit")
-        self.fleet = gauge("fleet_replicas", "Gateways of the fleet that are alive; 0: there is none")
+        self.expected = gauge(
+            "agreement_expected", "Agreement in calibration, or in the first votes", "policy"
+        )
+        self.ledger = gauge("ledger", "Amounts in the ledger, in the unit of the caps", "state", "unit")
+        self.cap = gauge("ledger_cap", "Cap for all keys together; absent without a cap", "unit")
+        self.fleet = gauge("fleet_replicas", "Live gateways in the fleet; 0: no fleet")
         self.pacemaker = gauge("fleet_pacemaker", "1: this gateway sets the fleet's price")
-        self.price_age = gauge("fleet_price_age_seconds", "Since the fleet's price was last read")
-        self.recorder = gauge("recorder_requests", "Requests for the pool, since the start", "result")
-        self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
+        self.price_age = gauge("fleet_price_age_seconds", "Seconds since the fleet's price was last read")
+        self.recorder = gauge("recorder_requests", "Requests recorded to the pool since the start", "result")
+        self.policy = gauge("policy_info", "1: the version in service", "policy", "version")
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts an ended request. `unvoted` is the reason if it had no vote."""
