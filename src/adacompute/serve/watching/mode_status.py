@@ -300,14 +300,10 @@ class ModeStatus:
                 costs.add_metric([name, self._unit], cost)
         yield from (costs, resting)
         gauges = {
-            "alarm": _make_gauge(
-                "drift_alarm", "1: a mode's agreement with the most expensive one has changed"
-            ),
-            "z": _make_gauge("drift_z", "Difference from the expected agreement, in standard errors"),
-            "live": _make_gauge(
-                "agreement_live", "Share of requests where a mode agreed with the most expensive one"
-            ),
-            "expected": _make_gauge("agreement_expected", "This share in the first requests"),
+            "alarm": _make_gauge("drift_alarm", "1: a mode's agreement has changed"),
+            "z": _make_gauge("drift_z", "Drift in standard errors"),
+            "live": _make_gauge("agreement_live", "Agreement with the most expensive mode"),
+            "expected": _make_gauge("agreement_expected", "Agreement in the first requests"),
         }
         for name, monitor in self._drifts.items():
             state = monitor.state()

@@ -122,9 +122,7 @@ class Metrics:
             "forwarded", "Requests forwarded to other routes of the upstream", "route", "status"
         )
         self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
-        self.would = histogram(
-            "would_samples", "Shadow mode: samples it would draw", _SAMPLE_BUCKETS, "policy"
-        )
+        self.would = histogram("would_samples", "Samples in shadow mode", _SAMPLE_BUCKETS, "policy")
         self.agreement = histogram("agreement", "Share of the votes for the winner", _SHARE_BUCKETS, "policy")
         self.seconds = histogram("request_seconds", "Time from request to reply", _SECOND_BUCKETS)
         self.waves = counter("waves", "Rounds of samples")
@@ -140,23 +138,15 @@ class Metrics:
         self.calls = counter("upstream_calls", "Calls to the upstream, by result", "kind")
         self.calls_maybe = counter("upstream_maybe_paid", "Failed calls that may be charged for")
         self.cancelled = counter("upstream_cancelled", "Cancelled calls to the upstream")
-        self.call_seconds = histogram(
-            "upstream_seconds", "Duration of a call to the upstream", _SECOND_BUCKETS
-        )
-        self.resting = gauge(
-            "upstream_resting", "Failing models or modes that get no calls for a moment", "what"
-        )
+        self.call_seconds = histogram("upstream_seconds", "Duration of upstream calls", _SECOND_BUCKETS)
+        self.resting = gauge("upstream_resting", "Failing models or modes at rest", "what")
         self.reloads = counter("reloads", "Reloads of the policies", "result")
         self.alarms = counter("drift_alarms", "Drift alarms raised", "policy")
         self.in_flight = gauge("in_flight", "Requests in progress")
         self.price = gauge("price", "Price or threshold of a policy at a budget", "policy", "budget")
-        self.average = gauge(
-            "average_samples", "Running average of samples, kept on target by the price", "policy", "budget"
-        )
+        self.average = gauge("average_samples", "Running average of samples", "policy", "budget")
         self.target = gauge("target_samples", "Target of the average samples", "policy", "budget")
-        self.average_cost = gauge(
-            "average_cost", "Running average of the cost in tokens or money", "policy", "budget", "unit"
-        )
+        self.average_cost = gauge("average_cost", "Running average of the cost", "policy", "budget", "unit")
         self.target_cost = gauge("target_cost", "Target of the average cost", "policy", "budget", "unit")
         self.means = {
             (which, name): gauge(f"{which}_{name}", f"{what} since the start, of {of}", *labels)
@@ -164,13 +154,9 @@ class Metrics:
             for name, what, *labels in _MEANS
         }
         self.drift = gauge("drift_alarm", "1: agreement differs from that in calibration", "policy")
-        self.drift_z = gauge(
-            "drift_z", "Difference from the expected agreement, in standard errors", "policy"
-        )
+        self.drift_z = gauge("drift_z", "Drift in standard errors", "policy")
         self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
-        self.expected = gauge(
-            "agreement_expected", "Agreement in calibration, or in the first votes", "policy"
-        )
+        self.expected = gauge("agreement_expected", "Agreement in calibration or at first", "policy")
         self.ledger = gauge("ledger", "Amounts in the ledger, in the unit of the caps", "state", "unit")
         self.cap = gauge("ledger_cap", "Cap for all keys together; absent without a cap", "unit")
         self.fleet = gauge("fleet_replicas", "Live gateways in the fleet; 0: no fleet")
