@@ -40,11 +40,11 @@ from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, Send
 from adacompute.records import Call
 
 _AGENT = "adacompute"
-_MAX_LISTING = 4 * 2**20  # bytes kept of a list of models
+_MAX_LISTING = 4 * 2**20  # bytes of a list of models; beyond this, models are listed by name only
 _LISTING_SECONDS = 30.0  # timeout for a list of models
-_CALLS_AHEAD = 2  # calls started (waiting or running) per call that may run at the same time
-_SEED_BITS = (31, 32, 63)  # bits in which servers store a seed
-# status codes for which a refused single choice means that the request itself is invalid
+_CALLS_AHEAD = 2  # tasks started per allowed concurrent call; some of them wait for a turn
+_SEED_BITS = (31, 32, 63)  # integer sizes (bits) that servers use for seeds
+# status codes: if even a single response is refused with one of them, the request itself is invalid
 _REQUEST_FAULTS = (400, 413, 422)
 
 
@@ -59,7 +59,7 @@ class _Span:
 
 
 class _DrawState:
-    """The state of one `draw`."""
+    """The state of one call of `Client.draw`."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class _DrawState:
         self._deadline = deadline
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
-        # per call, after refusals of this request, whatever other requests get
+        # most responses per call; lowered each time the server refuses so many
         self._max_choices = sys.maxsize
         self._max_calls = _CALLS_AHEAD * context.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
-        self.held: list[_Span] = []  # waiting to learn whether a smaller call succeeds
+        self.held: list[_Span] = []  # held back until a call for fewer responses has ended
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
 
     async def run(self, n: int, first: int) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
@@ -110,14 +110,14 @@ class _DrawState:
             self.running[task] = part, pending
             task.add_done_callback(self._finished_tasks.put_nowait)
         while (task := await self._finished_tasks.get()) not in self.running:
-            pass  # cancelled
+            pass  # ignore tasks that were cancelled
         part, _ = self.running.pop(task)
         return part, await _await_outcome(task)
 
     def handle_outcome(
         self, part: _Span, outcome: CompletionReply | EndpointError
     ) -> list[DrawSuccess | DrawFailure]:
-        """The events for a call that ended; decides what to request next."""
+        """Returns the events for a call that ended, and decides what to request next."""
         if isinstance(outcome, TooManyChoices):
             self._max_choices = min(self._max_choices, outcome.fewer)
             smaller, *rest = self._split_span(replace(part, calls=part.calls + outcome.calls))
@@ -154,7 +154,7 @@ class _DrawState:
         return [*failures, *_fail_spans(held, error)]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels and returns all spans that aren't running, with their attempts so far."""
+        """Cancels all calls that wait to be sent; returns their ranges of responses, with attempts so far."""
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
             if pending.idle and not task.done():
@@ -165,13 +165,13 @@ class _DrawState:
         return spans
 
     def _next_span(self) -> _Span:
-        """The span for the next call; the rest stays in the queue."""
+        """Takes the responses for the next call from the queue; the rest stays there."""
         part, *rest = self._split_span(self.todo.popleft())
         self.todo.extendleft(rest)
         return part
 
     def _split_span(self, span: _Span) -> list[_Span]:
-        """The span for the first call, and the rest; earlier calls are reported with the first."""
+        """Splits a range of responses into what one call may request, and the rest."""
         wanted = min(span.count, span.most, self._max_choices)
         size = max(1, self._context.quirks.get(self._body.get("model")).pick_n(wanted))
         if size >= span.count:
@@ -187,7 +187,7 @@ class _DrawState:
 
 
 def _is_hopeless(error: EndpointError, part: _Span) -> bool:
-    """Whether everything not sent yet would fail in the same way."""
+    """Whether all calls not sent yet would fail in the same way."""
     if isinstance(error, SendingStopped):
         return True
     return isinstance(error, EndpointRefused) and part.count == 1 and error.status in _REQUEST_FAULTS
@@ -205,7 +205,7 @@ def _fail_spans(spans: list[_Span], error: EndpointError) -> list[DrawFailure]:
 
 
 def _join_spans(spans: list[_Span]) -> list[_Span]:
-    """The same spans, with adjacent ones joined."""
+    """Joins adjacent ranges of responses."""
     joined: list[_Span] = []
     for span in sorted(spans, key=lambda span: span.first):
         last = joined[-1] if joined else None
@@ -217,7 +217,7 @@ def _join_spans(spans: list[_Span]) -> list[_Span]:
 
 
 def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
-    """The body of a call for responses from index `first`: adds it to the seed, within the seed's width."""
+    """Returns the body with `first`, the index of its first response, added to the seed."""
     seed = body.get("seed")
     if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
         return body
@@ -243,8 +243,8 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
-        self.share = LoopShare() if share is None else share  # limits the event loop's time spent on replies
-        self.gate = SendGate()  # shut it to hold back everything unsent, end it to refuse everything unsent
+        self.share = LoopShare() if share is None else share  # divides the event loop's time among replies
+        self.gate = SendGate()  # shut: unsent requests wait; ended: they are refused
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
         self._context: CallContext | None = None
@@ -298,7 +298,7 @@ class Client:
         deadline: float | None = None,
         **options: Unpack[CallOptions],
     ) -> Coroutine[Any, Any, CompletionReply]:
-        """One POST of the body with "n" added if it isn't 1, with retries.
+        """Posts the body, with "n" added if it isn't 1, and retries if that may help.
 
         Raises EndpointError; its `calls` are the attempts, and `paid` says whether any of them may have been
         charged. The reply may have fewer responses than requested. `deadline` is in seconds from now and
@@ -306,10 +306,10 @@ class Client:
         for every attempt of this call, in addition to the client's listener. `may_send` is asked once per
         attempt when its turn comes; if it returns False, nothing more is sent and SendingStopped or the
         previous attempt's error is raised. `first` is the index of the first response, as in `draw`.
-        `optional` names fields that are omitted if refused: "logprobs" and "top_logprobs". With "max_tokens"
-        the token limit is renamed, lowered or omitted as the model requires; with "limit_name" it is only
-        renamed. If any other field is refused, the error is raised. `headers` are sent with every attempt, in
-        addition to the client's; a `tracer` provides them per attempt instead.
+        `optional` names fields that are omitted if refused: "logprobs" and "top_logprobs". "max_tokens" in it
+        lets the token limit be renamed, lowered or omitted as the model requires; "limit_name" only lets it
+        be renamed. If any other field is refused, the error is raised. `headers` are sent with every attempt,
+        in addition to the client's; a `tracer` provides them per attempt instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -342,11 +342,11 @@ class Client:
         deadline: float | None = None,
         **options: Unpack[CallOptions],
     ) -> AsyncIterator[Stream]:
-        """The same call as a stream of events; retried only until the first event arrives.
+        """Makes a call whose reply is a stream of events, and retries it until the first event arrives.
 
-        Entering raises what `call` would raise. The attempt is recorded when the stream ends, breaks off or
-        is left; leaving it closes the connection at once. Usage is always requested, unless the endpoint
-        refused that.
+        Entering the `with` block raises the errors of `call`. The attempt is recorded when the stream ends,
+        breaks off or is left; leaving it closes the connection at once. Token usage is always requested,
+        unless the endpoint refused that.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -365,10 +365,10 @@ class Client:
         on_call: CallListener | None = None,
         may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[ForwardReply]:
-        """Passes on any other request unchanged, once; the reply may have any status. Leaving ends it.
+        """Passes on any other request unchanged, without retries. Leaving the `with` block ends the reply.
 
-        Entering raises EndpointError if there was no reply. `on_call` is called once unless the request is
-        free; `may_send` is asked just before sending.
+        The reply may have any status; EndpointError is raised if there was none. `on_call` is called once
+        unless the request is free; `may_send` is asked just before sending.
         """
         context = self._require_open()
         call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
@@ -379,15 +379,15 @@ class Client:
             call.report_failure(error)
             raise
         finally:
-            call.report_cancelled()  # no effect if it has ended
+            call.report_cancelled()  # no effect if the call has ended
             reply.close()
 
     async def models(self) -> list[str]:
-        """The names of the models that the endpoint lists; free and not counted."""
+        """Returns the names of the endpoint's models; this request is free and isn't counted."""
         return [str(model["id"]) for model in await self.list_models()]
 
     async def list_models(self) -> list[dict[str, Any]]:
-        """The models as the endpoint describes them; use `mask_models` before showing them to others."""
+        """Returns the models as the endpoint describes them; call `mask_models` before showing them."""
         context, url = self._require_open(), URL(self.endpoint.models)
         timer = AttemptTimer(context.endpoint, context.loop.time() + _LISTING_SECONDS)
         try:
@@ -408,7 +408,7 @@ class Client:
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def mask_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The models without the endpoint's key and address; beyond a limit, only their names."""
+        """Removes the endpoint's key and address; a long list is cut to the models' names."""
         masked: list[dict[str, Any]] = []
         size = 0
         for model in models:
@@ -429,26 +429,26 @@ def _compute_deadline(context: CallContext, deadline: float | None) -> float:
     return float("inf") if deadline is None else context.loop.time() + deadline
 
 
-_LIST_SECONDS = 60.0  # how long a list is cached
-_FAILURE_SECONDS = 5.0  # how long a failure is cached
+_LIST_SECONDS = 60.0  # how long a list of models is cached
+_FAILURE_SECONDS = 5.0  # how long a failure to fetch the list is cached
 
 
 class ModelList:
     """The models that the upstream lists, fetched once for concurrent callers, and cached."""
 
     def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
-        self.known: dict[str, dict[str, Any]] = {}  # the last list, by name; empty before the first
+        self.known: dict[str, dict[str, Any]] = {}  # models of the last list, by name; empty at first
         self._fetch = fetch
         self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
-        self._expires = 0.0  # in the event loop's clock
+        self._expires = 0.0  # when the cached list expires (event loop's time)
 
     async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The models by name; raises EndpointError if fetching fails. `refresh` ignores a cached error."""
+        """Returns the models by name; EndpointError if fetching fails. `refresh` ignores a cached error."""
         now, task = asyncio.get_running_loop().time(), self._task
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):
             task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # retrieves its exception even if nobody waits any more
+            task.add_done_callback(_has_failed)  # or asyncio would log an exception that nobody waits for
         return await asyncio.shield(task)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""An endpoint's error in OpenAI's format, complete, but without its key and address.
+"""Converts an endpoint's error to OpenAI's format, and removes the endpoint's key and address.
 
 OpenAI error objects are kept unchanged, including extra keys. Other formats (`{"detail": …}`, `{"message":
-…}`, plain text) are converted. Errors of aiohttp and HTTP are put into words at the end.
+…}`, plain text) are converted. The functions at the end describe errors of aiohttp and HTTP.
 """
 
 import os
@@ -34,32 +34,32 @@ from adacompute.errors import (
 )
 from adacompute.records import Secret
 
-_MAX_SIZE = 8 * 2**10  # characters of all texts of an error
-_MARGIN = 1000  # characters beyond the limit that are masked too
-_MAX_CODE = 200  # characters of a type, code or parameter
-_MAX_KEYS = 32  # keys per object
-_MAX_DEPTH = 8  # nesting levels of objects
+_MAX_SIZE = 8 * 2**10  # most characters in all texts of an error together
+_MARGIN = 1000  # so many characters beyond a limit are masked too: a cut then leaves no part of a key
+_MAX_CODE = 200  # most characters of a type, code or parameter
+_MAX_KEYS = 32  # most keys of an object
+_MAX_DEPTH = 8  # most levels of nested objects
 _MAX_HEADERS = 16
-_MAX_HEADER = 100  # characters of a header value
+_MAX_HEADER = 100  # most characters of a header value
 _SHAPE = ("message", "type", "param", "code")
 # keys that servers use for the message
 _MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")
 _HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
 _SECRET_PATTERN = re.compile(
     r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*"
-    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # an account id; "org-wide" isn't one
+    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # account ids, but not "org-wide"
 )
-# a key after its name; after a colon and a space only key-like text: "api_key: field required" has none
+# a key after its name; after a colon and a space, it must look like a key: not "api_key: field required"
 _NAMED_KEY_PATTERN = re.compile(
     r"""((?:api[_-]?key|access[_-]?token|secret[_-]?key)["']?[ ]{0,3}
         (?:=[ ]{0,3}|:|:[ ]{0,3}(?=["'])|:[ ]{1,3}(?=[^\s0-9]{0,80}[0-9]|[^\s]{20}))["']?)
         (?!(?:none|null|true|false|required|missing)(?![\w-]))[^\s"',;&)\]}]+""",
     re.IGNORECASE | re.VERBOSE,
 )
-# the scheme's length is limited: without it, long words take quadratic time
+# the length of the scheme ("https") is limited, because long words would take quadratic time
 _URL_PATTERN = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>)\],;`]+", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
-# a host name or number; matched only at word boundaries, so that it takes linear time
+# a host name or IP address; matched only at word boundaries, which takes linear time
 _HOST_PATTERN = re.compile(r"(?<![\w.-])(?:localhost(?=:\d)|[\w-]+(?:\.[\w-]+)+)(?::\d{1,5}(?!\d))?")
 _IP6_PATTERN = re.compile(
     r"\[[0-9a-f:.]{2,45}\]:\d{1,5}|(?<![\w:.])(?:f[cd][0-9a-f]{2}|fe80)(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
@@ -71,7 +71,7 @@ _VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGN
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
 
-# status for an error without one, by its code or type; anything else is 500
+# HTTP status for an error that only has a code or type; others get 500
 _STATUS_OF_WORD = {
     "context_length_exceeded": 400,
     "content_filter": 400,
@@ -92,7 +92,7 @@ _STATUS_OF_WORD = {
     "overloaded_error": 503,
 }
 _PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
-_MAX_PAGE = 4096  # characters of a web page that are searched for its title
+_MAX_PAGE = 4096  # a web page's title is searched in so many characters
 _REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
 _ERROR_STATUSES = frozenset(map(str, range(400, 600)))
 
@@ -102,17 +102,17 @@ class ErrorObject:
     """An endpoint's error."""
 
     fields: Mapping[str, Any]  # the `error` object: message, type, param, code, and other keys
-    native: bool  # whether it was in OpenAI's format
+    native: bool  # whether the endpoint sent it in OpenAI's format
     headers: Mapping[str, str] = field(default_factory=dict)  # the reply's headers about when to retry
 
     @property
     def code(self) -> str:
-        """Its code as text; "" if it has none."""
+        """The error's code as text; "" if it has none."""
         return "" if self.fields.get("code") is None else str(self.fields["code"])
 
 
 def unwrap_error(value: object) -> object:
-    """A reply's JSON; for an error inside a list, as Gemini's endpoint sends, the error.
+    """Takes an error out of a list, as Gemini's endpoint sends it; other JSON is returned unchanged.
 
     >>> unwrap_error([{"error": {"code": 400}}]), unwrap_error([{"score": 1}])
     ({'error': {'code': 400}}, [{'score': 1}])
@@ -130,7 +130,7 @@ def build_error_object(
     url: str,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorObject | None:
-    """The error in a reply's body; None if it says nothing, or is a web page.
+    """Builds the error from a reply's body; None if the body has no message, or is a web page.
 
     >>> error = build_error_object({"detail": "too long for http://h:80/v1"}, 400, key=None, url="http://h:80/v1")
     >>> error.fields["message"], error.fields["type"], error.native
@@ -151,7 +151,7 @@ def build_error_object(
 
 
 def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> dict[str, Any]:
-    """Any other object from an endpoint, masked and limited in size in the same way.
+    """Masks and shortens any object from an endpoint, as is done for errors.
 
     >>> mask_object({"id": "m", "root": "http://h:80/m"}, key=None, url="http://h:80/v1")
     {'id': 'm', 'root': 'the upstream'}
@@ -160,7 +160,7 @@ def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> di
 
 
 def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object in OpenAI's format; None if it says nothing."""
+    """Converts an error body to OpenAI's format; None if it has no message."""
     inner = value.get("error")
     if isinstance(inner, Mapping):
         value = inner
@@ -175,7 +175,7 @@ def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def find_message(value: object, depth: int = 0) -> str:
-    """The message in an error body, in any of the formats that servers use; "" if there is none."""
+    """Finds the message in an error body, in any of the formats that servers use; "" if there is none."""
     if isinstance(value, str):
         return value.strip()
     if depth >= _MAX_DEPTH:
@@ -193,7 +193,7 @@ def _describe_fault(item: object, depth: int) -> str:
 
 
 def _find_place(detail: object) -> str | None:
-    """The field named by FastAPI's first error."""
+    """Finds the field that the first of FastAPI's errors is about."""
     first = detail[0] if isinstance(detail, list) and detail else None
     place = first.get("loc") if isinstance(first, Mapping) else None
     return str(place[-1]) if isinstance(place, list) and place else None
@@ -201,7 +201,7 @@ def _find_place(detail: object) -> str | None:
 
 def _shape_text(text: str, status: int) -> dict[str, Any] | None:
     text = text.strip()
-    if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:  # often a proxy's page
+    if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:  # probably sent by a proxy
         return None
     return {"message": text, "code": "upstream_refused"}
 
@@ -213,7 +213,7 @@ def _find_type(status: int) -> str:
 
 
 def infer_status(value: Mapping[str, Any]) -> int:
-    """The status of an error without one, as in a stream; 500 if unknown.
+    """Infers the HTTP status of an error, e.g. in a stream, from its code or type; 500 if unknown.
 
     >>> infer_status({"error": {"code": "context_length_exceeded"}}), infer_status({"error": {"code": "429"}})
     (400, 429)
@@ -229,7 +229,7 @@ def infer_status(value: Mapping[str, Any]) -> int:
 
 
 def pick_error_headers(headers: Mapping[str, str], key: Secret | None = None) -> dict[str, str]:
-    """The headers of an error that say when to retry: a few plain ones, without the key."""
+    """Picks an error's headers about when to retry, if they are short plain text without the key."""
     picked: dict[str, str] = {}
     for name, text in headers.items():
         if len(picked) < _MAX_HEADERS and _HEADER_PATTERN.fullmatch(name.lower()) and _is_plain(text, key):
@@ -249,10 +249,10 @@ class _Mask:
     def __init__(self, key: Secret | None, url: str) -> None:
         self._key = key
         self._url = url
-        self._left = _MAX_SIZE  # characters left
+        self._left = _MAX_SIZE  # characters that the error's texts may still have
 
     def apply_to_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The object with its four standard fields first, then other keys while there is room."""
+        """Masks an error's four standard fields first, then its other keys while there is room."""
         head = {name: self._apply_to_field(name, fields[name]) for name in _SHAPE}
         rest = {name: item for name, item in fields.items() if name not in _SHAPE}
         return head | self.apply_to_object(rest, 1)
@@ -265,7 +265,7 @@ class _Mask:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        """An object with any keys, while there is room."""
+        """Masks an object's keys and values, while there is room."""
         masked: dict[str, Any] = {}
         for name, item in list(value.items())[:_MAX_KEYS]:
             if self._left <= 0:
@@ -293,7 +293,7 @@ class _Mask:
 
 
 def _mask_keys(text: str) -> str:
-    """The text without anything that looks like a key or the operator's account.
+    """Masks everything that looks like a key or the operator's account.
 
     >>> _mask_keys("org-wide limit of org-ABC123, api_key=abcdef; api_key: field required")
     'org-wide limit of ***, api_key=***; api_key: field required'
@@ -302,7 +302,7 @@ def _mask_keys(text: str) -> str:
 
 
 def _mask_address(text: str, url: str) -> str:
-    """The text without the endpoint's address or any private network address.
+    """Masks the endpoint's address and all private network addresses.
 
     >>> _mask_address("see http://10.0.0.7:80/x and https://platform.openai.com/docs", "https://h.io/v1")
     'see the upstream and https://platform.openai.com/docs'
@@ -319,7 +319,7 @@ def _mask_address(text: str, url: str) -> str:
 
 
 def _mask_hosts(text: str) -> str:
-    """The text without host names and numbers of private networks, except inside URLs.
+    """Masks host names and IP addresses of private networks, except inside URLs.
 
     >>> _mask_hosts("10.0.0.5:8080 and gpu-7.svc.cluster.local refused; see docs.vllm.ai, main.py:12")
     'the upstream and the upstream refused; see docs.vllm.ai, main.py:12'
@@ -338,13 +338,13 @@ def _mask_host(match: re.Match[str]) -> str:
 
 
 def _is_private_number(name: str) -> bool:
-    """Whether an IP address isn't public; those beginning with 0 are probably versions."""
+    """Whether an IP address is private. What begins with 0 is probably a version number."""
     return not ip_address(name).is_global and not name.startswith("0.")
 
 
 @lru_cache(maxsize=64)
 def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
-    """The endpoint's host, and a pattern for its name: with the port, or alone unless it is a word."""
+    """Returns the endpoint's host, and a pattern that finds it. A host without a dot must have its port."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     names = [parts.netloc.rpartition("@")[2]] if parts.netloc else []
@@ -376,7 +376,7 @@ def _is_ip_address(name: str) -> bool:
 
 
 def describe_page(message: str) -> str:
-    """The message, or the title if it is a web page, which OpenAI-compatible endpoints don't send."""
+    """Returns the message, or only its title if it is a web page, probably not from an API."""
     if not message.lstrip().startswith("<"):
         return message
     title = _PAGE_TITLE.search(message[:_MAX_PAGE])
@@ -384,14 +384,14 @@ def describe_page(message: str) -> str:
 
 
 def find_remedy(status: int, key: Secret | None) -> str:
-    """What to do about a status; "" if unknown."""
+    """Says what the user can do about an HTTP status; "" if unknown."""
     if 300 <= status < 400:
         return "; redirects are not followed: give the address that it leads to"
     return _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
 
 
 def _describe_key(key: Secret | None, status: int) -> str:
-    """What to do if an endpoint rejects the key, or requires one."""
+    """Says what to do if an endpoint rejects the key, or requires one."""
     if key is None:
         return (
             "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
@@ -402,10 +402,10 @@ def _describe_key(key: Secret | None, status: int) -> str:
 
 
 def error_from_status(status: int, message: str) -> EndpointError:
-    """The error for a status other than 200."""
+    """Builds the error for an HTTP status other than 200."""
     if status == 429:
         return RateLimited(message, status=status)
-    if status == 408:  # proxies send it too, although the server may have processed the request
+    if status == 408:  # a proxy may send 408 although the server has processed the request
         return EndpointTimeout(message, status=status, paid=True)
     if status >= 500:
         return EndpointFailed(message, status=status, paid=True)
@@ -426,10 +426,10 @@ class NotHttp(Exception):
     """The reply isn't HTTP/1.1."""
 
 
-# OpenSSL's names, by version, for a reply that isn't TLS
+# OpenSSL's names for a reply that isn't TLS; they depend on its version
 _PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
-_TLS_ALERT = r"b'\x15\x03"  # how aiohttp quotes a TLS server's answer to plain HTTP
-_QUOTE = re.compile(r":?\s+b['\"]")  # where aiohttp's messages begin to quote the reply
+_TLS_ALERT = r"b'\x15\x03"  # a TLS server's answer to plain HTTP, as aiohttp quotes it
+_QUOTE = re.compile(r":?\s+b['\"]")  # the place where aiohttp's message begins to quote the reply
 
 
 def translate_error(exc: Exception) -> Exception:
@@ -445,14 +445,14 @@ def translate_error(exc: Exception) -> Exception:
 
 
 def explain_error(exc: BaseException) -> str:
-    """The reason for a failure in a few words; different event loops word the same error differently."""
+    """Describes a failure in a few words that don't depend on the event loop."""
     if isinstance(exc, aiohttp.ClientHttpProxyError):
         return f"it answered {exc.status}"  # the reply may repeat the proxy's password
     if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
         return "it is TLS; is it https://?"
     if isinstance(exc, HttpProcessingError):
         return _QUOTE.split(exc.message, maxsplit=1)[0] or type(exc).__name__
-    if isinstance(exc, ssl.SSLError):  # its errno isn't the system's
+    if isinstance(exc, ssl.SSLError):  # the errno of an SSLError isn't a system error number
         remedy = "; is it http://?" if exc.reason in _PLAIN_REASONS else ""
         return f"the TLS handshake failed: {(exc.reason or str(exc)).lower().replace('_', ' ')}{remedy}"
     if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
@@ -461,7 +461,7 @@ def explain_error(exc: BaseException) -> str:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds to wait according to a reply's (lower-case) headers; None if not given.
+    """Returns the seconds to wait that a reply's headers (lower-case) ask for; None if they don't.
 
     >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
     2.5
@@ -490,7 +490,7 @@ def _parse_seconds(text: str) -> float | None:
 
 
 _CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
-_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, other name, other IP address
+_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, wrong host name, wrong IP address
     10: "have it renewed",
     62: "check the address",
     64: "check the address",
@@ -504,7 +504,7 @@ class CertificateUntrusted(EndpointUnreachable):
 def map_error(
     exc: Exception, url: URL, endpoint: Endpoint, timer: AttemptTimer, *, why: str
 ) -> EndpointError:
-    """Converts foreign errors to ours, in one place."""
+    """Converts an error of aiohttp or the system to an EndpointError."""
     if isinstance(exc, NotHttp):
         return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
     if timer.expired or isinstance(exc, ConnectTimeout):

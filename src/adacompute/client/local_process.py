@@ -1,8 +1,8 @@
-"""The program that serves a GGUF file with llama.cpp until its parent ends. Doesn't import this package.
+"""The program that serves a GGUF file with llama.cpp until its parent process ends.
 
-`local.py` runs it in its own process, because llama.cpp can't be stopped otherwise and a crash ends its
-process. Its argument is JSON with what to serve. It prints one line with the address, then waits for its
-input to end.
+`local.py` runs it in its own process, because llama.cpp can't be stopped otherwise and may crash. It doesn't
+import this package. Its argument is JSON with what to serve. It prints one line with the address, and ends
+when its stdin is closed.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ import threading
 from typing import Any, NoReturn
 
 _LOOPBACK = "127.0.0.1"
-_CHECK_SECONDS = 1.0  # interval between checks for the parent
+_CHECK_SECONDS = 1.0  # interval between checks that the parent process still runs
 _ERRORS_ONLY = 1  # llama.cpp's verbosity: print only errors to stderr
-_SPARE_CONNECTIONS = 64  # beyond the slots, so that idle connections don't block others
+_SPARE_CONNECTIONS = 64  # HTTP threads in addition to one per slot, as idle connections occupy some
 _ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages from other origins can't read replies
 
 
@@ -31,12 +31,12 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
     params.hostnames = [_LOOPBACK]
     params.port = config["port"]
     params.n_parallel = config["slots"]
-    params.n_ctx = config["slots"] * config["context"]  # shared among the slots
+    params.n_ctx = config["slots"] * config["context"]  # llama.cpp divides the context among the slots
     for work in (params.cpuparams, params.cpuparams_batch):
         work.n_threads = config["threads"]
     params.n_threads_http = config["slots"] + _SPARE_CONNECTIONS
     params.cache_ram_mib = 0  # cache prompts in the slots, not in additional gigabytes
-    params.fit_params = False  # would load the file twice to check its size, and then shrink the context
+    params.fit_params = False  # True would load the file twice and then shrink the context
     params.verbosity = _ERRORS_ONLY
     params.ui = False
     params.endpoint_slots = False
@@ -45,7 +45,7 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
 
 
 def wait_for_parent(parent: int) -> None:
-    """Returns when the input ends, or when the parent is gone but a fork keeps the input open."""
+    """Returns when stdin is closed, or when the parent is gone but a fork of it keeps stdin open."""
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
             return
@@ -57,11 +57,11 @@ def _exit_with_parent(parent: int) -> NoReturn:
 
 
 def _end_with_input() -> None:
-    """Makes the kernel end this process by SIGIO when its input ends, even while loading blocks all threads.
+    """Makes the kernel end this process by SIGIO when stdin is closed, even while a load blocks all threads.
 
-    Nothing may be written to that input, which would also end the process.
+    Nothing may be written to stdin, which would also end the process.
     """
-    with contextlib.suppress(OSError):  # on other systems, the thread does it once the file is loaded
+    with contextlib.suppress(OSError):  # on other systems, a thread ends the process, but only after loading
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
 
@@ -69,12 +69,12 @@ def _end_with_input() -> None:
 def main() -> None:
     """Reads the configuration, serves, prints the address, and runs until the parent ends."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # keep libraries' output out of the pipe
+    os.dup2(2, 1)  # what libraries print goes to stderr, not to the parent
     config = json.loads(sys.argv[1])
     sys.path[:] = config["path"]
     _end_with_input()
     if select.select([0], [], [], 0)[0]:
-        os._exit(0)  # the parent had ended already
+        os._exit(0)  # the parent has ended already
     watch = threading.Thread(target=_exit_with_parent, args=(config["parent"],), daemon=True)
     watch.start()
     try:
@@ -85,7 +85,7 @@ def main() -> None:
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
     if server is not None:
         watch.join()
-    # exit normally, while llama.cpp's own thread still writes the reason
+    # after a failure, exit normally: a thread of llama.cpp is still writing the reason
 
 
 if __name__ == "__main__":

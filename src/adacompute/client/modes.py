@@ -29,11 +29,11 @@ class ModeConfig:
 
     name: str
     endpoint: EndpointConfig  # upstream, model, key, limits, timeouts and prices
-    # per million cached prompt tokens; None: the same as other prompt tokens
+    # price per million cached prompt tokens; None: the same as other prompt tokens
     cached_price: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
     system_suffix: str = ""  # appended to the system message
-    is_default: bool = False  # handles requests that can't be voted on
+    is_default: bool = False  # whether this mode gets the requests that can't be voted on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ModeConfigs:
 
     modes: tuple[ModeConfig, ...]
     currency: str = DEFAULT_CURRENCY
-    budget: str = ""  # average per request, unless set elsewhere; "": not set
+    budget: str = ""  # average budget per request; "": the menu sets none
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class ModeConfigs:
 
     @property
     def by_cost(self) -> "tuple[ModeConfig, ...]":
-        """The modes by the highest cost of a sample, cheapest first; on ties, by position."""
+        """The modes from the cheapest to the most expensive, by the highest cost of a sample."""
         return tuple(sorted(self.modes, key=self._guess_cost))
 
     def _guess_cost(self, mode: ModeConfig) -> float:
@@ -66,40 +66,40 @@ class ModeConfigs:
 
     @property
     def default(self) -> ModeConfig:
-        """The mode for requests that can't be voted on: as marked, else the most expensive."""
+        """The mode for requests that can't be voted on: marked as default, else the most expensive."""
         marked = [mode for mode in self.modes if mode.is_default]
         return marked[0] if marked else self.by_cost[-1]
 
 
-_MODE_KINDS = {  # types of the keys in a mode's table: all settings of [endpoint], and these
+_MODE_KINDS = {  # types of the keys in a mode's table: the settings of [endpoint], and these
     "upstream": str,
     "cached_price": Price,
     "options": dict,
-    "prompt_tokens": Price,  # prompt length, for recorded samples
+    "prompt_tokens": Price,  # assumed length of a prompt, to price recorded samples
     "default": bool,
     **get_type_hints(EndpointConfig, include_extras=True),
 }
 del _MODE_KINDS["url"]
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# would draw more or longer samples than counted, or change what is voted on
+# options that would draw more or longer samples than are counted, or change what is voted on
 _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-_RESERVED_MODES = ("default", EVERY_MODE)  # names for the whole menu
+_RESERVED_MODES = ("default", EVERY_MODE)  # these names mean the whole menu
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
     "model": "its name at the upstream",
 }
 _MAX_MODES = 16
-_MODE_NAME = 64  # characters
+_MODE_NAME = 64  # most characters of a mode's name
 
 
 def read_modes_file(file: Path) -> ModeConfigs:
-    """The modes of a menu, one per table. ConfigError names file, table, key, value and remedy.
+    """Reads the modes of a menu, one per table. ConfigError names file, table, key, value and remedy.
 
-    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none may get
-    another's key.
+    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and no upstream may
+    get another's key.
     """
     tables = read_toml(file, "menu")
     budget = convert_value(tables.pop("budget", ""), float | str, f"{file}: budget")
@@ -123,9 +123,9 @@ def read_modes_file(file: Path) -> ModeConfigs:
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
-    """Token prices of recorded modes, by name: one table each, as in a menu or with prices alone."""
+    """Reads token prices of recorded modes, one table per mode: a menu, or a file with prices alone."""
     tables = read_toml(file, "the prices file")
-    tables.pop("budget", None)  # not a mode, unlike all other tables
+    tables.pop("budget", None)  # the only key that isn't a mode
     if not tables:
         raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
     return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}
@@ -198,20 +198,20 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
             options[key] = convert_value(options[key], Count, f"{place}: options.{key}")
     try:
         json.dumps(options, allow_nan=False)
-    except (TypeError, ValueError) as exc:  # a date, or NaN
+    except (TypeError, ValueError) as exc:  # the options contain a date or NaN
         raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
     return options
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """The settings with the menu's default mode as the endpoint, at the menu's highest prices.
+    """Returns the settings with the menu's default mode as the endpoint, at the menu's highest prices.
 
-    The endpoint handles everything other than samples. ConfigError if the budget doesn't fit the menu.
+    This endpoint handles all requests except samples. ConfigError if the budget doesn't fit the menu.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     if menu.budget and config.serve.budget == ServeConfig().budget:
         config = replace(config, serve=replace(config.serve, budget=menu.budget))
-    by_quality = names_quality(config.serve.budget)  # its cost is known only with the policy
+    by_quality = names_quality(config.serve.budget)  # what quality costs is known only with a policy
     budget = None if by_quality else parse_serve_budgets(config.serve)[0]
     if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
@@ -229,7 +229,7 @@ def apply_menu(config: Config, menu: ModeConfigs) -> Config:
 
 
 def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
-    """The settings with their menu applied, and its modes; None if there is a single upstream."""
+    """Reads the menu that the settings name; returns adapted settings and the menu (None: no menu)."""
     if not config.serve.menu:
         return config, None
     menu = read_modes_file(Path(config.serve.menu))
@@ -237,7 +237,7 @@ def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
 
 
 def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
-    """A mode with its endpoint and key; ConfigErrors name the mode."""
+    """Builds a mode's endpoint, with its key; ConfigErrors name the mode."""
     settings = mode.endpoint
     try:
         endpoint = build_endpoint(settings)
@@ -255,5 +255,5 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
 
 
 def build_mode_endpoints(menu: ModeConfigs) -> tuple[ModeEndpoint, ...]:
-    """The modes of a menu in its order."""
+    """Builds the endpoints of all modes, in the menu's order."""
     return tuple(map(build_mode_endpoint, menu.modes))

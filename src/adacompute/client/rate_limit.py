@@ -1,6 +1,6 @@
-"""Decides when an attempt may be sent, and when it is over: send gate, rate limiter, breakers, deadlines.
+"""Decides when an attempt may be sent, and when it times out: send gate, rate limiter, breakers, deadlines.
 
-`LoopShare` gives turns at the event loop's time.
+`LoopShare` divides the event loop's time among replies.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from adacompute.client.server_quirks import describe_kind
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
-_INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can handle more
-_MAX_MODELS = 256  # models remembered
-_MAX_NAME = 200  # characters of a model's name
-_BURST_SECONDS = 1.0  # capacity of a bucket, so any minute may exceed the rate by 1/60
+_INITIAL_CONCURRENCY = 8  # concurrent calls, until the endpoint has shown that it can handle more
+_MAX_MODELS = 256  # most models with a rate limiter of their own
+_MAX_NAME = 200  # longer model names are cut off
+_BURST_SECONDS = 1.0  # a bucket holds one second's amount, so a minute may exceed the rate by 1/60
 
 
 class SendGate:
@@ -51,7 +51,7 @@ class SendGate:
                 self._on_open()
 
     def on_open(self, callback: Callable[[], None]) -> None:
-        """Sets a callback for when the gate opens; until then the rate limiter keeps the queue."""
+        """Sets a callback for when the gate opens; until then calls wait in the rate limiter."""
         self._on_open = callback
 
     def end(self) -> None:
@@ -64,7 +64,7 @@ class SendGate:
 
     @asynccontextmanager
     async def interruptible(self) -> AsyncIterator[None]:
-        """`end` interrupts any wait inside this block with SendingStopped."""
+        """Lets `end` interrupt any wait inside this `with` block with SendingStopped."""
         if self.ended:
             raise _build_stopped_error()
         task = asyncio.current_task()
@@ -75,7 +75,7 @@ class SendGate:
         try:
             yield
         except asyncio.CancelledError:
-            if task in self._cancelled and task.uncancel() <= cancel_count:  # nobody else cancelled it
+            if task in self._cancelled and task.uncancel() <= cancel_count:  # only `end` has cancelled it
                 raise _build_stopped_error() from None
             raise
         finally:
@@ -90,7 +90,7 @@ def _build_stopped_error() -> SendingStopped:
 class TokenBucket:
     """A token bucket with a constant fill rate.
 
-    It may go into debt, so that an amount above its capacity can pass.
+    Its level may become negative, so that an amount above its capacity can be taken.
     """
 
     def __init__(self, per_minute: float, *, now: float) -> None:
@@ -100,14 +100,14 @@ class TokenBucket:
         self._updated_at = now
 
     def wait(self, amount: float, *, now: float) -> float:
-        """Seconds until `amount` is available; 0 if it is now."""
+        """Returns the seconds until `amount` is available; 0 if it is now."""
         self._level = min(self._size, self._level + max(0.0, now - self._updated_at) * self._rate)
         self._updated_at = now
         missing = min(amount, self._size) - self._level
         return missing / self._rate if missing > 1e-9 else 0.0
 
     def take(self, amount: float) -> None:
-        """Takes an amount; returns it if negative."""
+        """Takes an amount out of the bucket; a negative amount is put back."""
         self._level -= amount
 
 
@@ -122,7 +122,7 @@ class RateLimiter:
 
     If adaptive, it starts with a few concurrent calls and doubles the limit after each successful round (slow
     start). If the endpoint is overloaded it halves the limit, at most once per round trip, and then raises it
-    by one per round. Admitted calls next wait for the `outer` limiter.
+    by one per round. If there is an `outer` limiter, admitted calls then wait for that one too.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class RateLimiter:
         fixed: bool = False,
         outer: "RateLimiter | None" = None,
     ) -> None:
-        """`fixed` disables adapting. With an `outer` limiter, that one applies the rates."""
+        """`fixed` disables adapting. An `outer` limiter applies the rates per minute instead of this one."""
         self._loop = loop
         self._outer = outer
         self._gate = gate or SendGate()
@@ -145,13 +145,13 @@ class RateLimiter:
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
-        self._slow_start_limit = float(self._max_concurrency)  # doubles up to this limit
-        self._reduced_at = float("-inf")  # time of the last halving
+        self._slow_start_limit = float(self._max_concurrency)  # concurrency grows fast up to this limit
+        self._reduced_at = float("-inf")  # when the limit was last halved (loop clock)
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
             None if rate is None or outer is not None else TokenBucket(rate, now=now) for rate in per_minute
         )
-        self.paused_until = now  # admits nobody before this time (loop clock)
+        self.paused_until = now  # no call is admitted before this time (loop clock)
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -187,11 +187,11 @@ class RateLimiter:
                 await waiter.turn
         except BaseException:
             if waiter.turn.done() and not waiter.turn.cancelled():
-                self._return_own(weight)  # its turn came while it was being cancelled
+                self._return_own(weight)  # the turn came while the wait was being cancelled
             else:
                 with contextlib.suppress(ValueError):  # already removed from the queue
                     self._waiting.remove(waiter)
-                self._admit_waiters()  # it may have been the head of the queue
+                self._admit_waiters()  # others may have waited behind this one
             raise
         if self._outer is not None:
             try:
@@ -201,7 +201,7 @@ class RateLimiter:
                 raise
 
     def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Ends a turn; `used` is its actual number of tokens, if known."""
+        """Ends a turn; `used` is the call's actual number of tokens, if known."""
         if self._outer is not None:
             self._outer.leave(weight, used=used)
         self._end_turn(weight, used)
@@ -232,20 +232,20 @@ class RateLimiter:
         self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
-        """Records a success, before the call leaves; raises the limit if all turns were taken."""
+        """Records a success; raises the limit if all turns are taken. To be called before `leave`."""
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
 
     def report_answering(self) -> None:
-        """Records that a call has begun to respond, as in `report_success`; its turn isn't free yet."""
+        """Records that a reply has begun, which counts as a success; the call keeps its turn."""
         self.report_success()
         self._admit_waiters()
 
     def report_overload(self, began_at: float) -> bool:
-        """Records an overload met by a call that began at this time; returns whether it counts.
+        """Records that a call begun at this time met an overload; returns whether this counts.
 
-        It doesn't if the call began before the last halving. Without adapting, all count.
+        Doesn't count calls that began before the limit was last halved. Without adapting, all count.
         """
         if began_at < self._reduced_at:
             return False
@@ -255,14 +255,14 @@ class RateLimiter:
         return True
 
     def restart(self) -> None:
-        """Restarts with one concurrent call after a rest, so that waiting calls don't all come at once."""
+        """Restarts with one concurrent call after an outage, so that waiting calls don't all come at once."""
         self._limit = 1.0
         self._slow_start_limit = float(self._max_concurrency)
         self._reduced_at = self._loop.time()
 
     def _compute_delay(self, weight: float) -> float:
-        """Seconds until a call of that weight may enter; infinite if another must leave first."""
-        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # all turns are taken
+        """Returns the seconds until a call of this weight may enter; infinite while no turn is free."""
+        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # no turn is free
             return math.inf
         now = self._loop.time()
         wait = self.paused_until - now if self.paused_until > now else 0.0
@@ -289,7 +289,7 @@ class RateLimiter:
                     self._schedule_wake(delay)
                 return
             self._waiting.popleft()
-            if not head.turn.done():  # else its wait was cancelled
+            if not head.turn.done():  # otherwise the waiter was cancelled
                 self._take_turn(head.weight)
                 head.turn.set_result(None)
 
@@ -302,8 +302,9 @@ class RateLimiter:
 class Limiters:
     """The rate limiters of one endpoint: one for everything, and one per model.
 
-    The first enforces the operator's limits. The models' adapt: a model that hangs or is overloaded takes no
-    turns from others. Clients choose the model names, so the least recently used are forgotten.
+    The limiter for everything enforces the operator's limits. A model's limiter adapts, so that a model that
+    hangs or is overloaded takes no turns from others. Clients choose the model names, so the least recently
+    used models are forgotten.
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
@@ -314,7 +315,7 @@ class Limiters:
         self.pick()
 
     def pick(self, model: object = None) -> RateLimiter:
-        """The limiter for calls to that model."""
+        """Returns the limiter for calls to that model."""
         key = model[:_MAX_NAME] if isinstance(model, str) else ""
         limiter = self._by_model.get(key)
         if limiter is None:
@@ -344,8 +345,8 @@ class Limiters:
 class CircuitBreaker:
     """Leaves an endpoint or model alone while it keeps failing.
 
-    Closed: all calls pass. Open: none pass. When the rest is over, one call passes as a probe: if it
-    succeeds, the breaker closes; if it fails, the next rest is twice as long.
+    Closed: all calls pass. Open: no call passes for some seconds, then one passes as a probe. If the probe
+    succeeds, the breaker closes; if it fails, the next wait is twice as long.
     """
 
     def __init__(
@@ -353,15 +354,15 @@ class CircuitBreaker:
     ) -> None:
         self._settings = settings
         self._loop = loop
-        self._name = name  # name for messages
-        self._failures = 0  # consecutive
+        self._name = name  # name shown in errors
+        self._failures = 0  # number of consecutive failures
         self._seconds = settings.seconds
-        self._due: float | None = None  # time of the next probe; None: closed
+        self._due: float | None = None  # time of the next probe; None: the breaker is closed
         self._probing = False
         self._changed: asyncio.Future[None] | None = None
-        # Counts openings: calls from before the last one don't count after it.
+        # How often the breaker opened. Results of calls that began before the last opening are ignored.
         self.generation = 0
-        self.opened_at = float("-inf")  # time of the last opening (loop clock)
+        self.opened_at = float("-inf")  # when the breaker last opened (loop clock)
         self.remedy = "try again then, or see what is wrong with it"
 
     @property
@@ -371,14 +372,14 @@ class CircuitBreaker:
 
     @property
     def patience(self) -> float:
-        """Longest time, in seconds, that a call waits for rests to end."""
+        """Longest time, in seconds, that a call waits for the breaker."""
         return self._settings.patience
 
     async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
         """Waits while the breaker is open.
 
-        Raises EndpointResting if that takes longer than `until` or `patience` (default: the settings') allow,
-        or if as many probes fail meanwhile as a call has attempts.
+        Raises EndpointResting if that would last beyond the time `until` or longer than `patience` seconds
+        (default: from the settings), or if this number of probes fail meanwhile.
         """
         last = self.generation + probes
         until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
@@ -402,7 +403,7 @@ class CircuitBreaker:
     def try_pass(self) -> bool:
         """Whether a call may go now.
 
-        While open, True makes that call the probe, whose end must be reported.
+        If the breaker is open, True makes this call the probe, whose end must be reported.
         """
         if self._due is None:
             return True
@@ -412,11 +413,11 @@ class CircuitBreaker:
         return True
 
     def report_failure(self, generation: int) -> bool:
-        """Records the failure of a call from that generation; True if this opened the breaker."""
+        """Records the failure of a call that passed in this generation; True if this opened the breaker."""
         if generation != self.generation:
             return False
         self._failures += 1
-        if self._due is not None:  # a failed probe
+        if self._due is not None:  # the failed call was a probe
             self._seconds = min(self._settings.longest, self._seconds * 2)
         elif self._failures < self._settings.failures:
             return False
@@ -435,7 +436,7 @@ class CircuitBreaker:
         return True
 
     def report_unknown(self, generation: int) -> None:
-        """Records a call without a verdict, e.g. cancelled; another may become the probe."""
+        """Records a call that ended without a result, e.g. was cancelled; another may become the probe."""
         if generation == self.generation and self._probing:
             self._probing = False
             self._notify()
@@ -453,17 +454,17 @@ class CircuitBreaker:
         self._changed = None
 
 
-# whose fault a failure is; "": none, as the endpoint responded
+# which side is blamed for a failure; "": neither, because the endpoint responded
 Fault = Literal["endpoint", "model", "both", ""]
-_MAX_BREAKERS = 256  # kinds of requests remembered; clients choose the model names
+_MAX_BREAKERS = 256  # most kinds of requests with their own breaker; clients choose the model names
 
 
 class Breakers:
     """The circuit breakers of one endpoint: its own, and one per kind of request.
 
-    Its own opens if connecting fails, whatever the request. A later failure (5xx, a broken connection, a
-    timeout) counts against the model for this kind of request, so a failing model or an impossible request
-    doesn't block other requests.
+    The endpoint's own breaker opens if connecting fails, whatever the request. Later failures (5xx, a broken
+    connection, a timeout) count against one kind of request to one model, so a failing model or an impossible
+    request doesn't block other requests.
     """
 
     def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -476,7 +477,7 @@ class Breakers:
         self._give_up_at = math.inf
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
-        """The breakers for a call with that body."""
+        """Returns the breakers for a call with that body."""
         kind = describe_kind(body)
         breaker = self._by_kind.get(kind)
         if breaker is None:
@@ -489,7 +490,7 @@ class Breakers:
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models for which some kind of request is held back; "" first if all requests are."""
+        """Models for which some kind of request is held back; begins with "" if all requests are."""
         models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
         return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
 
@@ -500,12 +501,12 @@ class Breakers:
 
     @property
     def give_up_at(self) -> float:
-        """When to give up calls to an endpoint that was never reached; infinite once it was."""
+        """When to give up calls if no connection has ever succeeded; infinite once one has."""
         return math.inf if self.is_reached else self._give_up_at
 
     def record_unreachable(self, why: str, began_at: float) -> None:
         """Records that an attempt that began at this time didn't connect."""
-        self.endpoint.remedy = f"the last time: {why}"  # only our own words, nothing from another request
+        self.endpoint.remedy = f"the last time: {why}"  # shown to other callers: contains only our own words
         self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
 
@@ -525,22 +526,22 @@ class CallBreaker:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Identifies the moment of passing, for later reports."""
+        """How often each breaker has opened; later reports on a call need the numbers at its start."""
         return self._endpoint.generation, self._model.generation
 
     @property
     def patience(self) -> float:
-        """Longest time, in seconds, that a call waits for rests to end."""
+        """Longest time, in seconds, that a call waits for the breakers."""
         return self._endpoint.patience
 
     async def wait_until_ready(self, until: float, *, probes: int, patience: float) -> None:
-        """Waits while either is open; raises EndpointResting like `CircuitBreaker.wait_until_ready`."""
+        """Waits while either breaker is open; raises EndpointResting if that takes too long."""
         until = min(until, self._breakers.now + patience)
         await self._endpoint.wait_until_ready(until, probes=probes)
         await self._model.wait_until_ready(until, probes=probes)
 
     def try_pass(self) -> bool:
-        """Whether the call may go now; if as a probe, its end must be reported."""
+        """Whether the call may go now; if it goes as a probe, its end must be reported."""
         if not self._endpoint.try_pass():
             return False
         if self._model.try_pass():
@@ -549,10 +550,10 @@ class CallBreaker:
         return False
 
     def report_failure(self, fault: Fault, generation: tuple[int, int]) -> None:
-        """Records a failure on that side.
+        """Records a failure of the endpoint, of the model, or of both.
 
         All attempts of a call count as one failure of the model, because repeating a failing request says
-        little about others. A failed probe always counts.
+        little about other requests. A failed probe always counts.
         """
         if fault == "model":
             self._endpoint.report_success(generation[0])
@@ -567,7 +568,7 @@ class CallBreaker:
         self._model.report_failure(generation[1])
 
     def report_success(self, generation: tuple[int, int]) -> Fault:
-        """Records a response; returns whose rest ended with it, if nothing else was answered meanwhile."""
+        """Records a response; returns whether the endpoint or the model has just recovered ("": neither)."""
         alone = self._breakers.answered_at <= self._model.opened_at
         self._breakers.answered_at = self._breakers.now
         endpoint_closed = self._endpoint.report_success(generation[0])
@@ -575,17 +576,17 @@ class CallBreaker:
         return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""
 
     def report_unknown(self, generation: tuple[int, int]) -> None:
-        """Records an end without a verdict; others may become the probes."""
+        """Records that the call ended without a result; others may become the probes."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
 
 
 class AttemptTimer:
-    """The deadlines of one request and its progress; readable even after cancellation.
+    """Watches the deadlines of one request, and tells how far it got, even after cancellation.
 
-    A context manager that raises TimeoutError like `asyncio.timeout`; when a deadline is reached, it checks
-    whether it was extended. A reply read in pieces enters it again for each piece, because the task does
-    other work in between.
+    A context manager that raises TimeoutError like `asyncio.timeout`. Before it does, it checks whether the
+    deadline was extended. It is entered again for each piece of a reply, because the task does other work
+    in between.
     """
 
     def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
@@ -596,12 +597,12 @@ class AttemptTimer:
         self._on_sent = on_sent
         # whether the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
-        self.sent: float | None = None  # time of sending, from which the endpoint may be working
+        self.sent: float | None = None  # time of sending; from then on the endpoint may be working
         self.headers = False
         self.expired = False
 
     def mark_sent(self) -> None:
-        """Records that the request is being sent: the time to the first byte begins."""
+        """Records that the request is being sent; the timeout for the first byte begins."""
         self.sent = self._loop.time()
         if self._on_sent is not None:
             self._on_sent()
@@ -624,7 +625,7 @@ class AttemptTimer:
             raise TimeoutError from error
 
     def _look(self) -> None:
-        """Cancels the task if its time is over; else checks again later."""
+        """Cancels the task if a deadline has passed; otherwise checks again later."""
         now = self._loop.time()
         due = self._find_due(now)
         if now < due:
@@ -635,28 +636,26 @@ class AttemptTimer:
         self._task.cancel()
 
     def _find_due(self, now: float) -> float:
-        """The earliest time at which it may be over; until sending, it can only move later."""
+        """Returns the next deadline; until the request is sent, it keeps moving later."""
         since = now if self.sent is None else self.sent
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-# time per loop round in which turns are given at once; later work waits for the next round
-
-
+# how long turns are given at once in each round of the event loop; later ones wait for the next round
 _ROUND_SECONDS = 0.004
-_TURNS_PER_ROUND = 4  # turns given to waiting tasks per round
+_TURNS_PER_ROUND = 4  # most waiting tasks that get a turn per round
 
 
 class LoopShare:
     """Shares an event loop's time between pieces of work of about a millisecond.
 
     All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
-    times some milliseconds in which nothing else is served. So each takes a turn before a piece of work: at
-    once during the first milliseconds of a round, otherwise in the next round.
+    times some milliseconds in which nothing else is served. So each task waits for a turn before a piece of
+    work: it gets one at once during the first milliseconds of a round, otherwise in the next round.
     """
 
     def __init__(self) -> None:
-        self._until = 0.0  # turns are given at once until this time
+        self._until = 0.0  # until this time, turns are given at once
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take_turn(self) -> None:
@@ -668,7 +667,7 @@ class LoopShare:
             loop.call_soon(self._begin_round)
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        await turn  # if cancelled, its turn is skipped
+        await turn  # a task cancelled here gets no turn
 
     def _begin_round(self) -> None:
         self._until = time.perf_counter() + _ROUND_SECONDS

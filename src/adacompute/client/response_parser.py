@@ -1,7 +1,7 @@
 """Parses a server's reply into responses with token counts, or into an error.
 
-The entry point is `interpret_reply`. Below it: parsing choices, counting tokens if a server reports too few,
-and JSON with the endpoint's key masked.
+The entry point is `interpret_reply`. Other functions parse choices, count tokens if a server reports too few,
+and parse JSON with the endpoint's key masked.
 """
 
 import itertools
@@ -51,21 +51,21 @@ from adacompute.errors import (
 from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
-CHARACTERS_A_TOKEN = 4.0  # rough average for English, if nothing better is known
-_IMPLAUSIBLE_RATIO = 7.0  # characters per token that no text averages
-_MAX_RATIO = 32  # characters per token that even tables and indented code don't average
-_MAX_TOKENS = 10**10  # per call: far more than any model supports
-_MAX_COUNT = 2**40  # most of anything in one reply; millions of these can be summed and stored
+CHARACTERS_A_TOKEN = 4.0  # rough average for English text
+_IMPLAUSIBLE_RATIO = 7.0  # more characters per token than any text has on average
+_MAX_RATIO = 32  # more characters per token than even tables and indented code have
+_MAX_TOKENS = 10**10  # most tokens per call: far more than any model supports
+_MAX_COUNT = 2**40  # larger numbers in a reply aren't counts; sums of millions of counts can be stored
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
-_MAX_DETAILS = 32  # most additional numbers in a usage
-_MAX_DETAIL_NAME = 64  # characters of the name of an additional number
-_FIELD_NAME = re.compile(r"[a-z_]+")  # a field in OpenAI's replies
+_MAX_DETAILS = 32  # most additional numbers kept from a reply's usage
+_MAX_DETAIL_NAME = 64  # most characters in the name of an additional number
+_FIELD_NAME = re.compile(r"[a-z_]+")  # matches names of fields in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated but not shown
 
 
-_MAX_MESSAGE = 200  # characters of a server's message that are passed on
+_MAX_MESSAGE = 200  # most characters shown of a server's message
 
 
 class HttpReply(NamedTuple):
@@ -76,9 +76,9 @@ class HttpReply(NamedTuple):
 
     status: int
     value: object
-    retry_after: float | None = None  # seconds
+    retry_after: float | None = None  # seconds to wait before a retry
     headers: Mapping[str, str] = MappingProxyType({})  # for errors: headers about when to retry
-    size: int = 0  # bytes of a success, if known
+    size: int = 0  # bytes of a successful reply, if known
 
 
 class SentRequest(NamedTuple):
@@ -88,7 +88,7 @@ class SentRequest(NamedTuple):
     n: int
     cap: int | None
     at: float  # time of sending, in seconds since 1970
-    seconds: float  # until the response
+    seconds: float  # time from sending to the response
     optional: frozenset[str] = frozenset()  # fields to leave out if the endpoint rejects them
 
 
@@ -100,23 +100,23 @@ class Response:
     finish_reason: str | None = None
     tokens: int | None = None  # tokens in this response
     estimated: bool = False  # True: `tokens` is a share of a total, or estimated from the length
-    logprob: float | None = None  # sum over the tokens, natural logarithm
+    logprob: float | None = None  # log-probability: sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens in nats, as far as known from the alternatives
-    signals: Signals | None = None  # without those of the answer's tokens
-    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # unchanged, for passing on
-    # as in the reply; the tokens of a large one are structs that are read like dictionaries
+    signals: Signals | None = None  # confidence signals, without those of the answer's tokens
+    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as the server sent it
+    # log-probabilities as the server sent them; in a large reply, tokens are structs
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
-    size: int = 0  # bytes of the reply, if large
+    size: int = 0  # bytes of the whole reply, if large
 
     @property
     def finished(self) -> bool | None:
-        """False: cut off by a token limit; None: unknown."""
+        """Whether the response is complete. False: cut off by a token limit; None: unknown."""
         return None if self.finish_reason is None else self.finish_reason != "length"
 
     def to_sample(
         self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> Sample:
-        """The response as stored in a pool, with its answer, if extracted, and extra keys."""
+        """Converts the response to a pool's sample, with its answer, if extracted, and extra keys."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
         return Sample(
             text=replace_surrogates(self.text),
@@ -132,21 +132,21 @@ class Response:
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReply:
-    """A successful completion call."""
+    """The reply to a successful completion call."""
 
     responses: tuple[Response, ...]
     calls: tuple[Call, ...]  # failed attempts, then the successful one
-    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # unchanged
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # the reply's JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSuccess:
-    """Some of the requested responses arrived; store them before asking for the next."""
+    """Some of the requested responses arrived; store them before reading the next event."""
 
     responses: tuple[Response, ...]
     calls: tuple[Call, ...]
-    first: int  # index of the first one; the others follow
-    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # unchanged
+    first: int  # index of the first response; the others follow
+    body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # the reply's JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class DrawFailure:
 
     error: EndpointError
     calls: tuple[Call, ...]
-    first: int  # index of the first one
+    first: int  # index of the first missing response
     count: int
 
 
@@ -169,7 +169,7 @@ class Choice(NamedTuple):
     finish_reason: str | None
     message: Mapping[str, Any]
     logprobs: Mapping[str, Any] | None
-    tokens: Sequence[dict[str, Any]] | None  # from its logprobs
+    tokens: Sequence[dict[str, Any]] | None  # the tokens in `logprobs`
 
     @property
     def length(self) -> int:
@@ -182,10 +182,10 @@ class Choice(NamedTuple):
         return max(1, length + _count_call_characters(calls) if calls else length)
 
     def count_exactly(self, cap: int | None) -> int | None:
-        """Its token count if known exactly: from its logprobs, or if it was cut off at the cap."""
+        """Returns the exact number of tokens: from logprobs, or `cap` if the response was cut off there."""
         if self.tokens is not None:
             return len(self.tokens)
-        # else something else cut it off
+        # a shorter response was cut off by something else than the cap
         cut_off = self.finish_reason == "length" and self.length >= (cap or 0)
         return cap if cut_off else None
 
@@ -195,7 +195,7 @@ class TokenCount(NamedTuple):
 
     per_choice: tuple[tuple[int, bool], ...]
     total: int
-    estimated: bool  # the total isn't what the server reported
+    estimated: bool  # whether the total differs from what the server reported
 
 
 class TooManyChoices(EndpointRefused):
@@ -222,7 +222,7 @@ class FieldsRefused(EndpointRefused):
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> CompletionReply:
-    """The reply with its call; raises if it is an error. Updates `quirks` in both cases.
+    """Returns the responses in a server's reply; raises if it is an error. Updates `quirks` in both cases.
 
     Whatever the server sends affects one call only: anything unexpected raises ReplyInvalid. `key` is masked
     in errors.
@@ -233,7 +233,7 @@ def interpret_reply(
         error = _interpret_refusal(request, http_reply, key, url, quirks)
     except EndpointError as exc:
         if exc.reply is None and isinstance(http_reply.value, dict) and http_reply.value.get("error"):
-            exc.reply = build_error_object(http_reply.value, 502, key=key, url=str(url))  # with status 200
+            exc.reply = build_error_object(http_reply.value, 502, key=key, url=str(url))  # sent as status 200
         raise
     except Exception as exc:  # noqa: BLE001 - see above
         why = one_line(f"{type(exc).__name__}: {exc}", key)
@@ -261,7 +261,7 @@ def _build_reply(
     prompt, reported = _parse_tokens(usage.get("prompt_tokens")) or None, _read_completion_tokens(usage)
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
-    if cached is None or prompt is None or cached > prompt:  # missing or impossible
+    if cached is None or prompt is None or cached > prompt:  # the number is missing or impossible
         details.pop(_CACHED_TOKENS, None)
         cached = None
     call = Call(
@@ -297,7 +297,7 @@ def _is_unmetered(
 def _interpret_refusal(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
-    """The error for a status; records how many choices are too many."""
+    """Builds the error for a refusal; if it was for too many choices, records their number."""
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         code = "" if error.reply is None else error.reply.code
@@ -313,7 +313,7 @@ def _interpret_refusal(
 
 
 def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[EndpointError, str, object]:
-    """The error for a status other than 200, the server's message, and the parameter that it names."""
+    """Returns the error for a status other than 200, the server's message, and the parameter it names."""
     message, status = find_message(http_reply.value), http_reply.status
     shown = one_line(describe_page(message), key) or "no reason given"
     error = error_from_status(status, f"{url}: answered {status}: {shown}{find_remedy(status, key)}")
@@ -325,7 +325,7 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
 
 
 def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Choice], int]:
-    """The usable choices of a reply, and its number of choices; ReplyInvalid if none is usable."""
+    """Returns a reply's usable choices, and the number of all; ReplyInvalid if none is usable."""
     if not isinstance(value, dict):
         raise _build_invalid_error("its reply is JSON, but no object")
     choices = value.get("choices")
@@ -367,7 +367,7 @@ def _message_text(message: Mapping[str, Any]) -> str | None:
     if content is None:
         refusal = message.get("refusal")
         return refusal if isinstance(refusal, str) else ""
-    if isinstance(content, list):  # some servers send parts
+    if isinstance(content, list):  # some servers send a list of parts
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     return None
@@ -386,7 +386,7 @@ def build_responses(
     quirks: ModelQuirks,
     size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
-    """The first `requested` choices as responses, and the token count of all; `size` is the reply's bytes."""
+    """Returns the first `requested` choices as responses, and the token count of all choices."""
     reported = _read_completion_tokens(_get_usage(body))
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
     responses = tuple(
@@ -411,7 +411,7 @@ def build_responses(
 def count_tokens(
     choices: Sequence[Choice], reported: int | None, *, cap: int | None, quirks: ModelQuirks
 ) -> TokenCount:
-    """Counts the tokens of choices if the server reported a total, the usage of one choice, or nothing.
+    """Counts the tokens of each choice, even if the server reported one choice's tokens only, or none.
 
     `cap` is the request's token limit per response. Updates the quirks. llama.cpp lists the end token in
     logprobs but not in usage, so a difference of one per choice is allowed.
@@ -431,13 +431,13 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # else it may be one unusual text, or was known already
+            quirks.per_choice = True  # otherwise one unusual text may be the reason
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 
 
 def _is_too_few(reported: int, length: int, *, has_text: bool) -> bool:
-    """Whether even a single choice can't have so few tokens; `length` is that of the longest choice."""
+    """Whether a choice with `length` characters must have more tokens than were reported."""
     return (reported == 0 and has_text) or length > max(1, reported * _MAX_RATIO)
 
 
@@ -454,14 +454,14 @@ def _count_single(choice: Choice, reported: int | None, cap: int | None, quirks:
 
 
 def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> TokenCount:
-    """All choices can be counted, so check the reported total against the sum."""
+    """Checks the reported total against exact counts of all choices."""
     counted, choices = sum(exact), len(exact)
     if counted - choices <= reported <= counted + choices:
-        if counted - choices > max(exact) + 1:  # else the usage of one choice can't be told from that of all
+        if counted - choices > max(exact) + 1:  # clearly not the usage of one choice
             quirks.per_choice = False
         ends = 1 if reported == counted - choices else 0
         return TokenCount(tuple((tokens - ends, False) for tokens in exact), reported, False)
-    if reported > counted:  # hidden tokens, e.g. of reasoning
+    if reported > counted:  # the total includes hidden tokens, e.g. reasoning
         shares = _split_proportionally(reported, exact)
         return TokenCount(tuple((tokens, True) for tokens in shares), reported, False)
     if any(abs(reported - tokens) <= 1 for tokens in exact):
@@ -470,14 +470,14 @@ def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> Tok
 
 
 def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks: ModelQuirks) -> bool:
-    """Whether the reported usage covers one choice only: certain, or judged by characters per token."""
+    """Whether the reported usage covers only one of several choices, judged by characters per token."""
     if reported < exact:
         return True
     if quirks.per_choice is not None:
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    margin = math.sqrt(len(lengths))  # half way, as a ratio, between one choice and all
+    margin = math.sqrt(len(lengths))  # geometric mean of 1 and the number of choices
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
     return ratio > learned_ratio * margin
@@ -492,7 +492,7 @@ def _estimate_counts(lengths: Sequence[int], counts: Sequence[int | None], ratio
 
 
 def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported: int) -> TokenCount:
-    """Splits a total by length over the choices that can't be counted exactly."""
+    """Splits the reported total by length over the choices that can't be counted exactly."""
     rest = reported - sum(tokens or 0 for tokens in counts)
     uncounted = [length for length, tokens in zip(lengths, counts, strict=True) if tokens is None]
     shares = iter(_split_proportionally(rest, uncounted))
@@ -501,7 +501,7 @@ def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported:
 
 
 def _split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
-    """Integer shares of a total in proportion to weights; they sum to the total."""
+    """Splits a total into integer shares in proportion to weights."""
     shares, remaining, weight_left = [], total, sum(weights)
     for item_weight in weights:
         share = round(remaining * item_weight / weight_left) if weight_left else 0
@@ -516,12 +516,12 @@ def _estimate_by_length(length: int, ratio: float) -> int:
 
 
 def parse_count(value: object) -> int | None:
-    """A count reported by a server; None if it isn't one, or is impossibly large."""
-    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # bool is a subclass of int
+    """Returns a count reported by a server; None if it isn't a count, or is impossibly large."""
+    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # `True` is no count
 
 
 def _parse_tokens(value: object) -> int | None:
-    """Tokens of one call reported by a server; None if it isn't a count, or is beyond any model."""
+    """Returns a call's tokens as reported by a server; None if the number is invalid or beyond any model."""
     return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
 
 
@@ -531,7 +531,7 @@ def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
-    """Tokens of the responses, including reasoning that some servers (Gemini's) count only in the total.
+    """Reads the responses' tokens, including reasoning that some servers (Gemini's) count only in the total.
 
     >>> _read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
     603
@@ -545,7 +545,7 @@ def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
 
 
 def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
-    """The other numbers in a usage, including nested ones, by path.
+    """Collects additional numbers in a usage, e.g. cached tokens, by their path.
 
     >>> _parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
     {('completion_tokens_details', 'reasoning_tokens'): 64}
@@ -567,13 +567,13 @@ def _is_amount(name: str, value: object) -> bool:
 
 
 def read_token_cap(body: Mapping[str, Any]) -> int | None:
-    """The request's token limit per response."""
+    """Reads the request's token limit per response."""
     cap = parse_count(body.get("max_completion_tokens"))
     return parse_count(body.get("max_tokens")) if cap is None else cap
 
 
 def count_characters(value: object) -> int:
-    """Characters of all texts in a request's messages, or in any value."""
+    """Counts the characters of all texts in a request's messages, or in any value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list | tuple):
@@ -587,13 +587,13 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _count_call_characters(calls: object) -> int:
-    """Characters of tool calls as JSON; if very large, only of their texts."""
+    """Counts the characters of tool calls as JSON; if very large, only those of their texts."""
     texts = count_characters(calls)
     return texts if texts > MAX_INLINE else len(str(calls))
 
 
 def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
-    """The tokens in a choice's `logprobs`; None if missing or invalid."""
+    """Reads the tokens in a choice's `logprobs`; None if missing or invalid."""
     if not isinstance(logprobs, dict):
         return None
     content = logprobs.get("content")
@@ -603,7 +603,7 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
 
 
 def encode_json(value: object) -> bytes:
-    """A value as JSON, including tokens; TypeError if something isn't JSON."""
+    """Encodes a value as JSON, including tokens that are structs; TypeError if something isn't JSON."""
     try:
         return orjson.dumps(value, default=encode_token)
     except TypeError:  # orjson refuses unpaired surrogates and numbers beyond 64 bits, which are valid JSON
@@ -619,9 +619,9 @@ def _to_dict(value: object) -> dict[str, Any]:
 def read_json(
     raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
 ) -> tuple[object, bool]:
-    """Parses a body with the key masked in its texts; ValueError if it isn't JSON.
+    """Parses a reply's body and masks the key in its texts; ValueError if it isn't JSON.
 
-    Also returns whether the bytes can be passed on unchanged: strict JSON without the key. `max_marks` limits
+    Also returns whether the bytes can be passed on unchanged, as strict JSON without the key. `max_marks` limits
     the brackets and commas of a large body.
     """
     try:
@@ -631,13 +631,13 @@ def read_json(
             value, is_strict = _load_json(raw)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
-    # without strict JSON the key's bytes may look different, e.g. in UTF-16
+    # if the JSON isn't strict, a key may have other bytes, e.g. in UTF-16
     unchanged = is_strict and (key is None or not _may_contain_key(raw, key))
     return (value if unchanged else mask_key(value, key)), unchanged
 
 
 def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
-    """The value, and whether it was strict JSON."""
+    """Parses a small body, and returns whether it was strict JSON."""
     try:
         return orjson.loads(raw), True
     except ValueError:
@@ -645,22 +645,22 @@ def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
 
 
 def mask_key(value: object, key: Secret | None) -> object:
-    """A value with the key masked in all texts."""
+    """Masks the key in all texts of a value."""
     return _mask_texts(value, key) if key is not None and key.is_maskable else value
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
-    """Whether the key may be in a body, plain or JSON-escaped; searching all texts is slow."""
+    """Whether the key may be in a body, plain or JSON-escaped. Only a quick check."""
     if not key.is_maskable:
         return False  # a dummy key isn't secret
     if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):
         return True
-    # one pattern: two searches of a long reply took 30 microseconds instead of 6
+    # one pattern for all escapes: searching a long reply twice took 30 microseconds instead of 6
     return any(text.encode() in raw for text in key.masked) or _ESCAPE.search(raw) is not None
 
 
 def _mask_texts(value: object, key: Secret) -> object:
-    """A value with the key masked in texts and names, except names of standard fields."""
+    """Masks the key in all texts and names of a value, except names of standard fields."""
     if isinstance(value, str):
         return key.mask(value)
     if isinstance(value, list):
@@ -676,18 +676,18 @@ def _mask_texts(value: object, key: Secret) -> object:
 
 
 def redact(text: str, key: Secret | None) -> str:
-    """A server's message with the key masked."""
+    """Masks the key in a server's message."""
     return text if key is None else key.mask_message(text)
 
 
 def one_line(text: str, key: Secret | None = None) -> str:
-    """A server's message with the key masked, shortened to one line."""
+    """Masks the key in a server's message, and shortens it to one line."""
     text = " ".join(replace_surrogates(redact(text, key)).split())
     return shorten(text, _MAX_MESSAGE)
 
 
 def replace_surrogates(text: str) -> str:
-    """Text that can be stored: an unpaired surrogate, which isn't valid text, becomes U+FFFD.
+    """Replaces unpaired surrogates, which can't be stored as text, by U+FFFD.
 
     >>> replace_surrogates("a\\ud83db")
     'a\ufffdb'

@@ -46,7 +46,7 @@ from adacompute.records import Call, Paid
 T = TypeVar("T")
 _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until the actual number is known
 CallListener = Callable[[Call], object]  # called for every attempt when it ends
-# Asked once per attempt, when its turn comes, whether its choices (the argument) may be requested.
+# called with a number of responses before each attempt; returns whether they may be requested
 SendPermission = Callable[[int], Awaitable[bool]]
 
 
@@ -61,10 +61,10 @@ class AttemptTrace(Protocol):
         """Called when the first event of a stream arrives."""
 
     def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
-        """Called at the end; `body` is the completion, if there is one."""
+        """Called when the attempt ends; `body` is the completion, if there is one."""
 
 
-# Called when an attempt begins, with the number of earlier ones; may return None.
+# called when an attempt begins, with the number of earlier attempts; may return None
 AttemptTracer = Callable[[int], AttemptTrace | None]
 
 
@@ -80,7 +80,7 @@ class CallOptions(TypedDict, total=False):
 
 @dataclass(eq=False, kw_only=True)
 class CallContext:
-    """Shared by all calls of a client: transport, rate limiters, breakers and quirks."""
+    """What all calls of a client share: transport, rate limiters, breakers and quirks."""
 
     endpoint: Endpoint
     transport: Transport
@@ -99,7 +99,7 @@ class CallContext:
 class CallAttempt:
     """One attempt of a call, from its turn to its end.
 
-    The first of the three reports (success, failure, cancelled) ends it, counts it and returns its turn.
+    The first report (of success, failure or cancellation) ends it, counts it and returns its turn.
     """
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
@@ -123,7 +123,7 @@ class CallAttempt:
         return self._owner.context.loop.time() - self.began_at
 
     def mark_answering(self) -> None:
-        """Informs breaker and limiter that a response has begun; its end may be far off."""
+        """Tells breaker and limiter that a response has begun, long before it may end."""
         self._answer_began = True
         if self.trace is not None:
             self.trace.mark_answering()
@@ -133,7 +133,7 @@ class CallAttempt:
         self._owner.limiter.report_answering()
 
     def report_success(self, call: Call, body: Mapping[str, Any]) -> None:
-        """Records a success with that completion and the tokens in `call`."""
+        """Records a success; `call` has the token counts, and `body` is the completion."""
         if self._ended:
             return
         self._end_rest()
@@ -142,17 +142,17 @@ class CallAttempt:
         self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)), body=body)
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
-        """Records a failure, after these prompt and response tokens if it broke off."""
+        """Records a failure; `so_far` is the prompt and response tokens before the reply broke off."""
         if self._ended:
             return
         self._inform_limits(error)
-        self._set_backoff(error)  # before leaving, or another call would be admitted at once
+        self._set_backoff(error)  # before the turn ends, or another call would be admitted at once
         paid: Paid = "maybe" if error.paid else "no"
         call = self._build_call(error.kind, paid, so_far, status=error.status)
         self._finish(call, used=None if error.paid else 0.0)
 
     def report_cancelled(self, so_far: tuple[int, int] | None = None) -> None:
-        """Records that the caller cancelled, after these prompt and response tokens."""
+        """Records that the caller cancelled; `so_far` is the prompt and response tokens until then."""
         if self._ended:
             return
         self._owner.breaker.report_unknown(self._generation)
@@ -166,8 +166,8 @@ class CallAttempt:
         )
         is_news = caller_gave_up or not is_overload(error) or owner.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
-            # A caller's deadline says nothing about the endpoint; nor does another "overloaded" within the
-            # round trip that the rate limiter has counted already.
+            # A caller's deadline says nothing about the endpoint. Neither does a repeated 503 if the rate
+            # limiter has already slowed down for this overload.
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
@@ -177,7 +177,7 @@ class CallAttempt:
             self._end_rest()
 
     def _end_rest(self) -> None:
-        """Records a response; if it ends a rest, waiting calls resume one after the other."""
+        """Records a response; if this closes a breaker, waiting calls resume one after the other."""
         rest = self._owner.breaker.report_success(self._generation)
         if rest == "endpoint":
             self._owner.context.limiters.restart()
@@ -185,7 +185,7 @@ class CallAttempt:
             self._owner.limiter.restart()
 
     def _set_backoff(self, error: EndpointError) -> None:
-        """Sets the wait before the next try; if asked to slow down, all calls to the model wait."""
+        """Sets the wait before the next try; after a 429, all calls to the model wait."""
         context, retries = self._owner.context, self._owner.context.endpoint.retries
         requested = error.retry_after
         wait = self._owner.backoff = compute_backoff(self._tries, retries, context.rng, requested=requested)
@@ -244,7 +244,7 @@ class CallWithRetries(Generic[T]):
         self.calls: list[Call] = []
         self.idle = True  # no attempt is running: waiting for a turn or before a retry
         self.n = n
-        self.headers = headers  # sent with attempts that aren't traced
+        self.headers = headers  # sent with every attempt unless a tracer provides headers
         self.tracer = tracer
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
@@ -269,11 +269,11 @@ class CallWithRetries(Generic[T]):
 
     @property
     def caller_deadline_first(self) -> bool:
-        """Whether the caller's deadline is the earlier one."""
+        """Whether the caller's deadline comes before the settings' deadline."""
         return self._deadline <= self._until
 
     async def run(self) -> T:
-        """The result, or the error with all attempts."""
+        """Returns the result, or raises an error that lists all attempts."""
         try:
             return await self._run_attempts()
         except EndpointError as error:
@@ -306,11 +306,11 @@ class CallWithRetries(Generic[T]):
         raise NotImplementedError
 
     def describe_request(self, attempt: CallAttempt) -> SentRequest:
-        """The request of an attempt, with its duration so far."""
+        """Describes the request of an attempt, with its duration so far."""
         return SentRequest(self._body, self.n, self._cap, attempt.sent_at, attempt.seconds, self._optional)
 
     def find_limits(self) -> ReplyLimits:
-        """The size limits for the reply."""
+        """Computes the size limits for the reply."""
         return find_reply_limits(self._body, self.n, self._cap)
 
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
@@ -322,7 +322,7 @@ class CallWithRetries(Generic[T]):
 
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
-        failure: EndpointError | None = None  # the last attempt's
+        failure: EndpointError | None = None  # error of the last attempt
         while True:
             self._prepare_body()
             try:
@@ -336,7 +336,7 @@ class CallWithRetries(Generic[T]):
                 try:
                     raise failure from None  # the endpoint's own error is more informative
                 finally:
-                    failure = None  # else it and this frame would reference each other
+                    failure = None  # or error and stack frame would keep each other alive
             tries += 1
             try:
                 self.idle = False
@@ -359,9 +359,9 @@ class CallWithRetries(Generic[T]):
                 return result
 
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
-        """Removes the refused fields; success without them will show that they were the reason.
+        """Prepares the next try: removes the refused fields, or changes the token limit.
 
-        If the rest is refused too, raises that error: it concerns the caller's own request.
+        Raises the refusal if it is about a token limit that can't be changed any further.
         """
         refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
         if self._limit_search is None or not error.fields.issubset(LIMIT_NAMES):
@@ -382,7 +382,7 @@ class CallWithRetries(Generic[T]):
         self._data, self._cap = b"", read_token_cap(self._body)
 
     def _learn_fields(self) -> None:
-        """Learns from a success: which fields were accepted, and which had been removed."""
+        """Records, after a success, which fields were accepted and which had to be removed."""
         quirks = self.context.quirks.ensure(self._body.get("model"))
         quirks.record_accepted(self._body)
         if self._limit_search is not None:
@@ -425,7 +425,7 @@ class CallWithRetries(Generic[T]):
                 raise self._build_no_turn_error()
             if self._may_send is not None and not await self._may_send(self.n):
                 raise SendingStopped(f"{context.url}: {SPENDING_STOPPED}")
-        except BaseException:  # nothing is sent in this turn
+        except BaseException:  # the turn ends unused
             self.breaker.report_unknown(self.breaker.generation)
             self.limiter.return_unused(self._weight)
             raise
@@ -438,7 +438,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
-            patience -= context.loop.time() - now  # the wait for a turn doesn't count
+            patience -= context.loop.time() - now  # only waiting for breakers uses up patience
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
@@ -456,14 +456,14 @@ class CallWithRetries(Generic[T]):
         return False
 
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
-        """Seconds until the next try; None if there is none."""
+        """Returns the seconds until the next try; None if there is no further try."""
         retries = self.context.endpoint.retries
         if not is_retryable(error, after_timeout=retries.after_timeout):
             return None
         requested, wait, now = error.retry_after, self.backoff, self.context.loop.time()
         if isinstance(error, RateLimited) and requested is not None and now + requested > self._until:
             raise self._build_too_late_error(requested, error) from None
-        # an attempt cut off at once by the deadline may still be charged
+        # no try just before the deadline: it would be cut off, but may be charged
         useful_until = now + wait + min(wait, 1.0)
         until = min(self._until, self.context.breakers.give_up_at)
         return wait if tries < retries.attempts and useful_until < until else None
@@ -490,13 +490,13 @@ class CallWithRetries(Generic[T]):
 
 
 _BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
-_TOKEN_SIZE = 1024  # bytes per token, which may be an event of its own
-_TOKEN_SIZE_LOGPROBS = 8192  # with alternatives
+_TOKEN_SIZE = 1024  # bytes per token, if each token is sent as an event of its own
+_TOKEN_SIZE_LOGPROBS = 8192  # bytes per token with log-probabilities
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
 
 
 def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
-    """The limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
+    """Computes size limits for a reply with `n` choices of `max_tokens` each; None: the model's maximum."""
     has_logprobs = bool(body.get("logprobs"))
     marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
     if max_tokens is None:
@@ -532,20 +532,20 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
 
 def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
-    """Whether a retry may help. After a timeout of a sent request, only if configured."""
+    """Whether to retry: if it may help, and after a timeout of a sent request only if configured."""
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
     if isinstance(error, CertificateUntrusted) or (error.reply and error.reply.code == "insufficient_quota"):
-        return False  # the account is empty
+        return False  # a retry changes neither the certificate nor the empty account
     return isinstance(
         error, EndpointUnreachable | RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid
     )
 
 
 def find_fault(error: EndpointError) -> Fault:
-    """Which breaker counts the error: the endpoint's if connecting failed, else the model's.
+    """Returns which breaker counts the error: the endpoint's if connecting failed, else the model's.
 
-    A connection timeout counts for both, because the next attempt may fail later.
+    A connection timeout counts for both, because the next attempt may fail at a later stage.
     """
     if error.status is not None and error.status < 500:  # even a 408 is a response
         return ""
@@ -564,10 +564,10 @@ def is_overload(error: EndpointError) -> bool:
 def compute_backoff(
     attempt: int, retries: Retries, rng: random.Random, *, requested: float | None = None
 ) -> float:
-    """Seconds to wait after an attempt (numbered from 1); `requested` is the endpoint's Retry-After.
+    """Computes the seconds to wait after an attempt (numbered from 1). `requested` is the Retry-After header.
 
-    Jittered, so that calls that failed together don't return together. At least what was requested, and at
-    least our own delay: some servers request 0 seconds.
+    A random part keeps calls that failed together from returning together. The wait is never shorter than
+    our own delay, because some servers request 0 seconds.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

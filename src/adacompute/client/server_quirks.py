@@ -1,6 +1,7 @@
-"""How a server treats `n`, log-probabilities, usage and the token limit, by model; kinds of requests.
+"""Remembers for each model how the server treats `n`, log-probabilities, usage and the token limit.
 
-Observations expire after some minutes, because a model may be replaced at any time.
+Observations expire after some minutes, because a model may be replaced at any time. The end of this module
+sorts requests into kinds that fail together.
 
 The token limit is sent under the name that the model accepts, and no higher than it allows: OpenAI's
 reasoning models require `max_completion_tokens` and refuse `max_tokens`, the only name that many other
@@ -18,14 +19,14 @@ from typing import Any
 from adacompute.errors import EndpointError
 
 FRESH_SECONDS = 600.0  # seconds until an observation expires
-_SHORT_REPLIES = 2  # consecutive short replies that count as a limit of a model that gave more before
-_MIN_TOKENS = 64  # tokens needed to learn characters per token
+_SHORT_REPLIES = 2  # consecutive replies with too few choices that show a limit even if earlier ones had more
+_MIN_TOKENS = 64  # tokens needed to estimate a model's characters per token
 _TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
-_MAX_MODELS = 256  # models remembered; clients choose the names
-_MAX_NAME = 200  # characters of a model's name
-_BARE_REPLIES = 2  # consecutive replies without log-probabilities that count as not supported
-_BARE_SECONDS = 60.0  # seconds until this expires: they may all belong to one unusual request
-_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that can be omitted from a request
+_MAX_MODELS = 256  # most models remembered; clients choose their names
+_MAX_NAME = 200  # longer model names are cut off
+_BARE_REPLIES = 2  # so many consecutive replies without log-probabilities mean that they aren't supported
+_BARE_SECONDS = 60.0  # seconds until that conclusion expires: one unusual request may be the reason
+_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # can be omitted from a request
 LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields for log-probabilities
 _TOP_LOGPROBS = frozenset({"top_logprobs"})
 _STREAM_OPTIONS = frozenset({"stream_options"})
@@ -41,25 +42,25 @@ class ModelQuirks:
     """How one model treats requests; every observation expires after some minutes.
 
     `n` has two limits. One comes from refusals. The other is observed: replies had fewer choices than
-    requested. A single short reply isn't a limit if the model gave more before, or to a call still running.
+    requested. A single reply with too few choices isn't a limit if another recent reply had more.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._refusal_limit: _Observation | None = None
         self._observed_limit: _Observation | None = None
-        self._largest_reply: _Observation | None = None  # most choices in one reply
-        self._short_replies = 0  # consecutive short replies
+        self._largest_reply: _Observation | None = None  # most choices in one recent reply
+        self._short_replies = 0  # consecutive replies with too few choices
         self._per_choice: _Observation | None = None
-        self._characters = 0  # in responses with known token counts
+        self._characters = 0  # characters in responses with known token counts
         self._tokens = _Observation(0, now())
-        self._accepted_at: dict[str, float] = {}  # by field: a request with it succeeded
-        self._refused_at: dict[str, float] = {}  # by field: refused, and accepted without it
+        self._accepted_at: dict[str, float] = {}  # per field: when a request with it last succeeded
+        self._refused_at: dict[str, float] = {}  # per field: when it was refused, and omitting it helped
         self._logprobs: _Observation | None = None  # whether log-probabilities are given on request
-        self._bare_replies = 0  # consecutive replies without them
-        self._limit_name: _Observation | None = None  # index of the token limit's name in LIMIT_NAMES
-        self._largest_limit: _Observation | None = None  # largest token limit allowed
-        # every token limit was refused: 1 if because of a short context, else 0
+        self._bare_replies = 0  # consecutive replies without log-probabilities
+        self._limit_name: _Observation | None = None  # index in LIMIT_NAMES of the accepted name
+        self._largest_limit: _Observation | None = None  # largest token limit that the model allows
+        # set if every token limit was refused: 1 if because of the context length, otherwise 0
         self._limit_refusal: _Observation | None = None
 
     @property
@@ -69,7 +70,7 @@ class ModelQuirks:
         return min(known) if known else None
 
     def pick_n(self, wanted: int) -> int:
-        """How many of the wanted choices to request in one call.
+        """Returns how many of the wanted choices to request in one call.
 
         After some minutes one call tests the limit again by requesting more, while others still respect it.
         """
@@ -89,7 +90,7 @@ class ModelQuirks:
         if received >= requested:
             self._short_replies = 0
             if self._observed_limit is not None and received > self._observed_limit.value:
-                self._observed_limit = None  # the short reply was an exception
+                self._observed_limit = None  # the earlier reply with too few choices was an exception
         else:
             self._short_replies += 1
             if received > self._recent_max() or self._short_replies >= _SHORT_REPLIES:
@@ -98,10 +99,10 @@ class ModelQuirks:
             self._largest_reply = self._observe(received)
 
     def record_refusal(self, requested: int, message: str) -> int | None:
-        """Records a refusal of this number of choices and its message; returns the number to try instead.
+        """Records that this number of choices was refused; returns the number to try instead.
 
         Returns None if even 1 is refused, so that `n` wasn't the reason. Learns nothing if the request itself
-        is at fault, or if others recently got more.
+        is at fault, or if other requests recently got more choices.
         """
         if requested < 2:
             self._refusal_limit = None
@@ -119,7 +120,7 @@ class ModelQuirks:
 
     @property
     def per_choice(self) -> bool | None:
-        """Whether usage counts only one choice if n > 1, as recently observed."""
+        """Whether replies with several choices report the usage of only one; None if unknown."""
         observation = self._per_choice
         return bool(observation.value) if observation is not None and self._is_fresh(observation) else None
 
@@ -146,14 +147,14 @@ class ModelQuirks:
 
     @property
     def ever_gave_logprobs(self) -> bool | None:
-        """Whether it gave log-probabilities, however old the observation; None if never requested."""
+        """Whether the model gave log-probabilities when last seen; None if they were never requested."""
         if self._logprobs is None:
             return False if self._bare_replies else None
         return bool(self._logprobs.value)
 
     @property
     def gives_logprobs(self) -> bool | None:
-        """Whether it gives log-probabilities; None if unknown or expired."""
+        """Whether the model gives log-probabilities; None if unknown or observed too long ago."""
         if self._is_refused("logprobs"):
             return False
         known = self._logprobs
@@ -162,9 +163,9 @@ class ModelQuirks:
         return bool(known.value)
 
     def record_logprobs(self, *, logprobs: bool) -> None:
-        """Records whether a reply to a request for log-probabilities had some.
+        """Records whether a reply had the requested log-probabilities.
 
-        One reply without any is an exception; a few in a row count, if none had some recently.
+        One reply without them is an exception; a few in a row count, if no other reply had them recently.
         """
         known = self._logprobs
         if logprobs:
@@ -175,9 +176,9 @@ class ModelQuirks:
                 self._logprobs = self._observe(False)
 
     def find_fields_to_skip(self, fields: Collection[str]) -> frozenset[str]:
-        """The fields that should be omitted from requests now.
+        """Returns the fields that a request should omit now.
 
-        After some minutes one request includes them again as a test, while others still don't.
+        After some minutes one request includes refused fields again as a test, while others still omit them.
         """
         refused = [name for name in fields if name in self._refused_at]
         skipped = frozenset(name for name in refused if self._is_refused(name))
@@ -187,7 +188,7 @@ class ModelQuirks:
         return skipped
 
     def record_accepted(self, body: Mapping[str, Any]) -> None:
-        """Records a success: none of its fields was a reason for refusal."""
+        """Records a successful request, whose fields are therefore accepted."""
         for name in _OPTIONAL_FIELDS:
             if body.get(name):
                 self._accepted_at[name] = self._now()
@@ -196,7 +197,7 @@ class ModelQuirks:
     def record_refused_fields(self, fields: Collection[str]) -> None:
         """Records that a request was refused for these fields and succeeded without them.
 
-        If other requests succeed with the fields, the reason was this request.
+        Ignored if other requests recently succeeded with these fields: then this request was the reason.
         """
         for name in fields:
             if self._now() - self._accepted_at.get(name, -math.inf) >= FRESH_SECONDS:
@@ -205,9 +206,9 @@ class ModelQuirks:
                     self._logprobs = self._observe(False)
 
     def pick_limit(self, wanted: int, name: str, *, model: object = None) -> tuple[str, int] | None:
-        """The name and value of the token limit to send; None if all were refused.
+        """Returns the name and value of the token limit to send; None if all were refused.
 
-        `name` is the first to try for an unknown model, unless the model's name tells.
+        For a model not seen before, `name` is used unless its name shows that it is a reasoning model.
 
         >>> quirks = ModelQuirks()
         >>> quirks.pick_limit(100, "max_tokens", model="o3-mini"), quirks.pick_limit(100, "max_tokens")
@@ -223,23 +224,23 @@ class ModelQuirks:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether it refuses every token limit, although its responses can be longer."""
+        """Whether the model refuses every token limit, although its context is long enough."""
         return self._limit_refusal is not None and not self._limit_refusal.value
 
     def record_limit_name(self, name: str) -> None:
-        """Records that it accepted this name for the token limit after refusing the other."""
+        """Records that the model accepted this name for the token limit after refusing the other."""
         self._limit_name, self._limit_refusal = self._observe(LIMIT_NAMES.index(name)), None
 
     def record_largest_limit(self, largest: int) -> None:
-        """Records the largest token limit that it allows."""
+        """Records the largest token limit that the model allows."""
         self._largest_limit = self._observe(largest)
 
     def record_refused_limit(self, *, bounded: bool) -> None:
-        """Records that it refused every token limit; `bounded`: because its context is shorter."""
+        """Records that every token limit was refused; `bounded`: because the context is too short."""
         self._limit_refusal = self._observe(bounded)
 
     def _recent_max(self) -> int:
-        """The most choices in one recent reply."""
+        """Returns the most choices that one recent reply had."""
         known = self._largest_reply
         return known.value if known is not None and self._is_fresh(known) else 0
 
@@ -258,7 +259,7 @@ def _model_key(name: object) -> str:
 
 
 class ServerQuirks:
-    """How one endpoint treats requests, by model; the least recently used are forgotten."""
+    """Remembers how one endpoint treats requests to each model; forgets the least recently used models."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -269,7 +270,7 @@ class ServerQuirks:
 
     @property
     def logprobs(self) -> bool | None:
-        """Whether any model gives log-probabilities, however old the observation; None if never requested."""
+        """Whether any model has given log-probabilities; None if they were never requested."""
         known = [model.ever_gave_logprobs for model in self._models.values()]
         return True if True in known else False if False in known else None
 
@@ -279,11 +280,11 @@ class ServerQuirks:
         return next(reversed(self._models.values())).max_choices if self._models else None
 
     def get(self, model: object) -> ModelQuirks:
-        """The quirks of a model; if unknown, new ones that aren't kept."""
+        """Returns a model's quirks; for an unknown model, empty ones that aren't kept."""
         return self._models.get(_model_key(model)) or ModelQuirks(self._now)
 
     def ensure(self, model: object) -> ModelQuirks:
-        """The quirks of a model, kept from now on."""
+        """Returns a model's quirks, which are kept from now on."""
         key = _model_key(model)
         quirks = self._models.setdefault(key, self.get(model))
         self._models.move_to_end(key)
@@ -310,9 +311,9 @@ _FIELD_OF_WORD = {
 def find_refused_fields(
     message: str, param: object, body: Mapping[str, Any], *, optional: Collection[str]
 ) -> frozenset[str]:
-    """The fields to omit on the next try; empty if the refusal has another reason.
+    """Returns the fields to omit on the next try; empty if the refusal has another reason.
 
-    If the alternatives per token may be the reason, they are dropped first.
+    If "top_logprobs" alone may be the reason, only this field is omitted first.
 
     >>> body = {"logprobs": True, "top_logprobs": 2}
     >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))
@@ -331,14 +332,14 @@ def find_refused_fields(
         return frozenset()
     all_logprobs = "logprobs" in optional and "logprobs" in named_fields and "logprobs" in body
     if "top_logprobs" in body and "top_logprobs" in optional:
-        number = rf"(?<!\d){body['top_logprobs']}(?!\d)"  # "logprobs of 20, at most 5 are allowed"
+        number = rf"(?<!\d){body['top_logprobs']}(?!\d)"  # e.g. "logprobs of 20, at most 5 are allowed"
         if not all_logprobs or "top_logprobs" in named_fields or re.search(number, message):
             return _TOP_LOGPROBS
     return LOGPROBS & body.keys() if all_logprobs else frozenset()
 
 
 def _find_named_fields(message: str, param: object) -> set[str]:
-    """The fields that a refusal names, by its `param` or else in its text."""
+    """Finds the fields that a refusal names, in its `param` or else in its text."""
     if isinstance(param, str) and param:
         return {_FIELD_OF_WORD[param]} if param in _FIELD_OF_WORD else set()
     return {_FIELD_OF_WORD[word] for word in _FIELD_PATTERN.findall(message)}
@@ -350,7 +351,7 @@ _N_PATTERN = re.compile(
     r"num_return_sequences|\bbest_of\b"
 )
 _LIMIT_PATTERNS = (
-    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp: between 1 <= value <= 8
+    re.compile(r"<=\s*(?:value|n)\s*<=\s*(\d{1,9})"),  # llama.cpp's "between 1 <= value <= 8"
     re.compile(r"between\s+\d+\s+(?:and|to)\s+(\d{1,9})"),
     re.compile(
         r"(?:at most|up to|maximum(?: \w+){0,3}|max(?: \w+)?|no more than|exceeds?(?: the)? \w+(?: of)?)"
@@ -360,7 +361,7 @@ _LIMIT_PATTERNS = (
     re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
 )
 _BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
-_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # the request itself is at fault
+_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # refusals of one unusual request
 
 
 def is_about_n(message: str, param: object = None) -> bool:
@@ -369,7 +370,7 @@ def is_about_n(message: str, param: object = None) -> bool:
 
 
 def parse_choice_limit(message: str) -> int | None:
-    """The largest number of choices that a refusal names, if any.
+    """Finds the largest number of choices that a refusal's message allows; None if it doesn't say.
 
     >>> parse_choice_limit("Field 'n': Value must be between 1 <= value <= 8, but got 9")
     8
@@ -393,8 +394,8 @@ LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 ADDED_LIMIT = frozenset({"max_tokens"})
 LIMIT_NAME = frozenset({"limit_name"})
 
-_MAX_TRIES = 5  # limits that one call tries before omitting it
-_LOWEST = 16  # tokens: a smaller number in a refusal isn't a limit
+_MAX_TRIES = 5  # most token limits that one call tries before it omits the limit
+_LOWEST = 16  # a smaller number in a refusal isn't taken for a token limit
 _REASONING_MODEL = re.compile(r"(?:^|[/:])(?:o[1345]|gpt-5)(?![a-z0-9])", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(
     r"(?<![\w.-])(?:max_(?:completion_|output_|new_)?tokens(?:_to_sample)?|maxOutputTokens)(?![\w-])"
@@ -409,7 +410,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w])")
 
 
 def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None:
-    """The limit in a body that may be changed, depending on the optional fields; None if there is none."""
+    """Returns a body's token limit if `optional` allows changing it, otherwise None."""
     values = [body[name] for name in LIMIT_NAMES if isinstance(body.get(name), int)]
     allowed = ("max_tokens" in optional or "limit_name" in optional) and len(values) == 1
     return values[0] if allowed else None
@@ -418,7 +419,7 @@ def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None
 def find_refused_limit(
     message: str, param: object, code: str, body: Mapping[str, Any], *, optional: Collection[str]
 ) -> frozenset[str]:
-    """The limit's name in the body, if the refusal is about it and it may be changed.
+    """Returns the token limit's name in the body if the refusal is about it and it may be changed.
 
     >>> body = {"max_tokens": 32768}
     >>> find_refused_limit("max_tokens is too large", None, "", body, optional=ADDED_LIMIT)
@@ -436,22 +437,22 @@ def find_refused_limit(
 
 
 class LimitSearch:
-    """Finds a token limit that one request is accepted with; learned when the call succeeds."""
+    """Searches for a name and value of the token limit that the server accepts for one request."""
 
     def __init__(self, quirks: ModelQuirks, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
         self._wanted = wanted
-        self._may_drop = may_drop  # whether it may be lowered or omitted
-        self._refused: set[str] = set()  # names
+        self._may_drop = may_drop  # whether the limit may be lowered or omitted
+        self._refused: set[str] = set()  # names of the limit that were refused
         self._lowered = self._about_context = False
         self._tries = 0
         own_name = next(name for name in LIMIT_NAMES if name in body)
         picked = quirks.pick_limit(wanted, own_name, model=body.get("model"))
         if not may_drop:
             picked = (own_name, wanted) if picked is None else (picked[0], wanted)
-        self.current: tuple[str, int] | None = picked  # the name and value to send; None: omit it
+        self.current: tuple[str, int] | None = picked  # the name and value to send; None: send no limit
 
     def handle_refusal(self, error: EndpointError) -> bool:
-        """Chooses what to try next; False if the limit must stay or nothing is left to try."""
+        """Chooses what to try next; False if nothing is left to try, or the limit may not be changed."""
         if self.current is None:
             return False
         name, value = self.current
@@ -460,7 +461,7 @@ class LimitSearch:
         self._tries += 1
         too_high = code != "unsupported_parameter" and _TOO_HIGH.search(message)
         if too_high and not self._may_drop:
-            return False  # another name wouldn't help
+            return False  # under its other name the limit would be too high as well
         unknown = not too_high and (code == "unsupported_parameter" or _UNKNOWN.search(message))
         if self._may_drop and not unknown and self._tries < _MAX_TRIES:
             if context := _CONTEXT_SIZE.search(message):
@@ -479,7 +480,7 @@ class LimitSearch:
         return True
 
     def learn(self, quirks: ModelQuirks) -> None:
-        """Records that the call succeeded with the current choice."""
+        """Records that the call succeeded with the current name and value."""
         if not self._tries:
             return
         if self.current is None:
@@ -494,7 +495,7 @@ class LimitSearch:
 
 
 def _find_lower(message: str, value: int) -> int | None:
-    """The largest number in a refusal that is below the value: the model's maximum.
+    """Finds the model's maximum in a refusal: the largest number that is below the refused value.
 
     >>> _find_lower("max_tokens is too large: 32768. This model supports at most 16384 tokens", 32768)
     16384
@@ -505,10 +506,10 @@ def _find_lower(message: str, value: int) -> int | None:
 
 # --- kinds of requests ---
 
-_LONG_PROMPT = 32 * 2**10  # longer requests are a separate kind, because some servers fail on them
+_LONG_PROMPT = 32 * 2**10  # characters; longer requests are a kind of their own, as some servers fail on them
 _TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
-# Fields that any model accepts, or that differ between calls of one request; requests that differ only in
-# these are the same kind.
+# Fields that any model accepts, or that differ between calls of one request. Requests that differ only in
+# these fields are of the same kind.
 _EVERYDAY_FIELDS = frozenset(
     {
         "frequency_penalty",
@@ -533,7 +534,7 @@ _EVERYDAY_FIELDS = frozenset(
 
 
 def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """The model of a request and its special features: requests of one kind fail together.
+    """Returns a request's model and special features; requests of the same kind probably fail together.
 
     >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
     ('m', frozenset({'tools'}))
@@ -550,7 +551,7 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 
 
 def count_text(body: Mapping[str, Any]) -> int:
-    """Characters of plain text in the messages: images take far fewer tokens than characters."""
+    """Counts the characters of plain text in the messages, without images."""
     return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
 
 

@@ -19,7 +19,7 @@ from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
 from adacompute.records import Secret, TokenPrices
 
-_MESSAGE_TOKENS = 16  # tokens that a chat template may add per message
+_MESSAGE_TOKENS = 16  # most tokens that a chat template adds per message
 _INSTRUCTION_ROLES = ("system", "developer")
 
 
@@ -40,11 +40,11 @@ class Timeouts:
 class Retries:
     """Retries of a call: how many, how far apart, and until when."""
 
-    attempts: int = 6  # including the first
+    attempts: int = 6  # number of attempts, including the first
     deadline: float = 1800.0  # seconds for all attempts and waits
     first: float = 0.5  # seconds before the second attempt; then doubled each time, with jitter
     longest: float = 60.0  # longest wait between attempts in seconds, unless Retry-After is longer
-    # True: also retry after a timeout of a sent request, which may be charged twice
+    # whether to retry after a timeout of a sent request, which may be charged twice
     after_timeout: bool = False
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class RateLimits:
 
     concurrency: int = 32  # most calls at the same time
     requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None  # including prompts
+    tokens_per_minute: float | None = None  # tokens of prompts and responses
     adaptive: bool = True  # fewer concurrent calls if the endpoint is overloaded, then more again
 
     def __post_init__(self) -> None:
@@ -75,11 +75,11 @@ class RateLimits:
 class BreakerSettings:
     """When to leave a failing endpoint alone for a while (circuit breaker)."""
 
-    failures: int = 8  # consecutive transport errors and 5xx that open it
-    seconds: float = 5.0  # until a probe; doubled after each failed probe
+    failures: int = 8  # consecutive connection errors and 5xx that open the breaker
+    seconds: float = 5.0  # wait before a probe is sent; doubled after each failed probe
     longest: float = 60.0
-    patience: float = math.inf  # longest wait of a call in seconds while it is open
-    first_contact: float = 20.0  # seconds until calls to an endpoint that was never reached are given up
+    patience: float = math.inf  # seconds that a call waits at most while the breaker is open
+    first_contact: float = 20.0  # seconds until calls are given up if no connection ever succeeded
 
     def __post_init__(self) -> None:
         _check_count(self.failures, "failures in a row")
@@ -87,12 +87,12 @@ class BreakerSettings:
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
     def share(self, modes: int) -> "BreakerSettings":
-        """The settings for one of several modes that may be tried in turn."""
+        """Divides the time for the first connection among modes that may be tried one after the other."""
         return replace(self, first_contact=self.first_contact / modes)
 
 
 class _KeyField:
-    """A field that accepts a text or a Secret and holds a Secret."""
+    """A field that can be set to a text or a Secret, and returns a Secret."""
 
     def __get__(self, owner: object, kind: type) -> Secret | None: ...
     def __set__(self, owner: object, value: str | Secret | None) -> None: ...
@@ -109,21 +109,21 @@ class Endpoint:
     url: str
     key: _KeyField = field(default=cast("_KeyField", None))
     key_header: str = ""  # header that holds the plain key; "": Authorization with a bearer token
-    # sent with every request; may be secret
+    # headers sent with every request; may be secret
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     ca_file: str = ""  # certificates (PEM) to trust instead of the system's
     client_cert: str = ""  # certificate (PEM) to present to the endpoint
-    client_key: str = ""  # its private key, if in a separate file
+    client_key: str = ""  # private key of `client_cert`, if in a separate file
     unix_socket: str = ""  # socket file to connect to, instead of the host and port of `url`
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     path: str = "/chat/completions"  # where calls are posted, relative to `url`
-    # everything that replies must not show
+    # the key and other secrets, which are masked in replies
     secret: Secret | None = field(init=False, repr=False, compare=False)
-    chat: str = field(init=False, repr=False, compare=False)  # full address for calls
+    chat: str = field(init=False, repr=False, compare=False)  # full address to which calls are posted
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -153,7 +153,7 @@ _SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|passw|credential", re.I
 
 
 def _collect_secrets(endpoint: Endpoint) -> Secret | None:
-    """The key, and the values of headers and query parameters with names that mark secrets."""
+    """Collects the key and the values of headers and query parameters with names such as "token"."""
     pairs = [*endpoint.headers.items(), *endpoint.query.items()]
     others = [part for name, value in pairs if _SECRET_NAME.search(name) for part in value.split()]
     if not others:
@@ -162,7 +162,7 @@ def _collect_secrets(endpoint: Endpoint) -> Secret | None:
 
 
 def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
-    """Builds the endpoint from settings; ConfigError with the remedy if they have none."""
+    """Builds the endpoint from settings; ConfigError with this remedy if they name no endpoint."""
     if not settings.url:
         raise ConfigError(
             f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
@@ -202,11 +202,11 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
 class ModeEndpoint:
     """A way to request a sample. Two modes may share an endpoint with different options."""
 
-    name: str  # "" for a single endpoint
+    name: str  # "" if there is only one endpoint
     endpoint: Endpoint
-    model: str  # "": as the request says
+    model: str  # "": the model that the request names
     prices: TokenPrices = field(default_factory=TokenPrices)
-    # per million cached prompt tokens; None: the same as other prompt tokens
+    # price per million cached prompt tokens; None: the same as other prompt tokens
     cached_price: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
     system_suffix: str = ""  # appended to the system message
@@ -218,21 +218,21 @@ class ModeEndpoint:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """Everything that it adds to requests, as written in its table."""
+        """Everything that the mode adds to requests, as written in its menu table."""
         return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
 
     @property
     def added_tokens(self) -> int:
-        """An upper bound for the tokens that the mode adds to a prompt, with any byte-based tokenizer."""
+        """Upper bound for the tokens that the mode adds to a prompt, whatever the tokenizer."""
         options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}
         suffix = len(self.system_suffix.encode()) + _MESSAGE_TOKENS if self.system_suffix else 0
         return suffix + (len(json.dumps(options)) if options else 0)
 
     def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A request for this mode, with its model, options and system suffix.
+        """Builds a request for this mode, with its model, options and system suffix.
 
-        If both the request and the mode limit tokens, the smaller limit applies, under the request's name for
-        it.
+        If both the request and the mode limit tokens, the smaller limit is sent, under the name that the
+        request uses.
         """
         built = {**body, "model": self.model} if self.model else dict(body)
         for name, value in self.options.items():
@@ -249,7 +249,7 @@ class ModeEndpoint:
 
 
 def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Messages with a text appended to the first instruction, or added as one.
+    """Appends a text to the first system message; if there is none, adds one.
 
     >>> add_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -267,7 +267,7 @@ def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[di
 
 
 def split_pairs(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Names and values separated by a colon or equals sign; no message shows a value.
+    """Splits texts into names and values at a colon or equals sign; error messages don't show a value.
 
     >>> split_pairs(["X-Title: my app", "a=b=c"], "header", "")
     {'X-Title': 'my app', 'a': 'b=c'}
@@ -295,13 +295,13 @@ def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
     if not isinstance(values, Mapping):
         raise ConfigError(f'{what} of an endpoint is a {type(values).__name__}; give {{"name": "value"}}')
     texts = {name: value for name, value in values.items() if isinstance(value, str) and value.isprintable()}
-    for name in values.keys() - texts.keys():  # the message doesn't show the value
+    for name in values.keys() - texts.keys():  # the error doesn't show the value, which may be secret
         raise ConfigError(f"{what}: {name!r} is no text, or holds line breaks; give a text on one line")
     return texts
 
 
 def describe_key_exposure(endpoint: Endpoint) -> str | None:
-    """A warning if the key is sent unencrypted, or None."""
+    """Returns a warning if the key is sent unencrypted, otherwise None."""
     if endpoint.key is None or not endpoint.url.startswith("http://") or is_loopback(endpoint.url):
         return None
     return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
@@ -311,7 +311,7 @@ def is_loopback(url: str) -> bool:
     """Whether an address is on this machine; False if invalid."""
     try:
         host = (urlsplit(url).hostname or "") if url.isprintable() else ""
-    except ValueError:  # incomplete IPv6 address
+    except ValueError:  # e.g. an incomplete IPv6 address
         return False
     try:
         return ip_address(host).is_loopback
@@ -338,10 +338,10 @@ def _check_url(url: object) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
         if host is not None:
-            host.encode("idna")  # what the resolver does: refuses empty labels and those above 63 characters
+            host.encode("idna")  # as the resolver does: raises for empty or very long parts of the name
     except ValueError as exc:
         detail = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
-        why = "" if "@" in url else f" ({detail})"  # what looks like a port may be a password
+        why = "" if "@" in url else f" ({detail})"  # the error may quote a password as the port
         raise ConfigError(f"endpoint {redacted!r} is not an address{why}; {_REMEDY}") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
@@ -356,21 +356,21 @@ def _check_url(url: object) -> None:
 
 
 def _is_plain_url(url: str, parts: SplitResult) -> bool:
-    """Whether it has a scheme and a host, and no query, spaces or line breaks."""
+    """Whether an address has a scheme and a host, and no query, spaces or line breaks."""
     if parts.scheme not in ("http", "https") or not parts.hostname or " " in url or not url.isprintable():
         return False
     return not (parts.query or parts.fragment)
 
 
 def _redact_url(url: str) -> str:
-    """An address without user, password and query for a message, even if it can't be parsed.
+    """Removes user, password and query from an address for a message, even if it can't be parsed.
 
     >>> _redact_url("http://me:sk-1/2@h:80a/v1?key=sk-3"), _redact_url("http://me:sk?4@h/v1")
     ('http://h:80a/v1', 'http://…')
     """
     scheme = match[0] if (match := re.match(r"\w+://", url)) else ""
     plain, *queries = re.split(r"[?#]", url.removeprefix(scheme))
-    if any("@" in query for query in queries):  # the beginning may be a password
+    if any("@" in query for query in queries):  # the text before "?" may be a password
         return f"{scheme}…"
     return scheme + plain.rpartition("@")[2]
 
@@ -381,7 +381,7 @@ def _make_secret(key: object) -> Secret | None:
     text = key.reveal() if isinstance(key, Secret) else key
     if not isinstance(text, str):
         raise ConfigError(f"the key of an endpoint is a {type(key).__name__}; give a Secret or a text")
-    if not text or " " in text or not text.isprintable():  # the message doesn't show it
+    if not text or " " in text or not text.isprintable():  # the error doesn't show the key
         raise ConfigError(
             "the key of an endpoint is empty, or holds blanks or line breaks; give it alone, or None"
         )

@@ -1,6 +1,6 @@
-"""A call whose reply is server-sent events: retried until it begins, counted however it ends.
+"""Calls whose reply is a stream of server-sent events: retried until the stream begins, counted when it ends.
 
-Also parses bytes into events, and assembles a stream's chunks into one completion.
+This module also parses bytes into events, and assembles a stream's chunks into one completion.
 """
 
 import asyncio
@@ -35,47 +35,47 @@ from adacompute.client.transport import ANY_REPLY, HttpResponse, ReplyLimits, Tr
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
 
-DONE = b"[DONE]"  # the last event of a stream
-_MAX_EVENT = 4 * 2**20  # bytes of one event
-_MAX_CHOICES = 1024  # choices
-_MAX_TOOL_CALLS = 1024  # in one choice
+DONE = b"[DONE]"  # data of the last event of a stream
+_MAX_EVENT = 4 * 2**20  # most bytes of one event
+_MAX_CHOICES = 1024  # most choices in a stream
+_MAX_TOOL_CALLS = 1024  # most tool calls in one choice
 _BOM = b"\xef\xbb\xbf"
-_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # fields with which a stream may begin
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 _UNSPLIT_FIELDS = ("id", "role", "type")
-_COMPACT_TOKENS = 1024  # this many tokens with log-probabilities become structs, which need less memory
+_COMPACT_TOKENS = 1024  # log-probabilities of more tokens than this become structs, which need less memory
 _CHUNK_TOKENS = 512  # most tokens with log-probabilities in a chunk
-_BLOCK = 512  # pieces of text joined at a time, to keep few objects
-_EVENT_OVERHEAD = 512  # bytes of an event besides its content
+_BLOCK = 512  # pieces of text are joined when there are so many, to keep few objects
+_EVENT_OVERHEAD = 512  # usual bytes of an event besides its content
 _EVENT_TEXT = 16  # typical bytes of text in a short event
-_Pieces = dict[str, "_Values"]  # by field; joined at the end, which is faster
+_Pieces = dict[str, "_Values"]  # received values by field name; joined at the end, which is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a stream; `data` is a single line, so that it can follow `data: `."""
+    """An event of a stream; its `data` has no line breaks."""
 
     data: bytes
-    value: dict[str, Any] | None  # its JSON; None: the end, [DONE]
+    value: dict[str, Any] | None  # the parsed data; None for the last event, [DONE]
 
 
 class EventParser:
-    """Accepts bytes, split anywhere, and returns the payloads of completed events.
+    """Accepts bytes, split anywhere, and returns the data of completed events.
 
-    Lines end with \\n, \\r or \\r\\n; consecutive `data` lines are one payload; comments, names and events
-    without data are skipped.
+    Lines end with \\n, \\r or \\r\\n. Several `data` lines of an event are joined. Comments, event names and
+    events without data are skipped.
     """
 
     def __init__(self, *, largest: int = _MAX_EVENT) -> None:
         self._largest = largest
-        self._line: list[bytes] = []  # an incomplete line
-        self._data: list[bytes] = []  # an incomplete event
-        self._size = 0  # bytes of both
-        self._after_return = False  # a following \n belongs to the \r before it
+        self._line: list[bytes] = []  # parts of an incomplete line
+        self._data: list[bytes] = []  # data lines of an incomplete event
+        self._size = 0  # bytes of the incomplete line and event
+        self._after_return = False  # the last chunk ended with \r, so a \n that follows ends the same line
         self._begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The payloads of events completed by this chunk; ValueError if one is too large."""
+        """Returns the data of the events that this chunk completes; ValueError if an event is too large."""
         if not chunk:
             return []
         if self._after_return:
@@ -93,7 +93,7 @@ class EventParser:
         return payloads
 
     def end(self) -> list[bytes]:
-        """The rest at the end of input: some servers don't terminate their last event."""
+        """Returns the last event's data at the end of input: some servers don't terminate this event."""
         payloads: list[bytes] = []
         self._end_line(payloads)
         self._end_line(payloads)
@@ -121,8 +121,8 @@ class EventParser:
 def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
     """Whether these bytes begin a stream of events; None if more bytes are needed.
 
-    Some servers send a plain completion although a stream was requested, or a missing or wrong content type,
-    so the bytes outweigh the type.
+    Some servers send a plain completion although a stream was requested, or a wrong content type. So the
+    bytes count more than `declared`, which says whether the content type is that of a stream.
     """
     text = head.removeprefix(_BOM).lstrip()
     if not text or (_BOM.startswith(head) and head):
@@ -135,7 +135,7 @@ def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
 
 
 def find_error_status(value: Mapping[str, Any]) -> int | None:
-    """The status of an error event, 500 if it has none; None if it isn't an error."""
+    """Returns the HTTP status of an event with an error, 500 if unknown; None if the event isn't an error."""
     error = value.get("error")
     if not error and value.get("object") != "error":
         return None
@@ -156,7 +156,7 @@ class CompletionBuilder:
         return bool(self._choices) and all(builder.reason is not None for builder in self._choices.values())
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Adds the next chunk; ignores everything except choices and usage."""
+        """Adds the next chunk of the stream."""
         for name in _HEAD_FIELDS:
             if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
@@ -168,7 +168,7 @@ class CompletionBuilder:
                 self._builder_at(choice.get("index")).add(choice)
 
     def build_body(self) -> dict[str, Any]:
-        """The completion, as if it had arrived in one piece."""
+        """Returns the completion, as if it had arrived in one piece."""
         choices = [self._choices[index].build_choice(index) for index in sorted(self._choices)]
         body = {**self._head, "object": "chat.completion", "choices": choices}
         return body if self.usage is None else {**body, "usage": self.usage}
@@ -181,12 +181,12 @@ class CompletionBuilder:
 
 
 class _ChoiceBuilder:
-    """One choice."""
+    """Assembles one choice of a completion."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self._message: _Pieces = {}
-        self._calls: dict[int, _Pieces] = {}  # tool calls
+        self._calls: dict[int, _Pieces] = {}  # tool calls by index
         self._logprobs: dict[str, _Tokens] = {}
 
     def add(self, choice: Mapping[str, Any]) -> None:
@@ -224,14 +224,14 @@ class _ChoiceBuilder:
 
 
 class _Values:
-    """The values of one field in order; many short texts are joined."""
+    """Collects the values of one field in order, and joins short texts."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
         self._recent: list[Any] = []
 
     def add(self, value: object, *, splits: bool) -> None:
-        """Adds a value; with `splits`, a text continues earlier ones, otherwise it replaces them."""
+        """Adds a value. A text continues the texts before it if `splits`, otherwise it replaces them."""
         if not splits and isinstance(value, str):
             self._recent.clear()
         self._recent.append(value)
@@ -245,7 +245,7 @@ class _Values:
 
 
 class _Tokens:
-    """The log-probabilities of a choice's tokens; many are structs."""
+    """Collects the log-probabilities of a choice's tokens, as structs if there are many."""
 
     def __init__(self) -> None:
         self._compact: list[Any] = []
@@ -274,7 +274,7 @@ def _join_pieces(pieces: _Pieces) -> dict[str, Any]:
 
 
 def _join_values(name: str, values: list[Any]) -> object:
-    """Texts arrive in pieces; names and ids arrive once, or are repeated."""
+    """Joins texts, which arrive in pieces; of ids and roles, which are sent whole, returns the last."""
     if all(isinstance(value, str) for value in values):
         return values[-1] if name in _UNSPLIT_FIELDS else "".join(values)
     if all(isinstance(value, dict) for value in values):
@@ -286,9 +286,9 @@ def _join_values(name: str, values: list[Any]) -> object:
 
 
 def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Splits a text with many log-probabilities into pieces, each with an equal share of the text.
+    """Yields log-probabilities in chunks of 512 tokens, each with an equal share of the text.
 
-    Token boundaries in the text are unknown in general, and clients join the pieces anyway.
+    A share needn't belong to the tokens of its block: clients join the shares anyway.
     """
     lists = {name: tokens for name, tokens in logprobs.items() if isinstance(tokens, list)}
     count = math.ceil(max([1, *map(len, lists.values())]) / _CHUNK_TOKENS)
@@ -300,7 +300,7 @@ def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A completion as chunks: for each choice its content, then its end; usage last."""
+    """Splits a completion into a stream's chunks: each choice's content, then its end; usage last."""
     head = {name: body[name] for name in _HEAD_FIELDS if name in body} | {"object": "chat.completion.chunk"}
     choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
     for place, choice in enumerate(choices):
@@ -330,11 +330,11 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**head, "choices": [], "usage": body["usage"]}
 
 
-_STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; then the connection is closed
+_STREAM_END_SECONDS = 0.1  # if a stream takes longer to end after its last event, the connection is closed
 
 
 class ReplyStream:
-    """A reply read as it arrives. Only `close` and `release` end it."""
+    """Reads a reply as it arrives, until `close` or `release` is called."""
 
     has_limit = True
 
@@ -352,11 +352,11 @@ class ReplyStream:
 
     @property
     def declares_events(self) -> bool:
-        """Whether the content type is a stream of events."""
+        """Whether the content type is that of a stream of events."""
         return "event-stream" in self._response.headers.get("content-type", "").lower()
 
     async def read(self) -> bytes:
-        """What has arrived since the last read, at least one byte; b"" at the end.
+        """Waits for bytes, and returns all that have arrived since the last read; b"" at the end.
 
         Cancelling a read loses nothing.
         """
@@ -372,7 +372,7 @@ class ReplyStream:
         raise error
 
     def parse_reply(self, raw: bytes | bytearray) -> HttpReply:
-        """Everything read as one reply; ReplyInvalid if it isn't JSON."""
+        """Parses all bytes of the reply; ReplyInvalid if they aren't JSON."""
         return self._transport.parse_reply(self._response, raw, self.limits)
 
     def close(self) -> None:
@@ -385,14 +385,14 @@ class ReplyStream:
             async with asyncio.timeout(_STREAM_END_SECONDS):
                 while await self._response.read_some():
                     pass
-        except (OSError, NotHttp):  # everything needed has arrived; TimeoutError is an OSError
+        except (OSError, NotHttp):  # includes TimeoutError; all events have arrived anyway
             pass
         finally:
             self._response.close()
 
 
 class StreamingCall(CallWithRetries["Stream"]):
-    """A call whose reply arrives in pieces; returns when the first one arrives."""
+    """A call whose reply is a stream; `run` returns when the first event arrives."""
 
     def __init__(
         self,
@@ -436,7 +436,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         raise error.with_traceback(None)
 
     def clean_error(self, exc: Exception) -> EndpointError:
-        """The error without its causes, which may contain the key."""
+        """Converts an error to an EndpointError without its causes, which may contain the key."""
         error = exc
         if not isinstance(error, EndpointError):
             why = one_line(f"{type(exc).__name__}: {exc}", self.context.endpoint.secret)
@@ -453,15 +453,15 @@ def _close_stream(opened: HttpResponse | HttpReply | None) -> None:
 
 
 class Stream:
-    """The events of a reply as they arrive, always ending with [DONE].
+    """Iterates over the events of a reply as they arrive; the last one is always [DONE].
 
-    Raises EndpointError if it breaks off. Cancelling a read loses nothing.
+    Raises EndpointError if the reply breaks off. Cancelling a read loses nothing.
     """
 
     def __init__(
         self, streaming_call: StreamingCall, attempt: CallAttempt, reply_stream: ReplyStream
     ) -> None:
-        self.call: Call | None = None  # the attempt's record, once the stream has ended or was left
+        self.call: Call | None = None  # record of this attempt, once it has ended
         self._streaming_call = streaming_call
         self._attempt = attempt
         self._reply_stream = reply_stream
@@ -472,8 +472,8 @@ class Stream:
         self._ready: deque[Event] = deque()
         self._payloads: deque[bytes] = deque()
         self._events_count = 0
-        self._content = 0  # bytes of events without the usual overhead
-        self._ended = False  # no more events
+        self._content = 0  # bytes of all events, less the usual overhead
+        self._ended = False  # whether the last event has arrived
         self._reply: CompletionReply | None = None  # the whole reply, if the stream succeeded
 
     def __aiter__(self) -> "Stream":
@@ -493,7 +493,7 @@ class Stream:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """All attempts that ended, including this one at its end."""
+        """All attempts that have ended, finally including this one."""
         return tuple(self._streaming_call.calls)
 
     @property
@@ -503,7 +503,7 @@ class Stream:
 
     @property
     def responses(self) -> tuple[Response, ...]:
-        """All choices so far; rebuilt on each use until the stream has succeeded."""
+        """All choices, as far as they have arrived; until the end, each use builds them anew."""
         return self._partial_result()[0] if self._reply is None else self._reply.responses
 
     @property
@@ -528,7 +528,7 @@ class Stream:
         self._attempt.timer.mark_answering()
 
     async def close(self) -> None:
-        """Closes and counts an unfinished stream at once."""
+        """Closes the stream; if it hasn't ended, records the attempt as cancelled."""
         if self._reply is not None:
             await self._reply_stream.release()
         elif self.call is None:
@@ -561,12 +561,12 @@ class Stream:
             except (ConnectionLost, EndpointTimeout):
                 if not self._builder.finished:
                     raise
-                chunk = b""  # only the end marker is missing
+                chunk = b""  # all choices are complete, only [DONE] is missing
             self._feed(chunk)
             if not chunk:
                 self._ended = True
                 self._payloads.extend(filter(_is_whole_event, self._events.end()))
-        # a chunk may contain a thousand events
+        # before each event, let other tasks run: a chunk may contain a thousand events
         await self._streaming_call.context.transport.share.take_turn()
         payload, limits = self._payloads[0], self._reply_stream.limits
         if payload.strip() == DONE:
@@ -596,10 +596,10 @@ class Stream:
         if unchanged and b"\n" not in payload:
             return Event(payload, value)
         payload = encode_json(value)
-        return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))  # NaN is null by now
+        return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))  # NaN has become null
 
     def _take_event(self, event: Event) -> Event:
-        """Processes the next event, limiting what is kept of the stream."""
+        """Adds the next event to the completion; raises if it is an error, or the stream is too long."""
         value, limit = event.value or {}, self._reply_stream.limits.content
         self._payloads.popleft()
         self._events_count += 1
@@ -613,7 +613,7 @@ class Stream:
         return event
 
     async def _end_without_done(self) -> Event:
-        """Handles an end without [DONE], which is fine if all choices are finished."""
+        """Handles a stream that ends without [DONE], which is no error if all choices are finished."""
         if self._builder.finished:
             return await self._finish()
         raise ConnectionLost(f"{self._url}: its stream ended before the response did; try again", paid=True)
@@ -625,7 +625,7 @@ class Stream:
         return Event(DONE, None)
 
     def _interpret(self) -> CompletionReply:
-        body = mask_key(self._builder.build_body(), self._key)  # a key may have arrived in pieces
+        body = mask_key(self._builder.build_body(), self._key)  # the key may have been split between events
         http_reply = HttpReply(200, body, size=self._reply_stream.size)
         return self._streaming_call.interpret(self._attempt, http_reply)
 
@@ -636,18 +636,18 @@ class Stream:
 
     def _record_failure(self, error: EndpointError) -> None:
         self._reply_stream.close()
-        error.paid = True  # the endpoint has worked on it, whatever the error says
+        error.paid = True  # the endpoint has begun to answer, so it may charge for this
         self._attempt.report_failure(error, self._partial_result()[1])
         self._streaming_call.attach_calls(error)
         self.call = self._streaming_call.calls[-1]
 
     def _partial_result(self) -> tuple[tuple[Response, ...], tuple[int, int]]:
-        """The responses so far, and the prompt and response tokens."""
+        """Returns the responses so far, and the numbers of prompt and response tokens."""
         request = self._streaming_call.describe_request(self._attempt)
         usage = self._builder.usage or {}
         prompt = parse_count(usage.get("prompt_tokens"))
         prompt = estimate_prompt_tokens(request.body) if prompt is None else prompt
-        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # an estimate is enough
+        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # too long to be parsed here
             return (), (prompt, max(self._events_count, round(self._content / CHARACTERS_A_TOKEN)))
         body = self._builder.build_body()
         try:
@@ -664,7 +664,7 @@ class Stream:
 
 
 def _is_whole_event(payload: bytes) -> bool:
-    """Whether the unterminated rest may be an event; otherwise it was cut off."""
+    """Whether an event that the server didn't terminate is complete, or was cut off."""
     if payload.strip() == DONE:
         return True
     try:

@@ -1,9 +1,9 @@
-"""Sends one HTTP/1.1 request over persistent connections, and reads the reply within limits. Never retries.
+"""Sends HTTP/1.1 requests over persistent connections, and reads the replies within size limits.
 
 It uses aiohttp's connector without its session: the session has no hook between connecting and sending,
-repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` fixes three gaps
-in aiohttp: it gives an unrequested reply to the next request, reads endless lines before chunks, and leaves
-the reader of a body waiting if its framing breaks.
+repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` corrects aiohttp
+in three cases: a reply that nobody requested went to the next request, endless lines before a chunk were read
+on, and a body with invalid framing left its reader waiting.
 """
 
 import asyncio
@@ -45,19 +45,19 @@ from adacompute.client.response_parser import HttpReply, one_line, read_json, re
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 
-MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that isn't a success
-_GZIP = b"\x1f\x8b"  # first bytes of gzip
-_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # named in messages
-_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 answers
+MAX_ERROR_BODY = 64 * 2**10  # most bytes read of an error reply
+_GZIP = b"\x1f\x8b"  # first bytes of gzip data
+_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # encodings named in errors
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # request headers that allow a 304
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
-MAX_REPLY = 64 * 2**20  # bytes of any reply
-# many servers close idle connections after 5; a request at that moment may have been charged
+MAX_REPLY = 64 * 2**20  # most bytes of any reply
+# many servers close idle connections after 5 s; a request sent at that moment fails, but may be charged
 _KEEPALIVE_SECONDS = 4.0
-_DISTRUST_SECONDS = 60.0  # how long no connections are kept after an unrequested byte
-_MAX_FRAMING_BYTES = 131_072  # received without a body byte: headers, trailers and lines before chunks
-_MAX_BUFFERED = 65_536  # bytes of a reply not read yet; at twice as many, receiving pauses
-_WRITE_BYTES = 2**20  # bytes of a request written at once: copying more would block the event loop
-_REPEATABLE = ("GET", "HEAD", "DELETE")  # safe to repeat if a persistent connection was closed
+_DISTRUST_SECONDS = 60.0  # after unrequested bytes, no connections are kept for so long
+_MAX_FRAMING_BYTES = 131_072  # most bytes of headers, trailers or lines before a chunk
+_MAX_BUFFERED = 65_536  # aiohttp's buffer of unread bytes; receiving pauses at twice as many
+_WRITE_BYTES = 2**20  # bytes of a request written at once; copying more would block the event loop
+_REPEATABLE = ("GET", "HEAD", "DELETE")  # methods safe to repeat if a persistent connection was closed
 
 
 class ReplyCompressed(ReplyInvalid):
@@ -69,16 +69,16 @@ class ReplyCompressed(ReplyInvalid):
 class ReplyLimits(NamedTuple):
     """Size limits for the reply to a request."""
 
-    size: int  # bytes; for a stream including everything that events repeat
-    content: int  # bytes of a stream's events without the usual overhead: texts, which are kept
-    marks: int  # opening brackets and commas in its JSON, or in an event's
+    size: int  # bytes of the whole reply
+    content: int  # bytes of a stream without the usual overhead of its events: the text, which is kept
+    marks: int  # opening brackets and commas in the JSON of the reply, or of one event
 
 
 ANY_REPLY = ReplyLimits(MAX_REPLY, MAX_REPLY, MAX_MARKS)
 
 
 class HttpResponse:
-    """The reply to a request, read as it arrives. Read it to the end or close it."""
+    """The reply to a request, read as it arrives. It must be read to the end or closed."""
 
     def __init__(self, url: URL, response: aiohttp.ClientResponse) -> None:
         self.url, self.status, self._response = url, response.status, response
@@ -88,13 +88,13 @@ class HttpResponse:
             self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
 
     async def read_some(self) -> bytes:
-        """What has arrived since the last read, at least one byte; b"" at the end.
+        """Waits for bytes, and returns all that have arrived since the last read; b"" at the end.
 
         Cancelling a read loses nothing.
         """
         content = self._response.content
         if content.exception() is not None and content._buffer:
-            return content._read_nowait(-1)  # data before the error, which aiohttp would drop
+            return content._read_nowait(-1)  # data that arrived before the error; aiohttp would drop it
         try:
             return await content.readany()
         except (OSError, aiohttp.ClientError, HttpProcessingError) as exc:
@@ -108,28 +108,28 @@ class HttpResponse:
 
 
 class EndpointProtocol(ResponseHandler):
-    """An aiohttp connection that rejects unrequested and endless data."""
+    """An aiohttp connection that refuses unrequested data and endless headers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_unasked: Callable[[], None]) -> None:
         super().__init__(loop)
-        self.is_idle = True  # no request is waiting for its reply
-        self.was_used = False  # had an earlier request
+        self.is_idle = True  # whether no request is waiting for a reply
+        self.was_used = False  # whether the connection has had an earlier request
         self._on_unasked = on_unasked
-        self._has_reply = False  # whether the reply has begun
-        self._framing_bytes = 0  # received since the last body byte
+        self._has_reply = False  # whether the reply's headers have arrived
+        self._framing_bytes = 0  # bytes received since the last byte of a body
 
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's own
-        """Called before a request is sent."""
+        """Prepares for the next reply; called before a request is sent."""
         self.is_idle = self._has_reply = False
-        self._payload, self._framing_bytes = None, 0  # the previous body may be as long as the next
+        self._payload, self._framing_bytes = None, 0  # forget the previous reply's body
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
-        """Whether the connection is usable: if idle, no data may have come, even data not read yet."""
+        """Whether the connection is usable. An idle connection isn't if any data has arrived, even unread."""
         return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
 
     def data_received(self, data: bytes) -> None:
-        """Handles received bytes; rejects them on an idle connection."""
+        """Handles received bytes; closes the connection if no request is waiting for them."""
         if self.is_idle and data:
             self._refuse()
             return
@@ -145,7 +145,7 @@ class EndpointProtocol(ResponseHandler):
             self._fail_body(self._exception)
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
-        """Handles response headers; rejects a second set."""
+        """Handles response headers; closes the connection if a second set arrives."""
         status = data[0].code
         is_final = status >= 200 or status == 101
         if self._has_reply and is_final:
@@ -153,17 +153,17 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            self.force_close()  # a forbidden body might follow
+            self.force_close()  # replies that have no body, but the server might send one
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Treats a connection error as an error, even in a body that ends with the connection."""
+        """Makes a connection error fail a body even if the body's end is the end of the connection."""
         if exc is not None:
             self._fail_body(exc)
         super().connection_lost(exc)
 
     def close(self) -> None:
-        """Closes at once, without sending the rest of an abandoned request."""
+        """Closes the connection at once, without sending the rest of an abandoned request."""
         self.abort()
 
     def abort(self) -> None:
@@ -188,7 +188,7 @@ class EndpointProtocol(ResponseHandler):
         return bool(poll.poll(0))
 
     def _has_begun(self) -> bool:
-        """Whether another reply began right after the last piece that was read."""
+        """Whether the beginning of another reply has been read together with the last one."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except HttpProcessingError:
@@ -196,7 +196,7 @@ class EndpointProtocol(ResponseHandler):
 
 
 class Connector(aiohttp.TCPConnector):
-    """The connections to one endpoint."""
+    """Keeps the connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(
@@ -210,7 +210,7 @@ class Connector(aiohttp.TCPConnector):
         self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
-        self._distrusted_until = -math.inf  # connections aren't kept before this time
+        self._distrusted_until = -math.inf  # until this time, no connections are kept
 
     async def send(
         self,
@@ -275,7 +275,7 @@ class Connector(aiohttp.TCPConnector):
         )
 
     async def _connect(self, request: aiohttp.ClientRequest) -> aiohttp.connector.Connection:
-        """A kept or new connection; raises ConnectFailed or ConnectTimeout."""
+        """Returns a kept or new connection; raises ConnectFailed or ConnectTimeout."""
         if self.closed:
             raise ConnectFailed("the client is closed")
         try:
@@ -312,7 +312,7 @@ class Connector(aiohttp.TCPConnector):
         super()._release(key, protocol, should_close=should_close or is_distrusted)
 
     def _distrust(self) -> None:
-        """Closes kept connections and keeps none for a while: each may hold an unrequested reply."""
+        """Closes kept connections and keeps none for a while, because each may hold an unrequested reply."""
         self._distrusted_until = self._clock() + _DISTRUST_SECONDS
         for kept in list(self._conns.values()):
             for protocol, _ in kept:
@@ -320,12 +320,12 @@ class Connector(aiohttp.TCPConnector):
 
 
 class _Resolver(AbstractResolver):
-    """Resolves names in threads that nobody joins: the event loop would join its own when it closes."""
+    """Resolves host names in daemon threads; a slow lookup would keep the event loop from closing."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a host; raises OSError if there are none."""
+        """Finds the addresses of a host; raises OSError if there are none."""
         future: Future[list[Any]] = Future()
         future.set_running_or_notify_cancel()
 
@@ -343,11 +343,11 @@ class _Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Does nothing: there is no state."""
+        """Does nothing, because nothing is open."""
 
 
 def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """The TLS settings for certificates; True means aiohttp's default with the system's CAs."""
+    """Builds the TLS settings with the endpoint's certificates; True means aiohttp's default."""
     if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
         return True
     if not endpoint.client_cert and endpoint.client_key:
@@ -368,7 +368,7 @@ def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
 
 
 def _find_proxy(url: URL) -> URL | None:
-    """The proxy for an address from the environment."""
+    """Finds the proxy for an address in the environment variables."""
     text = getproxies().get(url.scheme)
     if not text or proxy_bypass(f"{url.host}:{url.port}"):
         return None
@@ -376,7 +376,7 @@ def _find_proxy(url: URL) -> URL | None:
         proxy = URL(text if "://" in text else f"http://{text}")
     except ValueError:
         proxy = URL()
-    if proxy.scheme != "http" or not proxy.host:  # don't show it: it may contain a password
+    if proxy.scheme != "http" or not proxy.host:  # the error doesn't show it, as it may contain a password
         raise ConfigError(
             f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
             "such as http://proxy:3128, or name the host in NO_PROXY"
@@ -412,7 +412,7 @@ class Transport:
         self._origin = url.origin()
         self._headers = {
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # no compression: a few bytes could expand to gigabytes
+            "Accept-Encoding": "identity",  # no compression, as a few bytes could expand to gigabytes
             "User-Agent": agent,
             **endpoint.headers,
         }
@@ -422,7 +422,7 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
         self._json_headers = {**self._headers, "Content-Type": "application/json"}
         self._query_names = endpoint.query.keys()
-        self._query = urlencode(endpoint.query)  # kept out of addresses in messages: may be secret
+        self._query = urlencode(endpoint.query)  # may be secret, so errors don't show it
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -436,12 +436,12 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpReply:
-        """Posts JSON, or makes a free GET request; returns any status, otherwise raises our errors.
+        """Posts JSON, or makes a GET request without `data`; returns a reply with any status.
 
-        `headers` are sent in addition to the session's.
+        `headers` are sent in addition to the client's.
 
-        The error has no cause or traceback from below, because these contain the request headers with the
-        key. Its message includes the original error's.
+        Raises EndpointError if there was no reply. The error has no cause or traceback, because these would
+        contain the request headers with the key. Its message includes that of the original error.
         """
         try:
             return await self._send_and_parse(url, timer, data, headers, limits)
@@ -457,7 +457,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpResponse | HttpReply:
-        """Posts JSON, and returns a success as a stream; errors as in `exchange`."""
+        """Posts JSON, and returns a successful reply unread; raises the same errors as `exchange`."""
         try:
             with timer:
                 response = await self._send(
@@ -480,10 +480,10 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
     ) -> HttpResponse:
-        """Sends any request, and returns the reply with any status, unread; errors as in `exchange`.
+        """Sends any request, and returns the reply, with any status, unread; raises the errors of `exchange`.
 
-        A body in pieces counts as sent after its last piece. Compressed replies, which weren't requested, are
-        refused.
+        A body in pieces counts as sent after its last piece. Compressed replies are refused, because none was
+        requested.
         """
         try:
             with timer:
@@ -542,13 +542,13 @@ class Transport:
         return response
 
     def _build_target(self, url: URL) -> URL:
-        """The address with the operator's query, which messages never show."""
+        """Adds the operator's query to an address; errors show the address without this query."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
         if not self._query:
             return url
         target = url.raw_path_qs
-        if not self._query_names.isdisjoint(url.query):  # only the operator sets these
+        if not self._query_names.isdisjoint(url.query):  # a caller can't set the operator's parameters
             target = url.without_query_params(*self._query_names).raw_path_qs
         target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
@@ -577,7 +577,7 @@ class Transport:
                     status=200,
                     paid=True,
                 )
-            decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
+            decoded = raw.decode("utf-8", "replace").replace("\0", "")  # so that a key in UTF-16 is found
             value = redact(decoded, key)
         if isinstance(value, list):
             value = unwrap_error(value)
@@ -589,7 +589,7 @@ class Transport:
         return HttpReply(status, value, retry_after, pick_error_headers(response.headers, key))
 
     def strip_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
-        """Our error for a failed request, without causes and traceback, which contain the key."""
+        """Converts an error to an EndpointError without causes and traceback, which contain the key."""
         error = exc
         if not isinstance(error, EndpointError):
             why = one_line(str(exc) or type(exc).__name__, self.endpoint.secret)
@@ -606,7 +606,7 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
 
 
 def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
-    """Raises ReplyInvalid for a status that doesn't exist or can't answer this: 205, or an unrequested 304.
+    """Raises ReplyInvalid for a status above 599, a 205, or a 304 to an unconditional request.
 
     Clients disagree on whether a 205 has a body.
     """
@@ -622,7 +622,7 @@ def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> 
 
 
 def _check_encoding(response: HttpResponse) -> None:
-    """Raises ReplyInvalid, without reading, if the body is compressed although "identity" was requested."""
+    """Raises ReplyInvalid, before reading, if the body is compressed although this wasn't requested."""
     encoding = _find_encoding(response)
     if encoding:
         response.close()
@@ -638,21 +638,21 @@ def _build_compressed_error(response: HttpResponse, encoding: str, though: str) 
 
 
 def _find_encoding(response: HttpResponse) -> str:
-    """The body's encoding, one of a few names or "an unknown encoding"; "" if not encoded."""
+    """Returns the body's encoding, a well-known name or "an unknown encoding"; "" if not encoded."""
     names = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
     encoding = next((name for name in names if name not in ("", "identity")), "")
     return encoding if not encoding or encoding in _ENCODINGS else "an unknown encoding"
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
-    """The body within limits: all of a success or error, the beginning of anything else."""
+    """Reads the body of a success up to the limit, otherwise of an error up to 64 KiB."""
     success = response.status == 200
     if success:
         _check_encoding(response)
-    elif encoding := _find_encoding(response):  # the status says enough
+    elif encoding := _find_encoding(response):  # not read: the error's status says enough
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
-    raw = bytearray()  # joining many megabytes at the end would block the event loop
+    raw = bytearray()  # grows as parts arrive: joining them at the end would block the event loop
     try:
         while part := await response.read_some():
             raw += part

@@ -1,9 +1,9 @@
 """Scores responses with a reward model, or with a model that judges whether an answer is right.
 
-Two kinds of endpoints work. Without a model's name it is a plain scoring endpoint: it gets the prompt, the
-response and the answer, and returns a number; higher is better. With a name it is OpenAI-compatible: the
-model gets the conversation with the response, and is asked whether the answer is right. The score is the
-log-odds of "Yes" against "No" (known as P(True)).
+There are two kinds of endpoints. If no model is named, the endpoint only scores: it gets the prompt, the
+response and the answer, and returns a number; higher is better. If a model is named, the endpoint is
+OpenAI-compatible: the model gets the conversation with the response, and is asked whether the answer is
+right. The score is then the log-odds of "Yes" against "No" (known as P(True)).
 
 A verification never raises: without a score, `VerifierReply.score` is None and `error` says why.
 """
@@ -39,28 +39,28 @@ from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call
 
-VERDICT_TOKENS = 4  # "Yes" or "No", possibly after a space or a mark
-_TOP_LOGPROBS = 5  # alternatives per token: "Yes" and "No" are among them if it is a verdict at all
+VERDICT_TOKENS = 4  # token limit for "Yes" or "No", possibly after a space or a mark
+_TOP_LOGPROBS = 5  # alternatives per token; "Yes" and "No" are among them if the response is a verdict
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
 _TURN_TOKENS = 64  # most tokens that a chat template adds around the response and the question
-_MAX_ANSWER = 2000  # characters of an answer repeated in the question
+_MAX_ANSWER = 2000  # most characters of the answer quoted in the question
 _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
-_MAX_SCORE = 1e9  # larger numbers are errors of the endpoint
+_MAX_SCORE = 1e9  # a larger number is taken for an error of the endpoint
 _MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # a scoring endpoint returns one number
-_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # tries per verification; seconds between them
-_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a failed verifier
-# settings shared by a verifier at the endpoint's own address
+_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # most attempts per verification; seconds between them
+_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # a failing verifier holds up no call
+# settings that a verifier takes from the endpoint if it has the same address
 _ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
 _ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
-_CHAT_PATHS = ("pooling", "classify")  # vLLM paths that accept messages
+_CHAT_PATHS = ("pooling", "classify")  # paths of vLLM that accept messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierReply:
     """The result of verifying one response."""
 
-    score: float | None  # higher is better; None: there is none
-    calls: tuple[Call, ...] = ()  # attempts
+    score: float | None  # higher is better; None if scoring failed
+    calls: tuple[Call, ...] = ()  # attempts made to get the score
     error: EndpointError | None = field(default=None, compare=False)  # why there is no score
 
     @property
@@ -87,7 +87,7 @@ class Verifier:
 
     @property
     def url(self) -> str:
-        """The address to post to."""
+        """The address to which verifications are posted."""
         return self.client.endpoint.chat
 
     async def __aenter__(self) -> "Verifier":
@@ -100,7 +100,7 @@ class Verifier:
         await self.client.__aexit__(kind, error, trace)
 
     def bound_prompt_tokens(self, prompt_tokens: int, response: str, answer: str | None) -> int:
-        """Upper bound for a verification's prompt tokens, given the question's."""
+        """Returns an upper bound for a verification's prompt tokens; `prompt_tokens` is the question's."""
         question = _write_question(answer)
         return prompt_tokens + len(response.encode()) + len(question.encode()) + _TURN_TOKENS
 
@@ -115,7 +115,7 @@ class Verifier:
         on_call: CallListener | None = None,
         may_send: SendPermission | None = None,
     ) -> VerifierReply:
-        """The score of a response to these messages; `prompt` is their question as text.
+        """Scores a response to these messages; `prompt` is their question as text.
 
         `deadline` is in seconds from now, in addition to the verifier's timeout. `on_call` and `may_send` are
         as in `Client.call`.
@@ -152,7 +152,7 @@ class Verifier:
     def _build_question(
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None
     ) -> dict[str, Any]:
-        """Asks about the response as further turns of the conversation, whose prefix may be cached."""
+        """Builds a request that continues the conversation, so that the server may have its prompt cached."""
         return {
             "model": self.model,
             "messages": [
@@ -169,7 +169,7 @@ class Verifier:
     def _build_request(
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None, prompt: str
     ) -> dict[str, Any]:
-        """The body for a plain scoring endpoint, in vLLM's format if the path is vLLM's."""
+        """Builds the body for a plain scoring endpoint, in vLLM's format if the path is one of vLLM's."""
         route = self.url.rstrip("/").rpartition("/")[2]
         if route in _CHAT_PATHS:
             return {"messages": [*messages, {"role": "assistant", "content": response}]}
@@ -195,7 +195,7 @@ def _write_question(answer: str | None) -> str:
 
 
 class _ScoreCall(CompletionCall):
-    """A call whose reply is any JSON and costs no tokens."""
+    """A call of a plain scoring endpoint, whose reply may be any JSON and costs no tokens."""
 
     def find_limits(self) -> ReplyLimits:
         return _MAX_REPLY
@@ -217,7 +217,7 @@ class _ScoreCall(CompletionCall):
 
 
 def parse_score(value: object) -> float | None:
-    """The number in a scoring endpoint's reply; None if there is none or it isn't finite.
+    """Finds the number in a scoring endpoint's reply; None if there is none or it isn't finite.
 
     Accepts a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and the formats of
     vLLM's /score and /pooling and SGLang's /classify. The last number of a list counts: process reward models
@@ -226,7 +226,7 @@ def parse_score(value: object) -> float | None:
     >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
     (0.5, 0.25, None)
     """
-    for _ in range(8):  # levels of nesting
+    for _ in range(8):  # most levels of nesting
         if isinstance(value, dict):
             names = ("score", "scores", "reward", "rewards", "data", "embedding")
             value = next((value[name] for name in names if value.get(name) is not None), None)
@@ -239,7 +239,7 @@ def parse_score(value: object) -> float | None:
 
 
 def _read_number(value: object) -> float | None:
-    """A finite number; None for anything else, such as True, NaN, or an integer too large for a float."""
+    """Returns a finite number; None for anything else, such as True, NaN, or a huge integer."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -250,13 +250,13 @@ def _read_number(value: object) -> float | None:
 
 
 def read_verdict(response: Response) -> float | None:
-    """The log-odds of "Yes" against "No"; without log-probabilities, 1 or -1 by the word.
+    """Returns the log-odds of "Yes" against "No"; without log-probabilities, 1 for "Yes" and -1 for "No".
 
     None if the response is neither.
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
-    for token in (*said, *tokens):  # the token may be something else, with both among its alternatives
+    for token in (*said, *tokens):  # "Yes" and "No" may be only among a token's alternatives
         odds = _compute_odds(token)
         if odds is not None:
             return odds
@@ -265,12 +265,12 @@ def read_verdict(response: Response) -> float | None:
 
 
 def _read_word(text: object) -> float:
-    """1.0 for "Yes", -1.0 for "No", 0.0 for anything else."""
+    """Returns 1.0 for "Yes", -1.0 for "No", 0.0 for anything else."""
     return _WORDS.get(text.strip(" \t\n\r.,:;!*\"'#_▁Ġ").lower(), 0.0) if isinstance(text, str) else 0.0
 
 
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
-    """The log-odds from a token and its alternatives; a bound if one side isn't among them."""
+    """Computes the log-odds from a token and its alternatives; a bound if "Yes" or "No" is missing."""
     listed = token.get("top_logprobs")
     known: dict[str, float] = {}
     for entry in [token, *(listed if isinstance(listed, list) else [])]:
@@ -285,14 +285,14 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # upper bound for the missing side
+    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # upper bound for an unlisted word
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 
 
 def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
-    """The verifier for these settings; None if there is none. ConfigError with the remedy.
+    """Builds the verifier from settings; None if they name none. ConfigError says what to do.
 
-    At the address of `endpoint` it uses that endpoint's headers, and its key unless it has its own.
+    A verifier at the address of `endpoint` uses that endpoint's headers, and its key unless it has its own.
     """
     if not settings.url:
         return None

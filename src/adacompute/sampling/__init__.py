@@ -1,8 +1,8 @@
 """Draws samples from endpoints into a pool, or to answer a batch within a budget.
 
-With one mode, samples come from one endpoint, and a batch's price falls until its budget is spent. With
-several, each mode is a source of the pool, and a batch's policy also chooses the mode, within one cap. Runs
-can be resumed at any time. Knows nothing about terminals.
+Samples come from one endpoint or from the modes of a menu. In a menu, each mode is a separate source in the
+pool, the policy also chooses the mode, and one limit on the cost covers all modes. Runs can be resumed at any
+time. Knows nothing about terminals.
 """
 
 from adacompute.sampling.answer import Answers, answer

@@ -1,7 +1,7 @@
 """`answer`: answers a batch of requests by votes, within one average budget.
 
-The price per sample falls until the budget is spent. With several modes the policy also chooses the mode, and
-one cap covers all of them.
+The price that a sample must be worth falls until the budget is spent. With several modes the policy also
+chooses the mode, and one limit on the cost covers all modes.
 """
 
 import asyncio
@@ -62,11 +62,11 @@ from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
-RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # make the same call again
-_MIN_SAMPLES = 20  # with fewer samples, the policy's own mean is better than theirs
-_SEED = 0  # for intervals
+RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # repeating the call continues the batch
+_MIN_SAMPLES = 20  # fewest samples for rescaling confidence to this model
+_SEED = 0  # seed for confidence intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
-_GUESSED_PROMPTS = 100  # prompts whose mean length is used to guess costs
+_GUESSED_PROMPTS = 100  # number of prompts whose mean length is used to guess costs
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
 
 
@@ -74,26 +74,26 @@ _UNSTORED = "unstorable: a response could not be stored; the pool has the reason
 class Answers(RunResult):
     """The result of a batch."""
 
-    # in request order; empty if the batch was interrupted
+    # the answers in the order of requests; empty if the batch was interrupted
     each: tuple[RequestAnswer, ...] = field(repr=False)
     requests: int
-    policy: str  # the policy's kind
+    policy: str  # kind of the policy
     budget: float  # upper bound for the average per request, in `unit`
     limit: float  # upper bound for the total, in `unit`
     spent: int  # samples in total, including earlier runs
-    rounds: int  # in this run
-    price: float | None  # final dial of the batch; None: the policy has none
-    unsettled: int  # requests that the policy would continue at that dial with more budget
-    weigh: VoteWeights | None  # how votes were weighed; None: unweighted
-    plain: bool  # True: the policy weighs votes, but samples have no confidence
-    accuracy: MeanEstimate | None  # over requests with a gold answer; None if there are none
+    rounds: int  # waves of samples in this run
+    price: float | None  # final price (or threshold) of a sample; None: the policy has none
+    unsettled: int  # requests that would get more samples at this price if the budget allowed it
+    weigh: VoteWeights | None  # how votes were weighted; None: not weighted
+    plain: bool  # True: the policy weights votes, but samples have no confidence
+    accuracy: MeanEstimate | None  # mean over requests with a gold answer; None if there are none
     unit: BudgetUnit = "samples"  # unit of the budget
-    currency: str = ""  # if the unit is money
-    used: float = 0.0  # counted towards the limit, including possible charges
-    excess_tokens: int | None = None  # in a response longer than max_tokens
+    currency: str = ""  # currency of the budget, if its unit is money
+    used: float = 0.0  # amount counted towards `limit`, including possible charges
+    excess_tokens: int | None = None  # most tokens in a response, if an endpoint exceeded max_tokens
     found: float | None = None  # share of samples with an answer
-    modes: tuple[SourceUse, ...] = ()  # named modes, in policy order
-    # each request's initial price, with several modes
+    modes: tuple[SourceUse, ...] = ()  # what each named mode was used for, in the policy's order
+    # initial price of each request, if there are several modes
     prices: tuple[float, ...] = field(default=(), repr=False)
 
     @property
@@ -103,12 +103,12 @@ class Answers(RunResult):
 
     @property
     def average(self) -> float:
-        """Samples per request."""
+        """Average number of samples per request."""
         return self.spent / self.requests
 
     @property
     def answered(self) -> int:
-        """Requests with an answer."""
+        """Number of requests with an answer."""
         return sum(item.answer is not None for item in self.each)
 
     @property
@@ -118,12 +118,12 @@ class Answers(RunResult):
 
     @property
     def left_out(self) -> int:
-        """Requests without a sample because the budget was spent on others."""
+        """Number of requests without a sample because the budget was spent on others."""
         return sum(item.error == _NOTHING_LEFT for item in self.each)
 
     @property
     def agreement(self) -> float | None:
-        """The leader's mean share of the votes over requests with an answer."""
+        """Mean share of votes for the winning answer, over requests with an answer."""
         shares = [item.agreement for item in self.each if item.answer is not None]
         return sum(shares) / len(shares) if shares else None
 
@@ -177,12 +177,12 @@ def answer(
 ) -> Answers:
     """Answers every request by a vote, averaging at most `budget` (samples, tokens or money) per request.
 
-    Every request gets what the policy asks for at the highest dial. Then the dial falls step by step, and
-    requests that the policy continues get more, until the budget is spent. No calibration is needed. A policy
-    without a dial runs unchanged, within the same limit. No request gets more than `max_samples`, unless that
-    is 0. Each sample is stored before it counts, so after any interruption the same call continues and pays
-    for nothing twice. The policy object isn't changed. Raises SourceChanged if the pool's samples are from
-    another model, template or parameter, unless `another`.
+    Every request gets the samples that the policy asks for at its highest price (or threshold). Then the
+    price falls step by step, and requests that the policy continues get more, until the budget is spent. No
+    calibration is needed. A policy without a price runs unchanged, within the same limit. No request gets
+    more than `max_samples`, unless that is 0. Each sample is stored before it counts, so after any
+    interruption the same call continues and pays for nothing twice. The policy object isn't changed. Raises
+    SourceChanged if the pool's samples are from another model, template or parameter, unless `another`.
 
     A budget in tokens or money isn't exceeded either: before each call its highest possible cost is reserved,
     with `max_tokens` per sample, so up to this amount may be left over. An endpoint that ignores `max_tokens`
@@ -218,7 +218,7 @@ def answer(
 
 
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
-    """The modes that a policy may draw from, in its order; PolicyError if they don't match."""
+    """Returns the modes that a policy may draw from, in its order; PolicyError if they don't match."""
     by_name = {mode.name: mode for mode in modes}
     if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
@@ -227,16 +227,16 @@ def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") 
 
 
 def _share_patience(plan: SourcePlan, modes: int) -> SourcePlan:
-    """The plan with its share of the time for first contact, because modes may be tried in turn."""
+    """Divides the time for the first connection among modes, because they may be tried in turn."""
     if not isinstance(plan.endpoint, Endpoint):
         return plan
     return replace(plan, endpoint=replace(plan.endpoint, breaker=plan.endpoint.breaker.share(modes)))
 
 
 def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]) -> Budget:
-    """A batch's budget; BudgetOutOfRange for an impossible number of samples, BudgetInvalid for text.
+    """Parses a batch's budget; BudgetOutOfRange or BudgetInvalid if it can't be used.
 
-    With several modes it must be money: BudgetInvalid for anything else.
+    With several modes the budget must be money.
     """
     if len(plans) == 1 and not isinstance(budget, str | Budget):
         compute_sample_limit(budget, 1)
@@ -257,21 +257,21 @@ def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]
 
 
 def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
-    """Prices per mode that turn calls into the budget's unit."""
+    """Returns prices per mode that convert calls to the budget's unit."""
     if budget.unit == "samples" or len(plans) > 1:
         return {plan.name: plan.prices for plan in plans}
     return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
 
 
 def compute_limit(budget: Budget, requests: int) -> float:
-    """The limit for the whole batch, in the unit of its budget."""
+    """Computes the limit for the whole batch, in the unit of its budget."""
     if budget.unit == "samples" or not requests:
         return compute_sample_limit(budget.amount, requests)
     return budget.amount * requests
 
 
 def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> ModeSet:
-    """The modes without recordings, with the cost per sample estimated from prices."""
+    """Describes modes that have no samples yet, with the cost per sample estimated from prices."""
     asking = plans[0].asking
     sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
     size = float(np.mean(sizes))
@@ -286,7 +286,7 @@ def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]
 
 
 def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float | None:
-    """The lower of a batch's budget and `max_cost` (money); None: no limit."""
+    """Returns the lower of a batch's budget and `max_cost` (money); None: no limit."""
     if budget.unit == "samples" or max_cost is None:
         return max_cost if budget.unit == "samples" else limit
     if budget.unit == "tokens":
@@ -329,9 +329,9 @@ def _check_budget(
 
 
 def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[SourcePlan]) -> Floats:
-    """The cost per sample of each mode before any draw, (modes,).
+    """Guesses the cost per sample of each mode before any is drawn; shape (modes,).
 
-    What the policy learned, if that is money; otherwise an estimate from prices.
+    Uses the costs that the policy learned if they are money, otherwise estimates them from prices.
     """
     known = policy.mode_set
     if known is None or known.unit != "money":
@@ -341,7 +341,7 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
 
 @dataclass(eq=False)
 class _Batch:
-    """A batch, from its first samples to its answers."""
+    """Runs a batch, from its first samples to its answers."""
 
     problems: Sequence[Problem]
     pool: Pool
@@ -351,12 +351,12 @@ class _Batch:
     limit: float
     budgets: Sequence[CostBudget]
     elsewhere: float  # cost of the pool's calls for other problems
-    max_samples: int = 0  # per request; 0: no limit
+    max_samples: int = 0  # most samples per request; 0: no limit
 
     def __post_init__(self) -> None:
-        self.cap = self.budgets[0].cap  # for all sources, in the unit of the budget
+        self.cap = self.budgets[0].cap  # one cost limit for all sources, in the unit of the budget
         self.failures: dict[str, str] = {}
-        self.left_out: dict[int, dict[str, str]] = {}  # by request: failed modes with the reason
+        self.left_out: dict[int, dict[str, str]] = {}  # per request (row): failed modes with the reason
         self.initial_weigh = self.policy.weigh
         self.votes = self._load_votes()
         self.planner = self._make_planner()
@@ -419,15 +419,15 @@ class _Batch:
         )
 
     def _find_money(self) -> float:
-        """The remaining money."""
+        """Returns the remaining money."""
         assert self.cap.limit is not None
         return self.cap.limit - self.cap.spent
 
     def _find_room(self) -> int:
-        """Remaining samples; for tokens or money, how many the rest pays for at the mean so far.
+        """Returns how many samples the remaining budget pays for, at the mean cost so far.
 
-        Before anything is known, one per request. This is only an estimate: the cost budget sends nothing
-        that could exceed the limit.
+        Before any cost is known, assumes one sample per request. This is only an estimate: the cost budget
+        sends nothing that could exceed the limit.
         """
         drawn = self.votes.spent
         if self.budget.unit == "samples":
@@ -439,7 +439,7 @@ class _Batch:
 
     @property
     def _batch_cost(self) -> float:
-        """The cost of these problems so far in the unit of the budget, unless that is samples."""
+        """The cost of this batch's problems so far, in the budget's unit (tokens or money)."""
         return max(0.0, self.cap.spent - self.elsewhere)
 
     async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:
@@ -450,7 +450,7 @@ class _Batch:
         await group.draw(runs)
 
     def _begin(self) -> None:
-        """Counts all votes; a policy for one source is first adapted to the model's first samples."""
+        """Counts all stored votes. With one mode, first adapts the policy to the model's first samples."""
         if len(self.plans) == 1:
             ballots = self.pool.ballots_of(self.pool.source_key(*self.plans[0].asking.source))
             first = select_first_samples(ballots, {problem.id for problem in self.problems})
@@ -461,16 +461,16 @@ class _Batch:
         self.planner.begin(self.policy)
 
     def _measure_costs(self) -> None:
-        """The mean cost per sample of each of several modes; a guess for modes without samples."""
+        """Measures the mean cost per sample of several modes; guesses it for modes without samples."""
         if len(self.plans) > 1:
             means = [measure_source(self.pool, plan).mean_cost for plan in self.plans]
             pairs = zip(self.guess, means, strict=True)
             self.costs = np.array([guess if mean is None else mean for guess, mean in pairs])
 
     def _record_failures(self, group: SamplerGroup) -> None:
-        """Requests with failed calls keep their samples, and get no more of that mode in this run.
+        """Handles failed calls: these requests keep their samples, but get no more of that mode in this run.
 
-        A mode that can't be afforded any more is dropped for all requests.
+        A mode that the remaining money can't pay for is dropped for all requests.
         """
         self._measure_costs()
         for mode, sampler in enumerate(group.samplers):
@@ -479,7 +479,7 @@ class _Batch:
         for row, mode in self.planner.record_wave():
             sampler, id_ = group.samplers[mode], self.problems[row].id
             if id_ not in sampler.failures and (group.stopped is not None or sampler.stopped == "max-cost"):
-                continue  # it wasn't tried yet
+                continue  # the call for this request was never sent
             why = sampler.failures.get(id_) or sampler.why or _UNSTORED
             self.planner.leave_out(row, mode)
             self.left_out.setdefault(row, {})[self.plans[mode].name] = why
@@ -550,7 +550,7 @@ class _Batch:
 
 
 def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
-    """The money for some samples of a source, with an equal share of all its prompt costs for each sample."""
+    """Computes the cost of some samples of a source; its prompt costs are shared equally by all samples."""
     prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
     return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 
@@ -564,7 +564,7 @@ def build_answer(
     error: str | None,
     modes: Sequence[str] = (),
 ) -> RequestAnswer:
-    """The answer from the tally of these samples. `modes` are ordered cheapest first."""
+    """Builds the answer to a request from its votes. `modes` are ordered cheapest first."""
     known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     leader = tally.leader
     best = pick_representative(samples, tally, modes=modes)
@@ -587,13 +587,13 @@ def build_answer(
 
 
 def _count_modes(samples: Sequence[Sample], modes: Sequence[str]) -> dict[str, int]:
-    """Samples per mode, in order of modes."""
+    """Counts the samples of each mode, in the order of `modes`."""
     counts = Counter(sample.mode or modes[0] for sample in samples) if modes else Counter[str]()
     return {mode: counts[mode] for mode in modes if counts[mode]}
 
 
 def remove_wave_limit(policy: Policy) -> Policy:
-    """A copy without a limit on waves: a batch doesn't wait for single requests."""
+    """Copies a policy without its limit on waves: a batch doesn't wait for single requests."""
     prepared = copy.copy(policy)
     if isinstance(prepared, StoppingPolicy):
         prepared.max_waves = None
@@ -601,18 +601,18 @@ def remove_wave_limit(policy: Policy) -> Policy:
 
 
 def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
-    """The first sample of each of these requests that has one, so that later runs use the same."""
+    """Selects the first sample of each of these requests, so that later runs select the same ones."""
     chosen = ballots.only([row for row, id_ in enumerate(ballots.ids) if id_ in ids])
     return replace(chosen, **{name: getattr(chosen, name)[:, :1] for name in chosen.sample_arrays})
 
 
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
-    """A copy adapted to these samples, if possible with a prior that hasn't seen these prompts.
+    """Copies a policy and adapts the copy to these samples.
 
-    `weigh` is None, so votes are unweighted, if samples have no confidence.
+    If possible, its prior hasn't seen these prompts. Votes aren't weighted if samples have no confidence.
     """
     prepared = copy.copy(policy)
-    with suppress(PolicyError):  # no other prior; acceptable because this answers and doesn't evaluate
+    with suppress(PolicyError):  # otherwise keep the prior, though it may have seen these prompts
         prepared = policy.copy_for(first)
     prepared.weigh = _rescale_weights(policy.weigh, first)
     return prepared

@@ -16,33 +16,33 @@ from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
 ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
-MODE_COLUMNS = ("modes", "costs")  # only with several modes
+MODE_COLUMNS = ("modes", "costs")  # additional columns if there are several modes
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
-_ROW_GROUP = 1000  # Parquet rows in memory at a time
+_ROW_GROUP = 1000  # rows of a Parquet file held in memory at a time
 OutputRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAnswer:
-    """The answer to one request. Texts stay in the pool; `best` is the sample to show."""
+    """The answer to one request. Texts stay in the pool; `best` is the index of the sample to show."""
 
     id: str
-    answer: str | None  # the vote's leader; None: no sample has an answer
-    votes: Mapping[str, int]  # unweighted, by answer, in order of first appearance
-    agreement: float  # the leader's share of the (weighted) votes; 0.0 without votes
+    answer: str | None  # the answer that won the vote; None: no sample has an answer
+    votes: Mapping[str, int]  # number of votes for each answer, in order of first appearance
+    agreement: float  # share of the (weighted) votes for `answer`; 0.0 without votes
     samples: int
-    tokens: int | None  # in its responses; None if unknown
-    # index among its mode's samples of the winner's most confident sample; None if there is none
+    tokens: int | None  # tokens of all responses to the request; None if unknown
+    # the most confident sample with this answer, as an index into the samples of its mode; None: no sample
     best: int | None = None
     correct: float | None = None  # 1 right, 0 wrong; None without a gold answer
-    error: str | None = None  # why it has fewer samples than intended
-    mode: str = ""  # the mode of `best`; "": unnamed source
-    modes: Mapping[str, int] = field(default_factory=dict)  # samples per mode
+    error: str | None = None  # why the request has fewer samples than intended
+    mode: str = ""  # mode of the sample `best`; "" if the mode has no name
+    modes: Mapping[str, int] = field(default_factory=dict)  # number of samples per mode
     costs: Mapping[str, float] = field(default_factory=dict)  # money per mode, including prompts
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """Raises CollectError if answers can't be written there; checked before paying for samples."""
+    """Raises CollectError if answers can't be written to a path; called before any sample is paid for."""
     if path.suffix not in _WRITERS:
         raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
     if path.suffix == ".parquet":
@@ -61,9 +61,9 @@ def write_answers(
     pool: Pool,
     plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
-    """Writes one row per request with its own fields; texts are read from the pool one by one.
+    """Writes one row per request: its own fields and its answer. Texts are read from the pool one by one.
 
-    With several modes, rows have samples and cost per mode.
+    With several modes, rows also have the samples and cost of each mode.
     """
     plans = (plans,) if isinstance(plans, SourcePlan) else plans
     askings = {plan.name: plan.asking for plan in plans}
@@ -79,7 +79,7 @@ def write_answers(
 
 
 def _name_columns(problems: Iterable[Problem], answer_columns: Sequence[str]) -> dict[str, str]:
-    """The requests' own columns, mapped to names that don't clash with those of answers."""
+    """Maps the requests' own columns to names that differ from the answers' columns."""
     columns: dict[str, None] = dict.fromkeys(("id", "question"))
     for problem in problems:
         for name in ("gold", "subject", "level"):
@@ -154,7 +154,7 @@ def _write_parquet(
 
 
 def _infer_types(problems: Sequence[Problem], columns: Sequence[str]) -> dict[str, type]:
-    """The type of each request column; text if values are nested or differ in type."""
+    """Finds the type of each request column; text if values are nested or differ in type."""
     has_modes = columns[-1] == MODE_COLUMNS[-1]
     names = _name_columns(problems, (*ANSWER_COLUMNS, *MODE_COLUMNS) if has_modes else ANSWER_COLUMNS)
     types: dict[str, type] = {}
@@ -175,7 +175,7 @@ def _fit_cell(value: object, kind: type) -> object:
 
 
 def _flatten_cell(value: object) -> object:
-    """A value for a single cell: text and numbers unchanged, the rest as JSON."""
+    """Converts a value to fit into a cell: text and numbers stay the same, the rest becomes JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

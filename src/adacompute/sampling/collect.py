@@ -1,7 +1,7 @@
 """`collect`: draws a pool's missing samples from one or several endpoints and stores them.
 
 Several endpoints, each with its mode, are drawn from in parallel into separate sources within one money cap;
-if one fails, the others continue. Code shared with `answer` is below.
+if one fails, the others continue. Most of this module is also used by `answer`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class SourcePlan:
 
     endpoint: Endpoint | SamplingEngine
     asking: Asking
-    samples: int = 48  # per problem; `answer` lets its policy decide instead
+    samples: int = 48  # samples per problem; ignored by `answer`, whose policy decides
     prices: TokenPrices = field(default_factory=TokenPrices)
     verifier: Verifier | None = None
 
@@ -89,7 +89,7 @@ class SourcePlan:
 
     @property
     def engine(self) -> SamplingEngine:
-        """Draws the samples."""
+        """The engine that draws the samples: the given one, or one in this process."""
         if isinstance(self.endpoint, Endpoint):
             return LocalEngine(self.endpoint, self.verifier)
         return self.endpoint
@@ -106,10 +106,10 @@ def build_plan(
     sent_model: str = "",
     **plan: Any,  # noqa: ANN401 - more of `SourcePlan`
 ) -> SourcePlan:
-    """How to request samples from a mode: the common sampling parameters, overridden by its own options.
+    """Plans how to request samples from a mode: its own options override the common sampling parameters.
 
-    The smaller of two token limits applies; but if the common one is only a default (`limit_is_default`), the
-    mode's.
+    Of two token limits, the smaller one applies. But if the common limit is only a default
+    (`limit_is_default`), the mode's limit applies.
     """
     if limit_is_default and mode.max_tokens is not None:
         sampling = {name: value for name, value in sampling.items() if name not in LIMIT_NAMES}
@@ -132,20 +132,20 @@ class RunResult:
     """Fields common to all runs that draw samples: failures, and costs of the sources over all runs."""
 
     added: int  # samples from this run
-    failures: Mapping[str, str]  # problem id -> why it lacks samples
-    errors: Mapping[str, int]  # attempts of this run without a sample, by kind
+    failures: Mapping[str, str]  # why a problem lacks samples, by problem id
+    errors: Mapping[str, int]  # number of this run's attempts without a sample, by kind of error
     account: Account  # all calls into this pool for these sources
-    cost: float  # money for these calls
-    at_most: float  # the same, including possible charges
+    cost: float  # money for all calls counted in `account`
+    at_most: float  # `cost` plus possible charges
     seconds: float
-    stopped: StopReason | None = None  # None: it finished
-    why: str | None = None  # why it was stopped
-    signal: int | None = None  # number of the signal that stopped it
+    stopped: StopReason | None = None  # what stopped the run; None: it finished
+    why: str | None = None  # the reason for the stop in words
+    signal: int | None = None  # number of the signal that stopped the run
     finished: float | None = None  # share of samples that weren't cut off, among those where it is known
     verifier: Mapping[str, Any] | None = None  # calls to a verifier in this run; None: no calls
 
     def list_run(self) -> dict[str, Any]:
-        """These fields as plain data, for JSON."""
+        """Returns these fields as plain data, for JSON."""
         return {
             "added": self.added,
             "failures": dict(self.failures),
@@ -170,11 +170,11 @@ class RunResult:
 class Collected(RunResult):
     """The result of a collection, for one source or all modes together."""
 
-    planned: int  # samples
-    stored: int  # in the pool, including earlier runs
-    model: str | None = None  # None: possibly several
+    planned: int  # number of planned samples
+    stored: int  # planned samples in the pool, including those of earlier runs
+    model: str | None = None  # name of the model; None if there are several modes
     per_call: int | None = None  # most samples per call; None: unknown
-    logprobs: bool | None = None  # whether it gives log-probabilities
+    logprobs: bool | None = None  # whether the model gives log-probabilities
     answered: float | None = None  # share of the source's samples with an answer
     modes: Mapping[str, "Collected"] = field(default_factory=dict)  # results by mode name
 
@@ -208,13 +208,13 @@ def collect(
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Collected:
-    """Draws what the pool lacks of each problem's planned samples, and stores each sample on arrival.
+    """Draws the planned samples that the pool lacks for each problem, and stores each sample on arrival.
 
     After any interruption, even `kill -9`, the same call continues: stored samples aren't requested again.
     The first of `signals` ends it gracefully, the second at once. Raises SourceChanged if the pool's samples
-    are from another model, template or parameter, unless `another`. Existing problems are updated, and may
-    differ except in what the model sees; a different gold answer needs `regrade`. `max_cost` limits the total
-    cost of all calls into the pool, each source at its own prices.
+    are from another model, template or parameter, unless `another`. Problems in the pool are updated; they
+    may have changed, but not in what the model sees, and a changed gold answer needs `regrade`. `max_cost`
+    limits the total cost of all calls into the pool, each source at its own prices.
     """
     problems, plans = check_arguments(problems, pool, plans)
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
@@ -226,7 +226,7 @@ def collect(
 
 @dataclass(eq=False)
 class _Collection:
-    """One collection, from its plan to its result."""
+    """Runs one collection, from its plan to its result."""
 
     problems: Sequence[Problem]
     pool: Pool
@@ -238,12 +238,12 @@ class _Collection:
         self.before = self._find_remaining()
 
     async def run(self, signals: Sequence[signal.Signals]) -> Collected:
-        """Draws what the pool lacks."""
+        """Draws the samples that the pool lacks."""
         start = time.monotonic()
         async with open_samplers(
             self.plans, self.pool, self.budgets, on_progress=self._report, signals=signals
         ) as group:
-            self._report(group)  # shows immediately what is stored already
+            self._report(group)  # shows at once how many samples are stored already
             await group.draw([left.runs for left in self.before])
         return self._build_result(group, time.monotonic() - start)
 
@@ -259,7 +259,7 @@ class _Collection:
             self.progress(group.progress(planned, [each.stored for each in self.before]))
 
     def _build_result(self, group: "SamplerGroup", seconds: float) -> Collected:
-        """The pool's state after the samplers were closed."""
+        """Builds the result from the pool, after the samplers were closed."""
         remaining = self._find_remaining()
         result = self._sum_sources(self.plans, group, remaining, seconds)
         if not self.plans[0].name:
@@ -279,7 +279,7 @@ class _Collection:
         remaining: Sequence[RemainingSamples],
         seconds: float,
     ) -> Collected:
-        """The combined result of some sources."""
+        """Builds the combined result of some sources."""
         uses = [
             measure_source(self.pool, plan, samples=left.stored, shares=True)
             for plan, left in zip(plans, remaining, strict=True)
@@ -307,7 +307,7 @@ class _Collection:
 def check_arguments(
     problems: Iterable[Problem], pool: Pool, plans: SourcePlan | Iterable[SourcePlan]
 ) -> tuple[tuple[Problem, ...], tuple[SourcePlan, ...]]:
-    """Checks argument types; returns the problems and the plans."""
+    """Checks the arguments' types; returns the problems and the plans as tuples."""
     if not isinstance(pool, Pool):
         raise CollectError(f"pool is {type(pool).__name__}; give an ac.Pool")
     if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
@@ -338,7 +338,7 @@ def prepare_pool(
 def make_budgets(
     plans: Sequence[SourcePlan], prices: Mapping[str, TokenPrices], cap: CostCap
 ) -> list[CostBudget]:
-    """A cost budget for each source, all within one cap."""
+    """Makes a cost budget for each source, all within one common limit."""
     if cap.limit is not None and not any(prices.values()):
         raise CollectError(
             "max cost needs prices, for a million tokens; give input_price and output_price in each mode's "
@@ -359,12 +359,12 @@ def make_budgets(
 class SourceUse:
     """The samples drawn from a source, and the cost of its calls into the pool over all runs."""
 
-    name: str  # its mode's
-    samples: int  # from this collection or batch
+    name: str  # name of its mode
+    samples: int  # samples that belong to this collection or batch
     account: Account  # all calls into this pool for this source
-    cost: float  # money for these calls
-    at_most: float  # the same, including possible charges
-    answered: float | None = None  # share of its samples with an answer
+    cost: float  # money for all calls counted in `account`
+    at_most: float  # `cost` plus possible charges
+    answered: float | None = None  # share of the source's samples with an answer
     finished: float | None = None  # share of samples that weren't cut off, among those where it is known
 
     @property
@@ -386,7 +386,7 @@ class SourceUse:
 
 
 def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bool = False) -> SourceUse:
-    """The cost of a source's calls; with `shares`, also how many samples have an answer."""
+    """Measures the cost of a source's calls; with `shares`, also how many samples have an answer."""
     account = pool.account(*plan.asking.source)
     use = SourceUse(
         name=plan.name,
@@ -402,7 +402,7 @@ def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bo
 
 
 def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: float) -> dict[str, Any]:
-    """The fields of a `RunResult`."""
+    """Collects the fields of a `RunResult`."""
     accounts = [asdict(use.account) for use in uses]
     return {
         "added": group.added,
@@ -421,14 +421,14 @@ def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: flo
 
 
 def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
-    """The weighted mean of the known shares; the second number is the weight."""
+    """Averages shares, each weighted by the number next to it; ignores unknown shares."""
     known = [(share, count) for share, count in shares if share is not None and count]
     total = sum(count for _, count in known)
     return sum(share * count for share, count in known) / total if total else None
 
 
 def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
-    """Calls to verifiers; None if there were none."""
+    """Sums up the calls to verifiers; None if there were none."""
     if not any(sampler.scores["calls"] for sampler in samplers):
         return None
     totals = {name: sum(each.scores[name] for each in samplers) for name in ("calls", "failed", "tokens")}
@@ -452,7 +452,7 @@ def _has_running_loop() -> bool:
 
 
 class SamplerGroup:
-    """The samplers of all sources as one. It stops when all have stopped, or by a signal."""
+    """The samplers of all sources, used like one. It stops when all have stopped, or by a signal."""
 
     def __init__(self, samplers: Mapping[str, Sampler], cap: CostCap, *, in_turn: bool = False) -> None:
         self._names = tuple(samplers)
@@ -462,22 +462,22 @@ class SamplerGroup:
 
     @property
     def added(self) -> int:
-        """Samples from this run."""
+        """Number of samples drawn in this run."""
         return sum(sampler.added for sampler in self.samplers)
 
     @property
     def errors(self) -> Counter[str]:
-        """Attempts without a sample, by kind."""
+        """Number of attempts without a sample, by kind of error."""
         return sum((sampler.errors for sampler in self.samplers), Counter())
 
     @property
     def failures(self) -> dict[str, str]:
-        """Problem id -> the latest reason."""
+        """The latest reason why a problem lacks samples, by problem id."""
         return {id_: why for sampler in self.samplers for id_, why in sampler.failures.items()}
 
     @property
     def stopped(self) -> StopReason | None:
-        """Why it stopped; None while some source can continue."""
+        """What stopped the run; None while some source can continue."""
         reasons = [sampler.stopped for sampler in self.samplers]
         if "signal" in reasons:
             return "signal"
@@ -487,18 +487,18 @@ class SamplerGroup:
 
     @property
     def why(self) -> str | None:
-        """The reason in words."""
+        """Why the run stopped, in words."""
         stopped = self.stopped
         reasons = [sampler.why for sampler in self.samplers if sampler.stopped == stopped is not None]
         return next((why for why in reasons if why is not None), None)
 
     @property
     def signal(self) -> int | None:
-        """The number of the signal that stopped it, if any."""
+        """The number of the signal that stopped the run, if any."""
         return next((each.signal for each in self.samplers if each.signal is not None), None)
 
     def stop(self, number: int) -> None:
-        """Starts nothing more, and finishes what is running, after a signal."""
+        """Starts no more calls after a signal, and finishes those in flight."""
         for sampler in self.samplers:
             sampler.stop("signal", number=number)
 
@@ -508,7 +508,7 @@ class SamplerGroup:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
     async def draw(self, runs: Sequence[Sequence[SampleRange]]) -> None:
-        """Draws the runs of each source, in source order; fewer if stopped."""
+        """Draws the given sample ranges of each source; fewer if stopped."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:
             for sampler, part in chosen:
@@ -517,14 +517,14 @@ class SamplerGroup:
         tasks = [asyncio.create_task(sampler.draw(iter(part))) for sampler, part in chosen]
         try:
             await asyncio.gather(*tasks)
-        except BaseException:  # the others must end before their samplers are closed
+        except BaseException:  # all tasks must end before their samplers are closed
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
-        """The progress, given each source's number of planned and previously stored samples."""
+        """Returns the progress, given each source's numbers of planned and previously stored samples."""
         parts = [
             sampler.progress(planned=count, before=stored)
             for sampler, count, stored in zip(self.samplers, planned, before, strict=True)
@@ -534,7 +534,7 @@ class SamplerGroup:
         joined = CollectProgress.join(parts)
         return replace(
             joined,
-            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part includes the total spent
+            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part contains the cost of all
             stopping=self.stopped is not None,
             modes=dict(zip(self._names, parts, strict=True)),
         )
@@ -570,13 +570,13 @@ async def open_samplers(
             )
             for plan, budget in zip(plans, budgets, strict=True)
         }
-        # Collectors on a cluster get all the remaining money, so draw from their sources one after the other.
+        # With collectors on a cluster, a source may use all the remaining money, so only one draws at a time.
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
         group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)
         async with handle_signals(signals, on_first=stop, on_second=group.abandon):
             yield group
         closing = stack.pop_all()
-        # opening may take seconds too
+        # closing may take seconds, so handle signals meanwhile
         async with handle_signals(signals, on_first=group.stop, on_second=group.abandon):
             await closing.aclose()

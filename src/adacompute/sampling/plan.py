@@ -1,7 +1,7 @@
 """The plan of a collection: the request for each problem, the missing samples, and their possible cost.
 
-Money is reserved before each call and settled afterwards. Also checks, before continuing, that a pool was
-collected with the same model, template and parameters.
+Money is reserved before each call and settled afterwards. Before a collection continues, `check_source`
+checks that the pool was collected with the same model, template and parameters.
 """
 
 import asyncio
@@ -30,27 +30,28 @@ from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _SUFFIX_PARAMETER = "system_suffix"
-_MAX_CHANGES = 4  # differences shown in a message
-_MAX_VALUE = 60  # characters of a value in a message
-_CHARACTERS_A_TOKEN = 3.0  # a low ratio, so that prompts are overestimated until some were counted
+_MAX_CHANGES = 4  # most differences shown in an error
+_MAX_VALUE = 60  # most characters of a value in an error
+_CHARACTERS_A_TOKEN = 3.0  # low on purpose: overestimates prompts until a server has counted some
 _MAX_TRIAL_CALLS = 4  # concurrent calls until the first one shows the real cost of a response
-_TURN_TOKENS = 8  # tokens added per message
+_TURN_TOKENS = 8  # estimated tokens that each message adds to its text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """The request for every problem. A pool stores `parameters`, which identify its source.
+    """How to request samples of any problem: model, prompt template and sampling parameters.
 
-    Requesting log-probabilities doesn't change the samples, so it isn't a parameter.
+    A pool stores `parameters` to tell sources of samples apart. Log-probabilities don't change the samples,
+    so requesting them isn't a parameter.
     """
 
     model: str
     template: Template
     sampling: Mapping[str, Any] = field(default_factory=dict)  # temperature etc., sent unchanged
-    logprobs: bool = True  # for weighting votes
+    logprobs: bool = True  # whether to request log-probabilities, for weighting votes
     top_logprobs: int = 0  # alternatives per token, 0 to 20; entropy needs at least 2
-    sent_model: str = ""  # the name to send, if the endpoint answers it as `model`; "": `model`
-    mode: str = ""  # samples of a mode are a separate source; "": unnamed
+    sent_model: str = ""  # model name to send, if the endpoint knows the model by another one
+    mode: str = ""  # name of a menu's mode, whose samples are a separate source; "": no mode
     system_suffix: str = ""  # appended to the system message
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ class Asking:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the pool stores with the model's name: the sampling parameters and the whole template.
+        """What a pool stores besides the model's name: the sampling parameters and the whole template.
 
         For a mode, also its name and system suffix.
         """
@@ -94,22 +95,22 @@ class Asking:
 
     @property
     def source(self) -> tuple[str, dict[str, Any]]:
-        """The model and parameters that its samples are stored under."""
+        """The model and parameters under which a pool stores the samples."""
         return self.model, self.parameters
 
     @property
     def most_tokens(self) -> int | None:
         """The token limit per response; None if there is none."""
         limits = [self.sampling[name] for name in _TOKEN_LIMITS if self.sampling.get(name) is not None]
-        return max(limits, default=None)  # endpoints differ in which of the two they obey
+        return max(limits, default=None)  # endpoints differ in which of the two limits they obey
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
-        """The messages for a problem, as the model sees them."""
+        """Builds the messages for a problem, as the model sees them."""
         messages: list[dict[str, Any]] = [*self.template.messages(problem)]
         return add_instruction(messages, self.system_suffix) if self.system_suffix else messages
 
     def body(self, problem: Problem) -> dict[str, Any]:
-        """The request for a problem, without `n`."""
+        """Builds the request for a problem, without `n`."""
         body = {
             "model": self.sent_model or self.model,
             "messages": self.messages(problem),
@@ -131,11 +132,11 @@ class SampleRange:
     """Consecutive samples of one problem."""
 
     problem: Problem
-    first: int  # index
+    first: int  # index of the first sample
     count: int
 
     def without(self, indexes: Collection[int]) -> "Iterator[SampleRange]":
-        """The parts that remain without these indexes."""
+        """Yields the parts of the range that remain without these indexes."""
         start, end = self.first, self.first + self.count
         for index in range(start, end + 1):
             if index == end or index in indexes:
@@ -148,9 +149,9 @@ class SampleRange:
 class RemainingSamples:
     """The samples that are still missing from a plan."""
 
-    runs: tuple[SampleRange, ...]  # in problem order
+    runs: tuple[SampleRange, ...]  # the missing samples, in the order of problems
     planned: int  # samples in the whole plan
-    stored: int  # how many are stored
+    stored: int  # planned samples that are stored
 
     @property
     def samples(self) -> int:
@@ -170,7 +171,7 @@ def find_remaining(
     *,
     samples: int,
 ) -> RemainingSamples:
-    """The missing samples among 0 to `samples` - 1 of each problem; all of them without a pool."""
+    """Finds which of the samples 0 to `samples` - 1 of each problem are missing; without a pool, all are."""
     stored = {} if pool is None else _find_stored(pool, asking)
     runs = tuple(
         run for problem in problems for run in _iterate_missing(problem, stored.get(problem.id), samples)
@@ -180,11 +181,11 @@ def find_remaining(
 
 
 def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
-    """The number of samples of each problem, or their indexes unless these are 0, 1, ... without gaps."""
+    """Returns each problem's number of stored samples; if indexes are missing in between, their indexes."""
     stored: dict[str, int | set[int]] = {}
     for id_, indexes in pool.indexes(*asking.source):
         gapless = max(indexes) + 1 == len(indexes)
-        stored[id_] = len(indexes) if gapless else indexes  # a number saves memory: there may be millions
+        stored[id_] = len(indexes) if gapless else indexes  # a number needs less memory than a set
     return stored
 
 
@@ -196,7 +197,7 @@ def _iterate_missing(problem: Problem, stored: int | set[int] | None, samples: i
 
 
 def compute_sample_limit(budget: object, requests: int) -> int:
-    """The total number of samples that an average budget allows for these requests."""
+    """Computes the total number of samples that an average budget allows for these requests."""
     average = parse_finite(budget)
     if average is None or average < 1:
         raise BudgetOutOfRange(
@@ -204,14 +205,14 @@ def compute_sample_limit(budget: object, requests: int) -> int:
         )
     if not requests:
         raise CollectError("there is no request to answer; give at least one")
-    return math.floor(average * requests + 1e-9)  # 1.15 times 100 is slightly below 115
+    return math.floor(average * requests + 1e-9)  # as a float, 1.15 * 100 is below 115
 
 
 TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")  # a token costs one "token"
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
-    """Prices that turn calls into the budget's unit: money, or tokens of prompts and responses."""
+    """Returns prices that convert calls to the budget's unit: money, or tokens of prompts and responses."""
     if budget.unit == "tokens":
         return TOKENS_AS_PRICES
     if not prices:
@@ -229,7 +230,7 @@ def find_remaining_within(
     *,
     budget: float,
 ) -> RemainingSamples:
-    """The samples that a budget leaves, for an estimate: one call per sample, spread evenly."""
+    """Estimates what can still be drawn within a budget: one call per sample, spread evenly over problems."""
     limit = compute_sample_limit(budget, len(problems))
     ids = {problem.id for problem in problems}
     stored_indexes = () if pool is None else pool.indexes(*asking.source)
@@ -246,16 +247,16 @@ class CostEstimate:
     Prompts are estimated from their length, slightly too high.
     """
 
-    problems: int  # lacking samples
-    samples: int  # to draw
-    stored: int  # already
-    calls_least: int  # if the endpoint returns all samples of a problem in one call
-    calls_most: int  # if each call returns one sample; without retries
+    problems: int  # problems that lack samples
+    samples: int  # samples to draw
+    stored: int  # samples already stored
+    calls_least: int  # number of calls if each returns all samples of a problem
+    calls_most: int  # number of calls if each returns one sample; without retries
     prompt_tokens_least: int
     prompt_tokens_most: int
     completion_tokens: int | None  # extrapolated from the samples so far; None without samples
-    completion_tokens_most: int | None  # None: responses have no limit
-    cost: float | None  # money, extrapolated, with the most calls; None if unknown
+    completion_tokens_most: int | None  # upper bound; None: responses have no limit
+    cost: float | None  # money, extrapolated, for the most calls; None if unknown
     cost_most: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,7 +267,7 @@ class CostEstimate:
 def estimate_cost(
     remaining: RemainingSamples, asking: Asking, *, prices: TokenPrices, mean_tokens: float | None = None
 ) -> CostEstimate:
-    """Estimates the cost beforehand; `mean_tokens` is the mean of stored responses, if any."""
+    """Estimates the cost before drawing; `mean_tokens` is the mean length of stored responses, if any."""
     sizes = {run.problem.id: estimate_prompt_size(asking.messages(run.problem)) for run in remaining.runs}
     fewest_tokens = math.ceil(sum(sizes[run.problem.id] for run in remaining.runs))
     most_tokens = math.ceil(sum(sizes[run.problem.id] * run.count for run in remaining.runs))
@@ -289,7 +290,7 @@ def estimate_cost(
 
 
 def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
-    """Estimated tokens of a prompt, rather too high than too low."""
+    """Estimates the tokens of a prompt, rather too high than too low."""
     return sum(len(str(m.get("content", ""))) / _CHARACTERS_A_TOKEN + _TURN_TOKENS for m in messages)
 
 
@@ -297,8 +298,8 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
     """Raises SourceChanged, naming the differences, if the pool's samples have other settings.
 
     Samples with different settings have different distributions, so they are never mixed; `another` stores
-    them separately, each with its own source. A mode is compared with samples of the same mode; a new mode is
-    added to a pool of modes.
+    them in the same pool as another source. A mode is compared with samples of the same mode; a new mode may
+    be added to a pool of modes.
     """
     known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
@@ -322,7 +323,7 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
 
 
 def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Like `differences`, with only the first template difference."""
+    """Lists differences like `differences`, but only the first one in the template."""
     changes = differences(was, now)
     template = [change for change in changes if change.startswith("template.")]
     rest = [change for change in changes if not change.startswith("template.")]
@@ -341,10 +342,10 @@ def add_problems(
 def check_problems(
     pool: Pool | None, problems: Sequence[Problem], template: Template
 ) -> tuple[list[Problem], list[Problem]]:
-    """The problems that are new to the pool, and existing ones that differ other than in the question.
+    """Returns the problems that are new to the pool, and those that changed, e.g. in their gold answer.
 
-    Raises CollectError if an id belongs to a problem that the model sees differently. Also reports templates
-    that can't be filled in, before anything is paid for.
+    Raises CollectError if what the model sees of a problem has changed, or if a template can't be filled in,
+    before anything is paid for.
     """
     new: list[Problem] = []
     changed: list[Problem] = []
@@ -372,7 +373,7 @@ def check_problems(
 def _try_messages(template: Template, problem: Problem) -> list[dict[str, str]] | None:
     try:
         return template.messages(problem)
-    except ProblemsInvalid:  # the pool's problem lacks a field of the template
+    except ProblemsInvalid:  # the pool's problem lacks a field that the template needs
         return None
 
 
@@ -384,7 +385,7 @@ def _describe_change(known: Problem, problem: Problem) -> str:
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The changes, one line each: `temperature was 0.7, is 0.8`."""
+    """Describes each change in a line such as `temperature was 0.7, is 0.8`."""
     before, after = dict(_flatten(was)), dict(_flatten(now))
     return [
         f"{name} was {_show(before.get(name))}, is {_show(after.get(name))}"
@@ -417,26 +418,26 @@ class CostCap:
         if limit is not None and not (_is_number(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         self.limit = limit
-        self.spent = spent  # including possible charges
-        self.reserved = 0.0  # for running calls
+        self.spent = spent  # cost of ended calls, including possible charges
+        self.reserved = 0.0  # amount reserved for running calls
         self.owed = 0.0  # possible charges of attempts in calls that are still running
-        self.held = 0  # reservations not released yet
+        self.held = 0  # number of reservations not released yet
         self.released = asyncio.Event()
 
     @property
     def room(self) -> float:
-        """The amount that may still be reserved; infinite without a limit."""
+        """The amount that calls may still reserve; infinite without a limit."""
         return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
 
 
 class CostBudget:
-    """The cost of calls to one model, within `limit`.
+    """Keeps the cost of calls to one model within the cap's limit.
 
-    A call is reserved at its highest cost: each sample as a separate call with the most tokens. Failed
+    Before a call, its highest cost is reserved: each sample as a separate call with the most tokens. Failed
     attempts that may be charged count in full, and one more try must fit as well, so the limit holds even if
-    they are charged. Prompts are estimated until some were counted. An endpoint that sends more than
-    requested is reserved for accordingly from then on; so only a few calls are sent before the first response
-    was counted, and only these can exceed the limit.
+    they are charged. Prompts are estimated until some were counted. If an endpoint sends more tokens than
+    requested, more is reserved from then on. Until the first response was counted, only a few calls are sent;
+    only these can exceed the limit.
     """
 
     def __init__(
@@ -444,28 +445,28 @@ class CostBudget:
         *,
         prices: TokenPrices,
         most_tokens: int | None = None,
-        cap: CostCap | None = None,  # shared with other models; None: its own, unlimited
+        cap: CostCap | None = None,  # shared with other models; None: no limit
     ) -> None:
         self.cap = CostCap() if cap is None else cap
         self.prices = prices
         self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
-        self._held = 0  # this model's reservations not released yet
-        self._measured = False  # whether a response was counted
+        self._held = 0  # number of this model's reservations not released yet
+        self._measured = False  # whether a response's tokens were counted
         self._prompt_ratio = 1.0  # largest ratio seen of counted to estimated prompt tokens
-        self.longest_prompt = 0.0  # in estimated tokens
+        self.longest_prompt = 0.0  # longest prompt so far, in estimated tokens
 
     @property
     def excess_tokens(self) -> int | None:
-        """The most tokens in a response, if an endpoint exceeded max_tokens; otherwise None."""
+        """The most tokens in a response if the endpoint exceeded max_tokens, otherwise None."""
         return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
-        """Why nothing more is sent."""
+        """Says why nothing more is sent."""
         return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
-        """How many samples of a prompt may be requested now, with the reserved amount; 0: never again."""
+        """Waits until samples of a prompt can be paid for; returns their number and the reserved amount."""
         self.longest_prompt = max(self.longest_prompt, prompt)
         if self.cap.limit is None:
             return wanted, 0.0
@@ -484,7 +485,7 @@ class CostBudget:
             await self.cap.released.wait()
 
     def release(self, reserved: float) -> None:
-        """Releases a reservation after its calls were recorded."""
+        """Releases a reserved amount after its calls were recorded."""
         self._held = max(0, self._held - 1)
         self.cap.held = max(0, self.cap.held - 1)
         self.cap.reserved = max(0.0, self.cap.reserved - reserved)
@@ -493,7 +494,7 @@ class CostBudget:
         self.cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
-        """Records an attempt as it ends; False if its possible cost leaves no room for more."""
+        """Records an attempt as it ends; False if its possible cost leaves no money for more."""
         if self.cap.limit is None or call.paid != "maybe":
             return True
         self.cap.owed += self._worst_cost(call)
@@ -503,7 +504,7 @@ class CostBudget:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
 
     def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
-        """Records calls; returns them with the highest possible cost if they may have been charged."""
+        """Records ended calls; returns them, with the most possible tokens if they may have been charged."""
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
@@ -516,7 +517,7 @@ class CostBudget:
         self._measured = self._measured or call.paid == "yes"
         if call.paid == "yes" and call.prompt_tokens and prompt:
             self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
-        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may arrive than was requested
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # may exceed the limit sent
             self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
         if call.paid != "maybe" or call.completion_tokens is not None:
             return call
@@ -527,12 +528,12 @@ class CostBudget:
 
 
 def compute_max_cost(account: Account, prices: TokenPrices) -> float:
-    """The cost of calls, including possible charges."""
+    """Computes the cost of calls, including possible charges."""
     return account.cost(prices, at_most=True)
 
 
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
-    """The highest possible cost of all calls into a pool: each mode at its prices, others at the highest."""
+    """Computes the highest possible cost of all calls into a pool; unknown modes get the highest prices."""
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
         output=max(each.output for each in prices.values()),
@@ -546,10 +547,10 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 
 
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
-    """The highest possible cost of the calls for these problems.
+    """Computes the highest possible cost of the calls for these problems.
 
-    Pools don't record the problem of a call. If there are samples of other problems too, responses are split
-    by the tokens of their samples, and prompts and failures by the number of samples.
+    Pools don't record the problem of a call. If there are samples of other problems too, response costs are
+    divided by tokens of samples, and the costs of prompts and failures by the number of samples.
     """
     source = pool.source_key(*asking.source)
     if source is None:

@@ -17,18 +17,18 @@ from adacompute.atomic import WriterLock, sync_path
 from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
-Indexes = dict[str, set[int]]  # indexes of samples, by problem
-PAD = "pad"  # file next to the shards with a key's one-time pad; removed with them
-_WRITER_SECONDS = 30.0  # time for a killed worker, or the worker of a killed driver, to end
+Indexes = dict[str, set[int]]  # indexes of samples, by problem id
+PAD = "pad"  # file next to the shards, with the one-time pad of a key; removed with the shards
+_WRITER_SECONDS = 30.0  # time that a worker may take to end after it or its driver was killed
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
 _OUR_NAMES = re.compile(
     rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
-)  # anything else belongs to the user
+)  # matches our own files; any others belong to the user
 
 
 def make_shard_path(folder: Path) -> Path:
-    """The path of a new shard."""
+    """Makes the path of a new shard."""
     return folder / f"{uuid.uuid4().hex}.sqlite"
 
 
@@ -37,7 +37,7 @@ def merge_leftover_shards(pool: Pool) -> None:
     folder = pool.shard_folder
     if folder.is_dir():
         done: set[Path] = set()
-        # workers may outlive their driver briefly
+        # workers may still run for a moment after the driver that started them was killed
         while new := _list_started_shards(folder) - done:
             for path in sorted(new):
                 merge_shard(pool, path)
@@ -49,7 +49,7 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
     """Merges a shard and returns its samples; raises PoolLocked if its writer is still alive."""
     merged: Indexes = {}
     _wait_for_writer(path, patience)
-    if not path.exists():  # its worker never began it
+    if not path.exists():  # the shard's worker ended before creating it
         return merged
     with open_pool(path, write=True) as shard:
         for number, (model, parameters) in enumerate(shard.list_sources()):
@@ -57,7 +57,7 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
             note = f"{path.name} {number}"
             try:
                 pool.add_drawn(records, model=model, parameters=parameters, once=note)
-            except DuplicateRecord:  # e.g. the pool was copied in the meantime
+            except DuplicateRecord:  # e.g. the pool is a copy made after a merge
                 stored = pool.keys(model, parameters)
                 pool.add_drawn(
                     [_drop_stored(record, stored) for record in records],
@@ -76,12 +76,12 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
 def remove_shard_folder(pool: Pool) -> None:
     """Removes the folder and the notes of merged shards, except those still being written.
 
-    Foreign files stay too: users may have a folder with this name.
+    Other files stay too, because users may have a folder with this name.
     """
     folder = pool.shard_folder
     if not folder.is_dir() or _list_shards(folder):
         return
-    sync_path(folder)  # remove the notes only once the shards can't come back
+    sync_path(folder)  # the removal of shards must be on disk before the notes about their merges go
     pool.forget()
     for path in [path for path in folder.iterdir() if _OUR_NAMES.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
@@ -89,13 +89,13 @@ def remove_shard_folder(pool: Pool) -> None:
             lock = WriterLock(folder / name)
             path.unlink(missing_ok=True)
             lock.release()
-    # not empty: a worker is starting, and will find that its driver has ended
+    # fails if the folder isn't empty: a worker is starting, and will find that its driver has ended
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
 def _wait_for_writer(path: Path, patience: float) -> None:
-    """Waits until nobody writes to a shard, which may not exist yet."""
+    """Waits until no worker writes to a shard, which may not exist yet."""
     until = time.monotonic() + patience
     while _is_locked(path) and time.monotonic() < until:
         time.sleep(0.05)
@@ -106,7 +106,7 @@ def _list_shards(folder: Path) -> list[Path]:
 
 
 def _list_started_shards(folder: Path) -> set[Path]:
-    """Shards that exist or are being created."""
+    """Lists the shards that exist or are being created."""
     names = (path.name.removesuffix(".lock") for path in folder.iterdir())
     return {folder / name for name in names if _SHARD_NAME.fullmatch(name)}
 
@@ -122,7 +122,7 @@ def _is_locked(path: Path) -> bool:
 def _read_records(
     shard: Pool, pool: Pool, model: str | None, parameters: Mapping[str, Any]
 ) -> Iterator[DrawnSamples]:
-    """All records of one source in a shard; adds problems that the pool lacks."""
+    """Yields all records of one source in a shard; adds problems that the pool lacks."""
     indexes = dict(shard.indexes(model, parameters))
     for recorded in shard:
         if recorded.model != model or recorded.parameters != parameters:

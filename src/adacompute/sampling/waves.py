@@ -1,11 +1,12 @@
 """Chooses which requests of a batch get samples next, wave by wave, as the price per sample falls.
 
-For a given tally a policy continues below some price and stops from there up. So two numbers per request
-record what is known, and the policy is asked only about the rest. Tallies are rebuilt from the pool whenever
-a request has new samples, so a killed run continues with the same numbers.
+A policy continues a request below some price (or threshold, both called dial) that depends on its votes, and
+stops it above. So two bounds per request record what is known, and the policy is asked only about prices
+between them. Votes are counted again from the pool whenever a request has new samples, so a killed run
+continues with the same numbers.
 
-With one source, `WavePlanner` lets the price fall from the top. With several, `ModePlanner` begins requests
-at the price that the budget can buy, and lowers it once all have ended.
+With one source of samples, `WavePlanner` lets the price fall from the highest one. With several modes,
+`ModePlanner` begins requests at the price that the budget allows, and lowers it once all have ended.
 """
 
 import math
@@ -27,25 +28,25 @@ from adacompute.sampling.plan import Asking
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-_LOWEST_DIAL = 1e-18  # smaller dials are replaced by 0
-_RESOLUTION = 1e-6  # relative difference below which dials are equal
+_LOWEST_DIAL = 1e-18  # the search for a price or threshold tries no smaller one, except 0
+_RESOLUTION = 1e-6  # the search ends when its bounds differ by less than this share
 _MAX_STEPS = 60
-_WAVE_DIVISOR = 4  # a wave may spend this fraction of the rest before its answers are known
-_TRIAL_REQUESTS = 16  # size of the first wave over several sources, which measures costs
-_WAVES = 12  # fewest waves in which requests begin there
-_PACED_SHARE = 0.98  # share of the remaining money that the price is meant to spend
+_WAVE_DIVISOR = 4  # a wave may use 1/4 of the remaining samples before its answers are known
+_TRIAL_REQUESTS = 16  # requests in the first wave over several modes, which measures their costs
+_WAVES = 12  # with several modes, requests begin in at least so many groups
+_PACED_SHARE = 0.98  # share of the remaining money that requests should spend at their price
 
 
 class BatchWave(NamedTuple):
-    """Samples drawn at the same time: for each request, a number from one source."""
+    """Samples to draw at the same time: for each request, a number of samples from one source."""
 
     rows: Rows
-    counts: Ints  # (rows,)
-    modes: Ints  # (rows,) indexes of the sources
+    counts: Ints  # number of samples for each request; shape (rows,)
+    modes: Ints  # index of the source for each request; shape (rows,)
 
 
 def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
-    """A request's samples without grades; their texts are read together, as the gateway does."""
+    """Reads the answers in a request's samples together, as the gateway does, and removes grades."""
     texts = [sample.text or "" for sample in samples]
     ends = [sample.finished is not False for sample in samples]
     answers = read_answers(texts, question, task, finished=ends)
@@ -56,7 +57,7 @@ def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[
 
 
 class BatchVotes:
-    """The votes on each request, by index in the batch, over all sources.
+    """Counts the votes on each request of a batch, over all sources.
 
     A sample's index is its position among all samples of its request, from any source, so a killed batch
     continues with its votes in drawing order. Gold answers aren't used.
@@ -65,14 +66,14 @@ class BatchVotes:
     def __init__(
         self, problems: Sequence[Problem], pool: Pool, askings: Sequence[Asking], *, max_samples: int = 0
     ) -> None:
-        """`max_samples` is per request; 0: no limit."""
-        self.weigh: VoteWeights | None = None  # weights of votes; set before counting
+        """`max_samples` is the limit per request; 0: no limit."""
+        self.weigh: VoteWeights | None = None  # how votes are weighted; set before they are counted
         self._problems = problems
         self._pool = pool
         self._most = max_samples or np.iinfo(np.int64).max
         self._names = tuple(asking.mode for asking in askings)
         self._sources = [asking.source for asking in askings]
-        self._known_sources: set[int] = set()  # sources with anything in the pool
+        self._known_sources: set[int] = set()  # indexes of sources that have samples in the pool
         size, modes = len(problems), len(askings)
         self._empty = make_empty_state(size, modes)
         self._arrays = {each.name: getattr(self._empty, each.name).copy() for each in fields(self._empty)}
@@ -82,43 +83,43 @@ class BatchVotes:
             for id_, indexes in pool.indexes(model, parameters):
                 if (row := rows.get(id_)) is not None:
                     self.drawn_by_mode[row, mode] = len(indexes)
-                    self.next_index[row] = max(self.next_index[row], max(indexes) + 1)  # gaps stay
+                    self.next_index[row] = max(self.next_index[row], max(indexes) + 1)  # gaps aren't filled
 
     def __len__(self) -> int:
         return len(self._problems)
 
     @property
     def drawn_by_mode(self) -> Ints:
-        """Samples per request and source, (requests, sources); a view."""
+        """Number of samples per request and source; a view with shape (requests, sources)."""
         counts: Ints = self._arrays["drawn"].reshape(len(self), len(self._sources))
         return counts
 
     @property
     def drawn(self) -> Ints:
-        """Samples per request, (requests,)."""
+        """Number of samples per request; shape (requests,)."""
         return np.asarray(self.drawn_by_mode.sum(axis=1))
 
     def count_left(self, rows: Rows) -> Ints:
-        """Samples that requests may still get, (requests,)."""
+        """Returns how many more samples each of these requests may get."""
         return np.maximum(self._most - self.drawn[rows], 0)
 
     @property
     def spent(self) -> int:
-        """Total samples over all requests."""
+        """Total number of samples of all requests."""
         return int(self.drawn_by_mode.sum())
 
     def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources VotesByMode
-        """The vote state of some requests."""
+        """Returns the state of the votes on some requests."""
         return type(self._empty)(**{name: values[rows] for name, values in self._arrays.items()})
 
     def recount(self, rows: Rows) -> None:
-        """Recounts the votes on requests with new samples."""
+        """Counts the votes on requests with new samples again."""
         state = read_tallies([self.tally(self.samples(row)) for row in rows.tolist()], self._names)
         for name, values in self._arrays.items():
             self._arrays[name] = _put_rows(values, rows, getattr(state, name), NEVER_SEEN * (name == "seen"))
 
     def samples(self, row: int) -> list[Sample]:
-        """A request's samples in drawing order, without grades, which votes must not use."""
+        """Reads a request's samples in drawing order, without grades, which votes must not use."""
         problem, placed = self._problems[row], list[tuple[int, Sample]]()
         for mode, (model, parameters) in enumerate(self._sources):
             if mode not in self._known_sources and self._pool.source_key(model, parameters) is None:
@@ -134,20 +135,20 @@ class BatchVotes:
         return read_together(samples, problem.question, self._pool.task)
 
     def take_indexes(self, wave: BatchWave) -> Ints:
-        """The index of the first new sample of each request in a wave, (rows,)."""
+        """Reserves indexes for a wave's new samples; returns each request's first one, shape (rows,)."""
         firsts = self.next_index[wave.rows]
         self.next_index[wave.rows] += wave.counts
         return firsts
 
     def tally(self, samples: Sequence[Sample]) -> Tally:
-        """The tally of these samples."""
+        """Counts the votes of these samples."""
         return Tally.of(samples, weigh=self.weigh, task=self._pool.task)
 
 
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
-    """The values with some rows replaced; the class axis (last) grows if needed.
+    """Replaces some rows of an array of vote counts; its last axis, over answers, grows if needed.
 
-    Arrays with classes are copied, because progress is reported concurrently.
+    Such an array is copied, because another thread may read it to report progress.
     """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
@@ -160,21 +161,21 @@ def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank
 
 
 class DialSearch:
-    """Tracks, per request, the highest dial at which the policy continues."""
+    """Finds, for each request, the highest price or threshold (dial) at which the policy continues."""
 
     def __init__(self, requests: int, ask_policy: Callable[[Rows, float], Ints]) -> None:
-        """`ask_policy` returns how many more samples the policy wants for some requests at a dial."""
+        """`ask_policy` returns how many more samples the policy wants for some requests at a price."""
         self._ask_policy = ask_policy
-        self.active = np.ones(requests, dtype=np.bool_)  # False: gets no more samples
-        self.low = np.full(requests, -1.0)  # continues at this dial and below; -1: unknown
-        self._high = np.full(requests, np.inf)  # stops at this dial and above
+        self.active = np.ones(requests, dtype=np.bool_)  # whether a request may get more samples
+        self.low = np.full(requests, -1.0)  # the policy continues at this price and below; -1: unknown
+        self._high = np.full(requests, np.inf)  # the policy stops at this price and above
 
     def forget(self, rows: Rows) -> None:
-        """Resets these requests, because their tallies changed."""
+        """Forgets what is known about these requests, because their votes changed."""
         self.low[rows], self._high[rows] = -1.0, np.inf
 
     def find_continuing(self, dial: float) -> Bools:
-        """Which requests the policy continues at a dial, (requests,)."""
+        """Returns which requests the policy continues at a price, as a mask of shape (requests,)."""
         rows = np.flatnonzero(self.active & (self.low < dial) & (dial < self._high))
         if len(rows):
             continues = self._ask_policy(rows, dial) > 0
@@ -183,13 +184,14 @@ class DialSearch:
         return np.asarray(self.active & (dial <= self.low))
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
-        """Records that the policy stops these requests at a dial, whatever it decided at higher ones."""
+        """Records that the policy stops these requests at a price, whatever it decided at higher prices."""
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
-        """The highest dial up to `ceiling` at which at least `minimum` requests continue, or None.
+        """Finds the highest price up to `ceiling` at which at least `minimum` requests continue.
 
-        If fewer requests than that ever continue, the dial at which these do.
+        If fewer requests continue at any price, finds the highest price at which all of them do. None if no
+        request continues.
         """
         continuing = int(self.find_continuing(0.0).sum())
         minimum = min(minimum, continuing)
@@ -197,7 +199,7 @@ class DialSearch:
             return None
         if self.find_continuing(ceiling).sum() >= minimum:
             return ceiling
-        low, high = 0.0, ceiling  # enough requests continue at `low`, too few at `high`
+        low, high = 0.0, ceiling  # enough requests continue at the price `low`, too few at `high`
         for _ in range(_MAX_STEPS):
             middle = math.sqrt(max(low, _LOWEST_DIAL) * high)
             if high <= max(low, _LOWEST_DIAL) * (1 + _RESOLUTION):
@@ -210,9 +212,9 @@ class DialSearch:
 
 
 class WavePlanner:
-    """Plans the waves of a batch: each continues the requests with the highest dial, so the dial falls."""
+    """Plans the waves of a batch. Each continues the requests that are worth the highest price."""
 
-    prices: Floats = np.zeros(0)  # initial price of each request, with several sources
+    prices: Floats = np.zeros(0)  # initial price of each request, if there are several modes
 
     def __init__(
         self,
@@ -224,8 +226,8 @@ class WavePlanner:
         places: Floats | None = None,
         find_room: Callable[[], int],
     ) -> None:
-        """`opening` is the first wave; `places` shift requests' dials; both are (requests,). `find_room`
-        returns the number of samples left to draw.
+        """`opening` has the number of samples of each request in the first wave, `places` shifts the price of
+        each request. `find_room` returns the number of samples left to draw.
         """
         self._policy = policy
         self._votes = votes
@@ -235,18 +237,18 @@ class WavePlanner:
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
         self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the latest wave
-        self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of its requests if nothing fails
+        self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of each request after that wave
         self.dial = None if policy.dial is None else highest_dial(policy)
-        self.number = 0  # rounds so far
+        self.number = 0  # number of waves so far
 
     @property
     def room(self) -> int:
-        """Samples left to draw, as far as known."""
+        """Number of samples left to draw, as far as known."""
         return max(0, self._find_room())
 
     @property
     def price(self) -> float | None:
-        """The lowest dial at which a request continued; before that, the highest at which one would."""
+        """The lowest price at which a request has continued; before that, the highest at which one would."""
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
         return self._dial_search.find_highest(self.dial, 1)
@@ -260,18 +262,18 @@ class WavePlanner:
         return int(self._dial_search.find_continuing(self.dial).sum())
 
     def plan_first(self) -> BatchWave:
-        """The first wave, for requests without samples."""
+        """Plans the first wave, for requests without samples."""
         rows = np.arange(len(self._votes))
         requested = np.where(self._votes.drawn == 0, self._opening, 0)
         return self._grant(rows, np.minimum(requested, self._votes.count_left(rows)), np.zeros(len(rows)))
 
     def begin(self, policy: Policy) -> None:
-        """Continues from the stored samples with a policy adapted to the model, after a recount."""
+        """Takes the policy that was adapted to the model, after the stored votes were counted."""
         self._policy = policy
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """The next wave, highest dial first; None if the budget is spent or no request continues.
+        """Plans the next wave, highest price first; None if the budget is spent or no request continues.
 
         `width` is the number of parallel calls.
         """
@@ -282,7 +284,7 @@ class WavePlanner:
         return wave if len(wave.rows) else None
 
     def record_wave(self) -> list[tuple[int, int]]:
-        """Records a recount; returns (request, source) pairs that got less than granted."""
+        """Checks the latest wave's samples; returns (request, source) pairs that got fewer than planned."""
         wave = self._granted
         self._dial_search.forget(wave.rows)
         short = self._votes.drawn_by_mode[wave.rows, wave.modes] < self._expected
@@ -290,14 +292,14 @@ class WavePlanner:
         return list(zip(wave.rows[short].tolist(), wave.modes[short].tolist(), strict=True))
 
     def _settle_short(self, rows: Rows) -> None:
-        """Requests that got less than granted get no more."""
+        """Stops requests that got fewer samples than planned."""
         self._dial_search.active[rows] = False
 
     def leave_out(self, row: int, mode: int) -> None:
         """Records that a source failed for a request."""
 
     def mark_unpaid(self, mode: int) -> None:
-        """Records that the rest can't pay for a sample from this source."""
+        """Records that the remaining money can't pay for a sample from this source."""
 
     def _grant(self, rows: Rows, requested: Ints, rank: Floats) -> BatchWave:
         counts = split_room(requested, self.room, empty=self._votes.drawn[rows] == 0, rank=rank)
@@ -312,21 +314,21 @@ class WavePlanner:
         return wave
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """How many more samples the policy wants for some requests at a dial."""
+        """Asks the policy how many more samples it wants for some requests at a price."""
         own = self._policy.spread_dial(dial, self._places[rows])
         counts = self._policy.decide(self._reading[rows], self._votes.state(rows), own).counts
         return np.minimum(counts, self._votes.count_left(rows))
 
     def _count_least(self, width: int) -> int:
-        """The desired minimum number of requests in the next wave.
+        """Returns the desired minimum number of requests in the next wave.
 
-        As many as the rest can finish: then all of them stop at this dial. Near the end these are fewer than
-        can run in parallel, so only a part of the rest is used.
+        It is the number that the remaining budget can finish, so that all of them stop at the same price. If
+        these don't fill the parallel calls, it is more, but a wave uses at most 1/4 of the remaining samples.
         """
         return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
     def _find_continuing(self, width: int) -> tuple[Rows, Ints]:
-        """The requests of the next wave, with the number of samples that the policy wants for each."""
+        """Finds the requests of the next wave, and the number of samples that the policy wants for each."""
         if self.dial is None:
             rows = np.flatnonzero(self._dial_search.active)
             return rows, self._ask_policy(rows, None)
@@ -337,20 +339,20 @@ class WavePlanner:
             if (requested > 0).any():
                 self.dial = min(self.dial, dial)
                 return rows, requested
-            # the policy esc may stop below a dial at which it continues
+            # `esc` may stop a request at a threshold although it continues it at a higher one
             self._dial_search.mark_stopped(rows, dial)
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64)
 
 
 def highest_dial(policy: Policy) -> float:
-    """The highest value of the dial, at which the policy draws least."""
+    """Returns the highest price or threshold of a policy, at which it draws the fewest samples."""
     return 1.0 if policy.dial == "threshold" else 1e12
 
 
 def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Ints:
-    """Each request's share of `room` samples, (requests,): everything requested, if there is enough.
+    """Divides `room` samples among requests; with enough room, each gets what it requested.
 
-    Otherwise one for each without samples, in order; then highest rank first, ties in order.
+    Otherwise each request without samples first gets one, in order. The others go to the highest ranks.
     """
     granted = np.where(empty & (requested > 0), 1, 0)
     granted = np.where(np.cumsum(granted) <= room, granted, 0)
@@ -365,10 +367,10 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
 class ModePlanner(WavePlanner):
     """Plans the waves of a batch over several modes.
 
-    Requests begin in groups. Each is decided to its end at the price that the remaining money can buy for all
-    future ones, at the costs measured so far. So hardly any request is decided at two prices, by two rules,
-    the second of which wouldn't have drawn what the first did. Then the price falls until the rest is spent.
-    A wave has one sample per request.
+    Requests begin in groups. A group's price is what the remaining money allows for all requests that haven't
+    begun, at the costs measured so far. A request keeps its price until it stops: at another price, the
+    policy often wouldn't have drawn the samples it has. Once all requests have stopped, the price falls until
+    the rest of the money is spent. A wave has one sample per request.
     """
 
     _policy: MenuPolicy
@@ -383,15 +385,15 @@ class ModePlanner(WavePlanner):
         find_money: Callable[[], float],
         find_costs: Callable[[], Floats],
     ) -> None:
-        """`budget` is per request; `find_costs` returns the cost per sample of each source, (sources,)."""
+        """`budget` is money per request; `find_costs` returns the cost per sample of each mode."""
         super().__init__(policy, votes, reading, find_room=self._count_room)
         self._budget = budget
         self._find_money = find_money
         self._find_costs = find_costs
-        self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)  # (requests, sources)
-        self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)  # sources that the rest can't pay for
-        self.dial = None  # the price falls from here once all requests have ended
-        self.prices = np.full(len(votes), np.nan)  # per request; NaN: not begun
+        self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)  # per request: failed modes
+        self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)  # modes that the money can't pay for
+        self.dial = None  # price of all requests, once it begins to fall
+        self.prices = np.full(len(votes), np.nan)  # price of each request; NaN: not begun
 
     @property
     def price(self) -> float | None:
@@ -402,17 +404,17 @@ class ModePlanner(WavePlanner):
 
     @property
     def unfinished(self) -> int:
-        """How many requests the policy would continue at that price with more money."""
+        """How many requests the policy would continue at the current price if there were more money."""
         rows = np.flatnonzero(~self._failed.all(axis=1) & ~np.isnan(self.prices))
         return int((self._choose(rows, paid=False) != STOP).sum()) if len(rows) else 0
 
     def begin(self, policy: Policy) -> None:  # noqa: ARG002 - it stays as it is
-        """Continues requests with samples from an earlier run, after a recount."""
+        """Sets the price of requests that have samples from an earlier run."""
         stored = np.flatnonzero(self._votes.drawn > 0)
         self.prices[stored] = self._policy.find_price(self._budget / self._find_scale())
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """The next wave; None if the money is spent or no request continues at any price."""
+        """Plans the next wave; None if the money is spent or no request continues at any price."""
         if self._find_money() <= 0 or self._unpaid.all():
             return None
         rows, modes = self._list_continuing()
@@ -426,14 +428,14 @@ class ModePlanner(WavePlanner):
             granted = self._grant_money(rows, modes)
         if not len(rows):
             return None
-        if not len(granted):  # the cost budget decides whether one more can be paid
+        if not len(granted):  # try one: the cost budget knows whether it can be paid
             granted = np.zeros(1, dtype=np.intp)
         return self._record_grant(
             BatchWave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
         )
 
     def mark_unpaid(self, mode: int) -> None:
-        """Records that the rest can't pay for a sample from this mode."""
+        """Records that the remaining money can't pay for a sample from this mode."""
         if not self._unpaid[mode]:
             self._unpaid[mode] = True
             active = self._dial_search.active
@@ -441,7 +443,7 @@ class ModePlanner(WavePlanner):
             self._dial_search.active = active
 
     def _settle_short(self, rows: Rows) -> None:
-        """Another source may replace the failed one."""
+        """Does nothing: another mode may replace the one that failed."""
 
     def leave_out(self, row: int, mode: int) -> None:
         """Records that a mode failed for a request, which won't use it again in this run."""
@@ -449,13 +451,13 @@ class ModePlanner(WavePlanner):
         self._dial_search.active[row] = not self._failed[row].all()
 
     def _list_continuing(self) -> tuple[Rows, Ints]:
-        """The requests that continue at their prices, with their modes."""
+        """Lists the requests that continue at their prices, and the mode of each."""
         rows = np.flatnonzero(self._dial_search.active & ~np.isnan(self.prices))
         modes = self._choose(rows)
         return rows[modes != STOP], modes[modes != STOP]
 
     def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
-        """The source of each request at its own price, (rows,); -1 stops. `paid=False` ignores money."""
+        """Chooses each request's mode at its own price, or STOP. `paid=False` assumes enough money."""
         prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
         votes = self._votes.state(rows)
         wanted = self._policy.choose(self._reading[rows], votes, prices)
@@ -466,15 +468,15 @@ class ModePlanner(WavePlanner):
             row, mode = int(rows[place]), int(wanted[place])
             own = votes.select(np.array([place]))
             if own.counts.any() and not self._failed[row, mode]:
-                wanted[place] = STOP  # only the remaining money is too little
+                wanted[place] = STOP  # the mode works, but the money doesn't suffice
             else:
                 wanted[place] = self._find_substitute(row, own, mode, usable[place], prices[place])
         return wanted
 
     def _find_substitute(self, row: int, votes: VotesByMode, wanted: int, usable: Bools, price: float) -> int:
-        """Another mode if a request's mode can't be drawn: a cheaper one, while that pays.
+        """Finds another mode if a request's mode can't be used: a cheaper one, as long as that is worth it.
 
-        A more expensive one only if there is no answer yet, because its value is unknown.
+        A more expensive mode is taken only if there is no answer yet, because its value is unknown.
         """
         # cheaper votes must not outvote those of a more expensive mode just because it is unavailable
         voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
@@ -493,7 +495,7 @@ class ModePlanner(WavePlanner):
         return STOP
 
     def _begin_requests(self, count: int) -> None:
-        """Begins this many requests, at the price that the rest can buy for all future ones.
+        """Begins so many requests, at the price that the remaining money allows for all that haven't begun.
 
         The first group is small, to measure costs.
         """
@@ -507,14 +509,14 @@ class ModePlanner(WavePlanner):
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
-        trial = _TRIAL_REQUESTS * self._budget  # the more requests so far, the more they count
+        trial = _TRIAL_REQUESTS * self._budget  # weight of the assumption that requests cost what was learned
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
         price = self._policy.find_price(each / (hardness * self._find_scale()))
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:
-        """The cost per sample here as a multiple of what the policy learned: the mean over modes."""
+        """Returns measured costs per sample divided by those that the policy learned, averaged over modes."""
         costs, learned = self._find_costs(), self._policy.costs
         known = (learned > 0) & (costs > 0)
         if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
@@ -524,7 +526,7 @@ class ModePlanner(WavePlanner):
     def _lower_price(self, width: int) -> tuple[Rows, Ints]:
         """Lowers the price until some requests continue; returns them with their modes.
 
-        Stops lowering once a mode can't be paid for, because only the others would be bought.
+        Doesn't lower it once a mode is too expensive for the remaining money: only others would be used.
         """
         while not self._unpaid.any():
             ceiling = float(self.prices.max()) if self.dial is None else self.dial
@@ -535,27 +537,27 @@ class ModePlanner(WavePlanner):
             rows, modes = self._list_continuing()
             if len(rows):
                 return rows, modes
-            # a rule may stop a request that another rule, at a higher price, continues
+            # the policy may stop a request at this price although it continues it at a higher one
             self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
-        """The requests that the rest can probably pay for.
+        """Selects the requests that the remaining money can probably pay for.
 
-        Money for future requests is kept back, so that the last ones aren't left out.
+        Money for requests that haven't begun is kept back, so that the last ones aren't left out.
         """
         costs, waiting = self._find_costs(), int(np.isnan(self.prices).sum())
         left = self._find_money() - waiting * self._budget
         empty = self._votes.drawn[rows] == 0
         granted = []
-        for place in np.lexsort((rows, ~empty)).tolist():  # those without a sample first
+        for place in np.lexsort((rows, ~empty)).tolist():  # requests without a sample first
             if (cost := float(costs[modes[place]])) <= left:
                 granted.append(place)
                 left -= cost
         return np.array(granted, dtype=np.intp)
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """1 for each request that continues at this price, or its own if lower, (rows,)."""
+        """Returns 1 for each request that continues at this price, or at its own price if lower, else 0."""
         assert dial is not None
         last, self.dial = self.dial, dial
         wanted = self._choose(rows)
@@ -563,7 +565,7 @@ class ModePlanner(WavePlanner):
         return np.asarray((wanted != STOP).astype(np.int64))
 
     def _count_room(self) -> int:
-        """Samples that the rest pays for, at the mean cost of those drawn so far."""
+        """Estimates how many samples the remaining money pays for, at the mean cost so far."""
         costs, drawn = self._find_costs(), self._votes.drawn_by_mode.sum(axis=0)
         shares = drawn / drawn.sum() if drawn.sum() else np.eye(len(costs))[0]
         mean = float(costs @ shares)

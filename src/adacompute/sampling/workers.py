@@ -1,7 +1,7 @@
 """Workers that draw samples from an endpoint within a cost budget, and store them in a pool on arrival.
 
-A separate thread writes to the pool, so that no call waits for the disk: while one batch is flushed the next
-one gathers, and a future tells each worker when its samples are safe.
+A separate thread writes to the pool, so that no call waits for the disk. While one batch of samples is
+written, the next one gathers. A future tells each worker when its samples are safe.
 """
 
 import asyncio
@@ -42,39 +42,39 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRange, estimate_prompt_size
 
-Scores = Mapping[int, float]  # scores by index in a call's reply
+Scores = Mapping[int, float]  # a verifier's scores, by index in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
-_GATHER_SECONDS = 0.02  # time to gather a batch, because a flush costs as much as many samples
-_MAX_BATCH = 256  # calls per transaction: limits memory, and how long it holds the GIL
+_GATHER_SECONDS = 0.02  # time to gather samples for a write, because a write costs as much as many samples
+_MAX_BATCH = 256  # most calls stored per transaction: limits memory, and how long the GIL is held
 _MAX_NUMBER = 2**53
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
-_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # except for "ok", something was learned
-_MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, relative to concurrency
-_MAX_FAILING_PROBLEMS = 8  # consecutive failing problems after which the endpoint is considered faulty
+_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # kinds of calls that aren't errors
+_MAX_UNSTORED_FACTOR = 2  # most ended calls not stored yet, per call allowed at the same time
+_MAX_FAILING_PROBLEMS = 8  # after so many failing problems in a row, the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectProgress:
     """The progress of a collection."""
 
-    planned: int  # samples
-    stored: int  # in the pool, including earlier runs
-    added: int  # by this run
+    planned: int  # number of planned samples
+    stored: int  # samples in the pool, including earlier runs
+    added: int  # samples added by this run
     failed: int  # samples that this run requested and didn't get
     tokens: int  # tokens of responses in this run
     cost: float  # money for all calls into this pool, including possible charges
-    errors: Mapping[str, int]  # attempts without a sample, by kind
+    errors: Mapping[str, int]  # number of attempts without a sample, by kind of error
     calls: int
     concurrency: int  # parallel calls currently allowed by the rate limiter
-    in_flight: int = 0  # calls
-    stopping: bool = False  # sends nothing more, finishes calls in flight
-    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # by name, if there are several
+    in_flight: int = 0  # calls in flight
+    stopping: bool = False  # True: the run only finishes calls in flight
+    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # progress of each mode, by name
 
     @classmethod
     def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
-        """The sum of the parts, with their costs added up."""
+        """Adds up the progress of several sources, including their costs."""
         counts = (
             "planned",
             "stored",
@@ -93,31 +93,31 @@ class CollectProgress:
 
 
 class Sampler(ABC):
-    """Draws runs of samples; when `draw` returns, all their samples and failures are stored."""
+    """Draws ranges of samples; when `draw` returns, all their samples and failures are stored."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
         self._cost_budget = cost_budget
         self._failing_problems: set[str] = set()  # problems that failed since the last sample
         self._calls = 0
         self._tokens = 0
-        self._missing = 0  # failed samples
-        self.added = 0  # samples
-        self.scores: Counter[str] = Counter()  # calls to a verifier, failed ones, tokens
-        self.verifier_error: str | None = None  # the first failure
-        self.failures: dict[str, str] = {}  # problem id -> the latest reason
-        self.errors: Counter[str] = Counter()  # attempts without a sample, by kind
+        self._missing = 0  # number of failed samples
+        self.added = 0  # number of samples stored
+        self.scores: Counter[str] = Counter()  # a verifier's calls, failed calls, tokens
+        self.verifier_error: str | None = None  # the verifier's first failure
+        self.failures: dict[str, str] = {}  # latest reason for a failure, by problem id
+        self.errors: Counter[str] = Counter()  # attempts without a sample, by kind of error
         self.stopped: StopReason | None = None
         self.why: str | None = None
-        self.signal: int | None = None  # number of the signal that stopped it
+        self.signal: int | None = None  # number of the signal that stopped the run
         self.per_call: int | None = None  # most samples per call; None: unknown
         self.logprobs: bool | None = None  # whether log-probabilities are given; None: unknown
 
     @abstractmethod
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all runs; fewer if stopped."""
+        """Draws all these samples; fewer if stopped."""
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, given the number of planned and previously stored samples."""
+        """Returns the progress, given the numbers of planned and of previously stored samples."""
         return CollectProgress(
             planned=planned,
             stored=before + self.added,
@@ -132,7 +132,7 @@ class Sampler(ABC):
         )
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts nothing more, and finishes what is running. `number` is a signal's."""
+        """Starts no more calls, and finishes those in flight. `number` is that of a signal."""
         if self.stopped is None:
             self.stopped, self.why = how, why
         self.signal = self.signal or number
@@ -140,11 +140,11 @@ class Sampler(ABC):
 
 @runtime_checkable
 class SamplingEngine(Protocol):
-    """Where samples are drawn: in this process or elsewhere."""
+    """Draws samples in this process or elsewhere."""
 
     @property
     def width(self) -> int:
-        """Most parallel calls."""
+        """Most calls at the same time."""
 
     def open_sampler(
         self,
@@ -154,18 +154,18 @@ class SamplingEngine(Protocol):
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler into a pool that reports progress; on exit, everything that arrived is stored."""
+        """Opens a sampler that writes to a pool; on exit, everything that arrived is stored."""
 
 
 def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
-    """The answers of one call's responses, extracted together, as the pool would."""
+    """Extracts the answers from one call's responses together, as the pool would."""
     texts = [replace_surrogates(response.text) for response in responses]
     ends = [response.finished is not False for response in responses]
     return read_answers(texts, question, task, finished=ends)
 
 
 def add_score(sample: Sample, score: float | None) -> Sample:
-    """The sample with a verifier's score, if any."""
+    """Adds a verifier's score to a sample, if there is one."""
     if score is None:
         return sample
     return replace(sample, signals=replace(sample.signals or Signals(), score=score))
@@ -186,11 +186,11 @@ class PoolWriter:
 
     @property
     def task(self) -> Task:
-        """How the pool extracts answers."""
+        """The pool's task, which says how answers are extracted."""
         return self._pool.task
 
     def add(self, record: DrawnSamples) -> "asyncio.Future[DrawnSamples]":
-        """A future for the stored record; fails with the reason if nothing can be stored."""
+        """Queues a record; the future returns what was stored, or raises if nothing can be stored."""
         future: asyncio.Future[DrawnSamples] = self._loop.create_future()
         self._queue.put((record, future))
         return future
@@ -221,14 +221,14 @@ class PoolWriter:
 
     def _store_batch(self, batch: list[_Item]) -> None:
         outcomes: list[DrawnSamples | BaseException]
-        if self._error is not None:  # a full disk stays full: no retries
+        if self._error is not None:  # no retries: a full disk stays full
             outcomes = [self._error] * len(batch)
         else:
             try:
                 self._add_to_pool([drawn for drawn, _ in batch])
                 outcomes = [drawn for drawn, _ in batch]
             except BaseException as exc:  # noqa: BLE001 - passed to whoever waits, in the loop's thread
-                # one record that can't be stored must not lose the others, which were paid for
+                # if one record can't be stored, the others must not be lost: they were paid for
                 outcomes = [self._set_error(exc)] * len(batch) if _is_fatal(exc) else self._store_each(batch)
         futures = [future for _, future in batch]
         self._loop.call_soon_threadsafe(_set_outcomes, list(zip(futures, outcomes, strict=True)))
@@ -237,7 +237,7 @@ class PoolWriter:
         return [self._error or self._store_one(drawn) for drawn, _ in batch]
 
     def _store_one(self, record: DrawnSamples) -> DrawnSamples | BaseException:
-        """Stores a record, or at least its calls with failures in place of its samples."""
+        """Stores a record. If that fails, stores its calls, with failures in place of its samples."""
         try:
             self._add_to_pool([record])
         except BaseException as exc:  # noqa: BLE001 - as above
@@ -274,13 +274,13 @@ def _set_outcomes(
             continue
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
-            future.exception()  # marks it as retrieved, because nobody may be waiting
+            future.exception()  # or asyncio would log an exception that nobody waits for
         else:
             future.set_result(outcome)
 
 
 def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
-    """The calls with failures in place of their samples, so that paid calls are accounted for."""
+    """Replaces a record's samples by failures; its calls stay, because they were paid for."""
     message = str(why).encode("utf-8", "replace").decode()
     failures = [
         Failure(index=index, kind="unstorable", message=message)
@@ -290,7 +290,7 @@ def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
 
 
 def _drop_unfit_numbers(call: Call) -> Call:
-    """A call without numbers that can't be stored."""
+    """Removes from a call the numbers that can't be stored."""
     return replace(
         call,
         status=_fit_number(call.status),
@@ -305,7 +305,7 @@ def _fit_number(number: int | None) -> int | None:
 
 
 class SamplingWorkers(Sampler):
-    """Draws runs, stores each call's samples before they count, and stops gracefully.
+    """Draws samples in parallel, and stores each call's samples before they count.
 
     As many calls as allowed are in flight, and at most twice as many more have ended but aren't on disk: only
     these can be lost by `kill -9`. Stopping sends nothing more, and finishes calls in flight.
@@ -328,12 +328,12 @@ class SamplingWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        self._unreported_calls: dict[int, Call] = {}  # attempts not reported by an outcome yet, by id()
+        self._unreported_calls: dict[int, Call] = {}  # attempts whose call hasn't ended, by id()
         self._unstored = 0  # calls whose samples have arrived but aren't on disk
-        self.fatal_error: BaseException | None = None  # the pool can't be written any more
+        self.fatal_error: BaseException | None = None  # if set, the pool can't be written any more
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Sends nothing more; calls in flight are finished and stored. `number` is a signal's."""
+        """Sends nothing more; calls in flight are finished and stored. `number` is that of a signal."""
         super().stop(how, why, number=number)
         self._client.gate.end()
 
@@ -342,7 +342,7 @@ class SamplingWorkers(Sampler):
         self._unreported_calls[id(call)] = call
         if call.got:
             self._unstored += 1
-            # the disk is too slow: limit possible losses
+            # the disk is too slow: send nothing, so that a crash can't lose more
             if self._unstored >= _MAX_UNSTORED_FACTOR * self._width:
                 self._client.gate.shut()
         if not self._cost_budget.record_attempt(call):
@@ -359,7 +359,7 @@ class SamplingWorkers(Sampler):
             self._unreported_calls.clear()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, including running calls."""
+        """Returns the progress, including calls in flight."""
         return replace(
             super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
@@ -367,15 +367,15 @@ class SamplingWorkers(Sampler):
         )
 
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all runs in order, as many in parallel as the endpoint allows."""
+        """Draws all these samples in order, with as many parallel calls as the endpoint allows."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(2 * self._width):  # while half of them wait for the disk, the others send
+            for _ in range(2 * self._width):  # half of the workers may wait for the disk
                 tasks.create_task(self._work(runs))
         if self.fatal_error is not None:
             raise self.fatal_error
 
     async def _work(self, runs: Iterator[SampleRange]) -> None:
-        for run in runs:  # all workers share the iterator, so each run is taken once
+        for run in runs:  # all workers share the iterator, so each range of samples is drawn once
             if self.stopped is not None or self.fatal_error is not None:
                 return
             try:
@@ -415,7 +415,7 @@ class SamplingWorkers(Sampler):
     async def _score_outcome(
         self, messages: Sequence[Mapping[str, Any]], run: SampleRange, outcome: DrawSuccess | DrawFailure
     ) -> Scores:
-        """The verifier's scores of responses with an answer, by index; empty without a verifier."""
+        """Lets the verifier score responses that have an answer; returns the scores by index."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
             return {}
         answers = read_responses(outcome.responses, run.problem.question, self._writer.task)
@@ -441,7 +441,7 @@ class SamplingWorkers(Sampler):
     def _store_outcome(
         self, run: SampleRange, outcome: DrawSuccess | DrawFailure, size: float, scores: Scores
     ) -> "list[asyncio.Future[DrawnSamples]]":
-        """Passes an outcome to the writer; returns futures of its storage, if any."""
+        """Passes an outcome to the writer; returns futures that end when it is stored."""
         for call in outcome.calls:
             self._unreported_calls.pop(id(call), None)
         calls = self._cost_budget.record_calls(outcome.calls, size)
@@ -488,7 +488,8 @@ class SamplingWorkers(Sampler):
         self._failing_problems.clear()
         responses = outcome.responses
         answers: list[str | None] = [None] * len(responses)
-        if any(response.signals is not None for response in responses):  # the pool doesn't get tokens
+        # the pool gets no tokens, so the confidence in answers is measured here
+        if any(response.signals is not None for response in responses):
             answers = read_responses(responses, run.problem.question, self._writer.task)
         samples = [
             (outcome.first + i, add_score(response.to_sample(answer=answer), scores.get(i)))
@@ -500,7 +501,7 @@ class SamplingWorkers(Sampler):
         self, run: SampleRange, outcome: DrawFailure, calls: tuple[Call, ...]
     ) -> DrawnSamples | None:
         error = outcome.error
-        if isinstance(error, SendingStopped):  # we stopped it, so the endpoint didn't fail
+        if isinstance(error, SendingStopped):  # not a failure of the endpoint
             return DrawnSamples(run.problem.id, (), (), calls) if calls else None
         self._missing += outcome.count
         self.failures[run.problem.id] = f"{error.kind}: {error}"
@@ -527,14 +528,14 @@ class SamplingWorkers(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """The engine that draws in this process."""
+    """Draws samples in this process."""
 
     endpoint: Endpoint
     verifier: Verifier | None = None
 
     @property
     def width(self) -> int:
-        """Most parallel calls."""
+        """Most calls at the same time."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -546,7 +547,7 @@ class LocalEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
-        """Workers that draw from the endpoint; on exit, everything that arrived is stored."""
+        """Opens workers that draw from the endpoint; on exit, everything that arrived is stored."""
         async with (
             self.verifier or nullcontext(),
             Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
@@ -572,9 +573,9 @@ async def start_workers(
     on_progress: Callable[[], None],
     verifier: Verifier | None = None,
 ) -> AsyncIterator[SamplingWorkers]:
-    """Workers from a client to a pool; on exit, everything that arrived is stored.
+    """Yields workers that draw with a client into a pool; on exit, everything that arrived is stored.
 
-    The client's `on_call` must call their `record_call`.
+    The client's `on_call` must call the workers' `record_call`.
     """
     writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
     workers = SamplingWorkers(client, writer, asking, cost_budget, on_progress=on_progress, verifier=verifier)
@@ -591,7 +592,7 @@ async def start_workers(
 async def handle_signals(
     signals: Sequence[signal.Signals], *, on_first: Callable[[int], None], on_second: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """The first of `signals` calls `on_first`; the second leaves the block at once, then calls `on_second`.
+    """At the first of `signals` calls `on_first`; at the second leaves the block and calls `on_second`.
 
     Restores the old handlers at the end.
     """
@@ -614,9 +615,9 @@ async def handle_signals(
     try:
         yield
     except asyncio.CancelledError:
-        if count < 2:  # something else cancelled the task
+        if count < 2:  # no second signal: something else cancelled the task
             raise
-        while task.cancelling():  # so that it can still store samples and account for calls
+        while task.cancelling():  # the task must still store samples and record calls
             task.uncancel()
         on_second()
     finally:

@@ -1,1 +1,1 @@
-"""Runs the stages on Ray."""
+"""Collects samples and runs other stages on a Ray cluster."""

@@ -1,8 +1,8 @@
 """Decides sample budgets for prompts in files before sampling, at one price, here or on Ray.
 
-Prompts are processed in blocks, sequentially or as Ray tasks; a lost task runs again and writes the same
-bytes. Predicted curves are stored next to the output, 8 bytes per budget, because each pass of the price
-search needs them.
+Prompts are processed in blocks, one after the other or as Ray tasks. If a task is lost, it runs again and
+writes the same bytes. Predicted accuracies are stored next to the output, 8 bytes for each prompt and
+possible budget, because each pass of the price search needs them.
 """
 
 import math
@@ -54,17 +54,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Arrow: TypeAlias = Any  # pyarrow ships no types
 AllocateEngine = Literal["local", "ray"]
-# fitted for one budget
+# policies that are fitted for one budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
-_TOLERANCE = 0.01  # samples; an average this close to the budget meets it
-_CURVE_ROWS = 1 << 14  # curves computed at a time
-_BLOCK_ROWS = 100_000  # approximate rows per block, 4 MB of curves
-_BLOCKS_A_WORKER = 4  # at least, if there are enough row groups, so that all workers end together
+_TOLERANCE = 0.01  # samples; an average counts as equal to the budget if it is this close
+_CURVE_ROWS = 1 << 14  # prompts whose predicted accuracies are read at a time
+_BLOCK_ROWS = 100_000  # approximate rows per block, with 4 MB of predicted accuracies
+_BLOCKS_A_WORKER = 4  # fewest blocks per worker if possible, so that all workers end together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProgress:
-    """The progress: prompts read or written, of the total."""
+    """How many prompts of the total are read or written."""
 
     doing: str  # "reading" or "writing"
     done: int
@@ -76,11 +76,11 @@ ProgressListener = Callable[[AllocateProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTotal:
-    """Sums over the budgets of some prompts; totals can be added."""
+    """Totals over some prompts with their budgets; they can be added up."""
 
-    counts: Ints  # (modes,) prompts with each mode
+    counts: Ints  # number of prompts with each budget; shape (modes,)
     accuracy: float
-    edge: Edge | None = None  # the first edge at the price that didn't fit
+    edge: Edge | None = None  # first step to a larger budget that the total didn't allow
     edge_row: int = 0
 
     def __add__(self, other: "BlockTotal") -> "BlockTotal":
@@ -96,7 +96,7 @@ class AllocateOutcome:
     """The result of writing the budgets."""
 
     total: BlockTotal
-    search: PriceSearch | None = None  # if a price was searched
+    search: PriceSearch | None = None  # the price search, if there was one
     blocks: int = 1
 
 
@@ -105,26 +105,26 @@ class AllocateResult:
     """The result of an allocation in numbers; the budgets themselves are in the files."""
 
     problems: int
-    policy: str  # the policy's kind
+    policy: str  # kind of the policy
     budget: float | None  # requested average cost in `unit`; None: a price was given
-    price: float | None  # accuracy per unit of cost at the margin; None: the policy has no price
-    budgets: tuple[int, ...]  # ascending; with modes, by cost
-    counts: tuple[int, ...]  # (budgets,) prompts with each budget
-    cost: float  # average, in `unit`
-    accuracy: float | None = None  # average, as predicted by the policy; None: no prediction
+    price: float | None  # accuracy that the last unit of cost buys; None: the policy has no price
+    budgets: tuple[int, ...]  # the possible budgets, ascending; with modes, in order of cost
+    counts: tuple[int, ...]  # number of prompts with each budget; shape (budgets,)
+    cost: float  # average cost per prompt, in `unit`
+    accuracy: float | None = None  # average that the policy predicts; None: no prediction
     bound: float | None = None  # upper bound on the predicted accuracy of any allocation within the budget
-    mix: Move | None = None  # the mixed prompt, which uses up the budget; its row counts over all files
+    mix: Move | None = None  # the prompt whose budget is drawn at random, to use up the rest
     files: int = 1
-    shards: int = 1  # blocks in which prompts were counted
-    rounds: int = 0  # passes of the price search
-    summary_bytes: int = 0  # total size of the counts
+    shards: int = 1  # number of blocks that were processed
+    rounds: int = 0  # number of passes of the price search
+    summary_bytes: int = 0  # bytes of all counts in the price search
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # remarks for readers, one per line
-    unit: str = "samples"  # unit of costs; with modes, theirs
-    modes: tuple[str, ...] = ()  # (budgets,) for a router: the mode of each budget
+    unit: str = "samples"  # unit of costs
+    modes: tuple[str, ...] = ()  # for a router, the mode of each budget; shape (budgets,)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; includes modes and their unit only for a router."""
+        """Returns plain data for JSON; includes modes and their unit only for a router."""
         data = asdict(self)
         if self.mix is not None:
             data["mix"] = {
@@ -141,13 +141,13 @@ class AllocateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BudgetRule:
-    """A policy that can decide from the prompt alone."""
+    """Decides the budgets of prompts by a policy that needs only the prompt."""
 
     policy: Policy
 
     @classmethod
     def from_policy(cls, policy: Policy) -> "BudgetRule":
-        """The rule of a policy; refuses policies that need to see samples."""
+        """Makes the rule for a policy; PolicyError if the policy needs to see samples."""
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
@@ -167,17 +167,17 @@ class BudgetRule:
 
     @property
     def has_price(self) -> bool:
-        """Whether it predicts curves, so that budgets can be bought at any price."""
+        """Whether the policy predicts accuracy at every budget, so that any price can be used."""
         return isinstance(self.policy, CurvePolicy)
 
     @property
     def route(self) -> ModeRoute | None:
-        """A router's columns; None: it gives numbers of samples."""
+        """A router's choices of mode and samples; None if the policy only decides numbers of samples."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The possible budgets, ascending; for a router, column numbers."""
+        """The possible budgets, ascending; for a router, the indexes of its choices."""
         if self.route is not None:
             return tuple(range(len(self.route.columns)))
         modes: tuple[int, ...] = self.policy.modes  # type: ignore[attr-defined] # all of these have them
@@ -185,36 +185,36 @@ class BudgetRule:
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
-        """For a router, each column's mode and number of samples; None without modes."""
+        """For a router, mode and number of samples of each choice; None without modes."""
         return None if self.route is None else tuple(column.draws[0] for column in self.route.columns)
 
     @property
     def costs(self) -> Floats:
-        """The cost of each of `modes`, ascending."""
+        """The cost of each possible budget, ascending."""
         return np.array(self.modes, dtype=np.float64) if self.route is None else self.route.costs
 
     @property
     def unit(self) -> str:
-        """The unit of cost."""
+        """The unit of costs."""
         return "samples" if self.route is None else self.route.unit
 
     @property
     def own_budget(self) -> float | None:
-        """The average that it was fitted for; None: any."""
+        """The average budget that the policy was fitted for; None if any is possible."""
         policy = self.policy
         if isinstance(policy, ClassifierPolicy):
             return policy.budget_
         return None if self.has_price else float(policy.budget)  # type: ignore[attr-defined]
 
     def predict_curves(self, prompts: Sequence[str]) -> Floats:
-        """Predicted accuracy at each budget, (prompts, budgets)."""
+        """Predicts the accuracy at each budget; shape (prompts, budgets)."""
         assert isinstance(self.policy, CurvePolicy)
         return self.policy.predict_curve(prompts)
 
     def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
-        """Each prompt's budget from its curve, (prompts,), their total, and the remaining quota.
+        """Chooses each prompt's budget from its predicted accuracies, within a quota.
 
-        For a router, column numbers.
+        Returns the budgets (for a router, indexes of choices), their totals, and the remaining quota.
         """
         choice = choose(curves, self.costs, quota)
         counts = np.bincount(choice.columns, minlength=len(self.modes))
@@ -223,7 +223,7 @@ class BudgetRule:
         return np.array(self.modes, dtype=np.int64)[choice.columns], total, quota.after(choice)
 
     def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, BlockTotal]:
-        """Each prompt's budget, (prompts,), at a price or without one, and their total."""
+        """Decides each prompt's budget, at a price or without one; returns the budgets and their totals."""
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
             return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
@@ -247,10 +247,10 @@ def allocate(
 ) -> AllocateResult:
     """Writes `source` (a JSONL, CSV or Parquet file, or a folder of Parquet) to `into`, adding `budget`.
 
-    The policy decides from the prompt alone. `budget` searches one price over all prompts at which they
-    average at most that many samples; `price` sets it. Both engines give every prompt the same budget. A
-    router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an average cost in its
-    modes' unit.
+    The policy decides from the prompt alone. With `budget`, one price for all prompts is searched, at which
+    they average at most that many samples; `price` sets the price instead. Both engines give a prompt the
+    same budget. A router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an
+    average cost in the unit of its modes.
     """
     start = time.monotonic()
     if engine not in ("local", "ray"):
@@ -267,7 +267,7 @@ def allocate(
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     tell = progress or _ignore_progress
     with open_working_folder(Path(into)) as place:
-        # again: another run may just have ended
+        # checked again, because another run may have written it meanwhile
         check_destination(Path(into), Path(source), overwrite=overwrite)
         if prompts is None:
             prompts = read_text_prompts(Path(source), place, column=column, added=added)
@@ -283,11 +283,11 @@ def allocate(
 
 
 def _ignore_progress(progress: AllocateProgress) -> None:
-    """The default progress callback."""
+    """Does nothing: the default for `progress`."""
 
 
 def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
-    """Refuses an average or a price for which the policy has no budgets."""
+    """Raises BudgetOutOfRange for an average or a price that the policy can't use."""
     kind, own_budget = rule.policy.kind, rule.own_budget
     if (budget is None) == (price is None):
         raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
@@ -365,13 +365,13 @@ def _format_cost(result: AllocateResult) -> str:
     return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
-# maps a function over block numbers
+# calls a function with each block number, possibly in parallel
 BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 
 @contextmanager
 def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[BlockRun, int]]:
-    """A function that maps over blocks, and the number of parallel blocks."""
+    """Yields a function that processes blocks, and how many in parallel (0: one after the other)."""
     if engine == "local":
         yield map, 0
         return
@@ -385,12 +385,12 @@ class _Block:
 
     file: int
     groups: tuple[int, ...]
-    start: int  # its first row in the file
+    start: int  # index of the block's first row in the file
     rows: int
 
 
 def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...]:
-    """Splits files into consecutive row groups of one file each; `workers` 0: as many as possible."""
+    """Splits files into blocks of consecutive row groups. More workers get smaller blocks."""
     max_rows = _BLOCK_ROWS
     if workers:
         max_rows = min(max_rows, sum(file.rows for file in files) // (_BLOCKS_A_WORKER * workers) + 1)
@@ -410,7 +410,7 @@ def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """The data for the work on every block; its methods are mapped over block numbers."""
+    """Processes blocks of prompts by number, possibly in other processes."""
 
     files: tuple[PromptFile, ...]
     column: str
@@ -421,27 +421,27 @@ class _Job:
     @classmethod
     def of(cls, prompts: PromptSet, rule: BudgetRule, place: Path, *, workers: int) -> "_Job":
         files = prompts.files
-        if workers:  # workers may run in another folder
+        if workers:  # because workers may have another current folder
             files = tuple(replace(file, path=str(Path(file.path).absolute())) for file in files)
         return cls(
             files=files, column=prompts.column, blocks=_split_files(files, workers), rule=rule, place=place
         )
 
     def keep_curves(self, number: int) -> None:
-        """Stores the policy's predictions for a block's prompts."""
+        """Stores the predicted accuracies for a block's prompts."""
         with self._write("curves", number) as out:
             for prompts in self._iterate_prompts(number):
                 out.write(self.rule.predict_curves(prompts).tobytes())
 
     def count_choices(self, prices: Floats, number: int) -> Ints:
-        """How many of a block's prompts choose each mode at each price, (prices, modes)."""
+        """Counts how many of a block's prompts choose each budget at each price; shape (prices, modes)."""
         counts = np.zeros((len(prices), len(self.rule.modes)), dtype=np.int64)
         for curves in self._iterate_curves(number):
             counts += count_choices(curves, self.rule.costs, prices)
         return counts
 
     def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
-        """Stores a block's budgets at the price."""
+        """Decides and stores a block's budgets at the price that the search found."""
         total, quota = self._no_prompts, quotas[number]
         with self._write("budgets", number) as out:
             for curves in self._iterate_curves(number):
@@ -451,7 +451,7 @@ class _Job:
         return total
 
     def decide_budgets(self, price: float | None, number: int) -> BlockTotal:
-        """Stores a block's budgets without a search."""
+        """Decides and stores a block's budgets at a given price, or without one."""
         total = self._no_prompts
         with self._write("budgets", number) as out:
             for prompts in self._iterate_prompts(number):
@@ -496,12 +496,12 @@ class _Job:
                 yield np.frombuffer(data).reshape(-1, modes)
 
     def _path(self, name: str, number: int) -> Path:
-        """Where a block's data is stored until the output is written."""
+        """Returns the path where a block's data is stored until the output is written."""
         return self.place / f"{name}-{number}"
 
     @contextmanager
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
-        """A block's file, written all or nothing, even by two tasks."""
+        """Opens a file for a block's data, which is written all or nothing, even by two tasks at once."""
         path = self._path(name, number)
         if not self.place.exists():
             raise ScaleError(

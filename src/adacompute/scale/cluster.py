@@ -1,4 +1,4 @@
-"""Connects to Ray for the duration of a block, maps functions there, and converts its errors.
+"""Connects to Ray inside a `with` block, runs functions in Ray tasks, and converts Ray's errors.
 
 RAY_ADDRESS names the cluster; otherwise one is started on this machine.
 """
@@ -20,9 +20,9 @@ from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-_CONNECT_SECONDS = 10.0  # for a connection
-_MAX_MESSAGE = 300  # characters of a foreign message
-# shared memory if we start Ray; more is kept on disk
+_CONNECT_SECONDS = 10.0  # time for a connection to Ray
+_MAX_MESSAGE = 300  # most characters shown of a message from Ray
+# shared memory if we start Ray; larger data is kept on disk
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
@@ -30,9 +30,9 @@ _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 class _Connection:
     """This process's connection to Ray, which several blocks can share."""
 
-    blocks: int = 0  # blocks using it
-    is_ours: bool = False  # created here
-    printer: Any = None  # Ray's own, to be restored
+    blocks: int = 0  # number of `with` blocks that use the connection now
+    is_ours: bool = False  # whether this module connected, not the caller
+    printer: Any = None  # Ray's function for printing, to be restored
 
 
 _CONNECTION = _Connection()
@@ -44,8 +44,8 @@ def cluster(workers: int | None = None) -> Iterator[int]:
 
     That is `workers`, or the cluster's number of processors. Uses the cluster in RAY_ADDRESS, or starts one
     on this machine and stops it at the end. A connection made by the caller is used unchanged; one made here
-    ends with the last block that uses it. EngineUnavailable if Ray isn't installed or there is no such
-    cluster.
+    ends with the last `with` block that uses it. Raises EngineUnavailable if Ray isn't installed or there is
+    no such cluster.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -93,7 +93,7 @@ def _connect(address: str | None, workers: int | None) -> None:
             **local_options,
         )
         if old_handler is not None and threading.current_thread() is threading.main_thread():
-            # Ray's handler would exit with a traceback and another code
+            # Ray's signal handler would exit with a traceback and another exit code
             signal.signal(signal.SIGTERM, old_handler)
     except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
         where = "on this machine" if address is None else f"at RAY_ADDRESS {address!r}"
@@ -103,7 +103,7 @@ def _connect(address: str | None, workers: int | None) -> None:
 
 
 def _probe(address: str) -> None:
-    """Checks that the address is reachable: Ray itself retries for minutes, then ends the process."""
+    """Checks that the address is reachable; Ray itself would retry for minutes and then end the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():  # e.g. "auto", which Ray understands
         return
@@ -117,14 +117,14 @@ def _probe(address: str) -> None:
 
 
 def _find_reason(exc: BaseException) -> str:
-    """The last line of Ray's innermost error, which has the reason."""
+    """Returns the last line of Ray's innermost error, which has the reason."""
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
 
 
 def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Keeps Ray from printing worker deaths to stdout, for which it has no setting."""
+    """Keeps Ray from printing worker deaths to stdout; Ray has no setting for this."""
     from ray._private import worker
 
     previous = getattr(worker, "print_to_stdstream", None)
@@ -133,7 +133,7 @@ def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a funct
 
 
 def _silence_logging() -> None:
-    """Keeps Ray Data from reporting every pass on stderr."""
+    """Keeps Ray Data from printing progress to stderr."""
     import ray.data
 
     context = ray.data.DataContext.get_current()
@@ -144,7 +144,7 @@ def _silence_logging() -> None:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The result of a block as one object: Ray Data would split arrays or dicts into columns."""
+    """Wraps the result of a block, because Ray Data would split arrays or dicts into columns."""
 
     value: Any
 
@@ -152,7 +152,7 @@ class _Outcome:
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
     """Computes `[work(block) for block in blocks]` with Ray Data tasks; raises the first block's error.
 
-    Ray repeats tasks lost with a worker; our own errors are returned as data.
+    Ray repeats tasks whose worker died. Our own errors are returned as data, so they aren't repeated.
     """
     import ray
     import ray.data
@@ -178,7 +178,7 @@ def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, work
 
 
 def _run_block(row: dict[str, Any], *, work_ref: Any, refs: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - Ray's
-    """Processes one block in a worker."""
+    """Processes one block in a Ray worker."""
     import ray
 
     try:
@@ -195,7 +195,7 @@ def _map_lost_workers() -> Iterator[None]:
 
     try:
         yield
-    except RayTaskError:  # our bug: its traceback is worth more than one line
+    except RayTaskError:  # an error in our code, so the traceback is needed
         raise
     except RayError as exc:
         why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:_MAX_MESSAGE]
@@ -205,7 +205,7 @@ def _map_lost_workers() -> Iterator[None]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether a worker is gone, rather than its work having failed."""
+    """Whether the error means that a worker died, not that its work failed."""
     from ray.exceptions import RayError, RayTaskError
 
     return isinstance(error, RayError) and not isinstance(error, RayTaskError)
@@ -224,13 +224,13 @@ def check_alive() -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type of an error, with the last line of Ray's message, which has the reason."""
+    """Returns an error's type and the last line of Ray's message, which has the reason."""
     last = (str(error).strip().splitlines() or [""])[-1].strip()
     return f"{type(error).__name__}: {last[:_MAX_MESSAGE]}"
 
 
 def raise_worker_error(error: BaseException) -> NoReturn:
-    """Raises our own errors as they were raised there, others as a one-line EngineUnavailable."""
+    """Raises our own errors as the worker raised them, others as a one-line EngineUnavailable."""
     from ray.exceptions import RayError, RayTaskError
 
     cause: BaseException | None = error

@@ -1,7 +1,8 @@
-"""Draws samples with collectors on a Ray cluster, each into its own shard, merged into one pool.
+"""Draws samples with collectors on a Ray cluster. Each writes shards, which are merged into one pool.
 
-A collector is a Ray actor that keeps its client between shards. The driver decides who draws what, for how
-much money. The endpoint's key travels encrypted with a one-time pad in a private file.
+A collector is a Ray actor that draws one shard after the other with the same client. The driver (the process
+that started the run) decides which collector draws what, for how much money. The endpoint's key is sent
+encrypted with a one-time pad in a private file.
 """
 
 import asyncio
@@ -25,27 +26,27 @@ from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shar
 from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-ShardQueue = deque[tuple[SampleRange, ...]]  # shards waiting for a collector
-_SHARDS_A_WORKER = 4  # so that a worker that ends early can take another
-_MIN_SHARD = 32  # smaller shards aren't worth a file, unless workers would be idle
-_MAX_SHARD = 4096  # larger ones would make long transactions
-# Per minute: a collector's share is at least this, or their first calls would add up.
+ShardQueue = deque[tuple[SampleRange, ...]]  # contents of the shards that wait for a collector
+_SHARDS_A_WORKER = 4  # shards per worker; several, so that a worker that ends early can take another one
+_MIN_SHARD = 32  # samples; smaller shards are made only if workers would be idle
+_MAX_SHARD = 4096  # samples; a larger shard would make a long transaction
+# A collector's smallest share of the limits per minute. With smaller shares, the first calls of all
+# collectors would exceed the limits.
 _MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
-_POLL_SECONDS = 0.5  # between polls of the collectors' progress
-_START_SECONDS = 1200.0  # for the first collector: a cluster may have to start a node
-_CHECK_SECONDS = 10.0  # between checks that the cluster still exists, while nobody draws
-_GRACE_SECONDS = 10.0  # to store and account for abandoned calls
-_MAX_LOSSES = 4  # consecutive collectors lost with nothing stored: a systematic problem
-_MAX_FAILING_PROBLEMS = 8  # consecutive failing problems after which the endpoint is considered faulty
+_POLL_SECONDS = 0.5  # interval between requests for the collectors' progress
+_START_SECONDS = 1200.0  # time for the first collector to start: a cluster may have to start a node
+_CHECK_SECONDS = 10.0  # interval between checks that the cluster exists, while no collector draws
+_GRACE_SECONDS = 10.0  # time to store and record abandoned calls
+_MAX_LOSSES = 4  # after so many lost collectors in a row that stored nothing, the run ends
+_MAX_FAILING_PROBLEMS = 8  # after so many failing problems in a row, the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedKey:
-    """A key that can be sent through Ray; useless without its pad.
+    """An encrypted key that can be sent through Ray; useless without its one-time pad.
 
-    Ray gets the key masked with random bytes, the pad, which is in a file next to the shards that only its
-    owner can read. So neither Ray's logs, dashboards, arguments and object stores nor the disk contain the
-    key.
+    The pad is random bytes in a file next to the shards, which only its owner can read. The key is combined
+    with these bytes. So the key is neither in Ray (logs, dashboards, arguments, object stores) nor on disk.
     """
 
     pad: Path
@@ -53,7 +54,7 @@ class SealedKey:
     source: str = ""  # where the key came from
 
     def open(self) -> Secret:
-        """The key, if the pad is readable."""
+        """Decrypts the key with the pad's file; EngineUnavailable if that can't be read."""
         try:
             pad = self.pad.read_bytes()
         except OSError as exc:
@@ -66,7 +67,7 @@ class SealedKey:
 
 
 def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
-    """Seals a key for sending, and writes its pad, which the caller must remove."""
+    """Encrypts a key for sending, and writes its pad to a file, which the caller must remove."""
     if key is None:
         return None
     plain_bytes = key.reveal().encode()
@@ -82,7 +83,7 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
 class CollectorSetup:
     """The settings of a collector."""
 
-    endpoint: Endpoint  # with its share of the limits, without a key
+    endpoint: Endpoint  # the endpoint with the collector's share of the limits, without its key
     key: SealedKey | None
     asking: Asking
     prices: TokenPrices
@@ -91,19 +92,19 @@ class CollectorSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectShard:
-    """Some runs, and the pool for their samples."""
+    """Ranges of samples to draw, and the path of the pool for them."""
 
     path: Path
     runs: tuple[SampleRange, ...]
-    money: float | None = None  # cost limit; None: no limit
+    money: float | None = None  # limit on the shard's cost; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardResult:
-    """The result of a shard; its samples are in its pool."""
+    """What a collector reports after a shard; the samples are in the shard's pool."""
 
-    progress: CollectProgress  # with only this shard's cost
-    failures: Mapping[str, str]  # problem id -> the latest reason
+    progress: CollectProgress  # progress, with only this shard's cost
+    failures: Mapping[str, str]  # latest reason for a failure, by problem id
     stopped: StopReason | None
     why: str | None
     per_call: int | None
@@ -119,14 +120,14 @@ class Collector:
         self._workers: SamplingWorkers | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._cost_budget = CostBudget(prices=setup.prices, most_tokens=setup.asking.most_tokens)
-        self._spent = 0.0  # before this shard
+        self._spent = 0.0  # cost of earlier shards
         self._stopped = False
 
     async def ready(self) -> None:
-        """Returns once the actor exists."""
+        """Does nothing; once it returns, the actor has started."""
 
     async def report_progress(self) -> CollectProgress | None:
-        """The progress of the current shard; None if there is none."""
+        """Returns the progress of the current shard; None if there is none."""
         return None if self._workers is None else self._compute_progress(self._workers)
 
     async def stop(self) -> None:
@@ -136,13 +137,13 @@ class Collector:
             self._workers.stop("signal")
 
     async def give_up(self) -> None:
-        """Like `stop`, but abandons calls in flight, accounting for them."""
+        """Like `stop`, but abandons calls in flight; their possible cost is still recorded."""
         await self.stop()
         if self._drawing is not None:
             self._drawing.cancel()
 
     async def draw(self, shard: CollectShard) -> ShardResult:
-        """Draws all runs of a shard into its pool, which is closed at the end."""
+        """Draws all samples of a shard into its pool, which is closed at the end."""
         if not shard.path.parent.is_dir():
             raise EngineUnavailable(
                 f"{shard.path.parent}: a worker on {os.uname().nodename} doesn't see it; all workers "
@@ -162,19 +163,19 @@ class Collector:
                     if self._stopped:
                         workers.stop("signal")
                     self._drawing = asyncio.create_task(workers.draw(iter(shard.runs)))
-                    with suppress(asyncio.CancelledError):  # abandoned by `give_up`
+                    with suppress(asyncio.CancelledError):  # cancelled by `give_up`
                         await self._drawing
                 return self._build_result(workers)
             finally:
                 self._workers = self._drawing = None
 
     async def _ensure_client(self) -> Client:
-        """The client; a new one if the last was stopped for good."""
+        """Returns the client; makes a new one if the last one was stopped for good."""
         if self._client is None or self._client.gate.ended:
             if self._client is not None:
                 await self._client.__aexit__(None, None, None)
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
-            key = self._setup.key  # lazy: errors while an actor is created are lost
+            key = self._setup.key  # opened here because errors in an actor's `__init__` are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
             client = Client(endpoint, on_call=self._record_call)
             self._client = await client.__aenter__()
@@ -199,7 +200,7 @@ class Collector:
 
 
 def _refill_seconds(limits: RateLimits) -> float:
-    """Seconds until a new client may use a rate from its beginning again."""
+    """Returns the seconds until a new client, with full token buckets, can't exceed the rates."""
     if limits.requests_per_minute is None and limits.tokens_per_minute is None:
         return 0.0
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
@@ -207,17 +208,17 @@ def _refill_seconds(limits: RateLimits) -> float:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A collector and its current work."""
+    """A Ray actor with a collector, and its current work."""
 
-    number: int  # number of its share
+    number: int  # index of its share of the limits
     actor: Any
-    busy: "asyncio.Future[Any] | None"  # until it is ready or has drawn its shard
+    busy: "asyncio.Future[Any] | None"  # ends when the collector is ready or has drawn its shard
     shard: CollectShard | None = None
-    progress: CollectProgress | None = None  # the shard's
+    progress: CollectProgress | None = None  # progress of the shard
 
 
 class CollectorCrew(Sampler):
-    """Collectors on a cluster. A sampler: `draw` returns when its runs are drawn and merged into the pool."""
+    """Draws samples with collectors on a cluster. `draw` returns when all are merged into the pool."""
 
     def __init__(
         self,
@@ -238,11 +239,11 @@ class CollectorCrew(Sampler):
         self._folder = pool.shard_folder
         self._pad = self._folder / (f"{PAD}{engine.place}" if engine.modes > 1 else PAD)
         self._key: SealedKey | None = None
-        self._max_collectors = 0  # 0: not started
-        self._money_shares = 0  # number of shares of the remaining money
+        self._max_collectors = 0  # 0 until the start
+        self._money_shares = 0  # the remaining money is divided into so many shares
         self._workers: list[_Worker] = []
         self._losses = 0
-        self._running: list[CollectProgress] = []  # one per shard in progress
+        self._running: list[CollectProgress] = []  # progress of each shard being drawn
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Starts no more shards; collectors finish and store calls in flight."""
@@ -251,12 +252,12 @@ class CollectorCrew(Sampler):
             worker.actor.stop.remote()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The total progress of all collectors."""
+        """Returns the total progress of all collectors."""
         own = super().progress(planned=planned, before=before)
         return replace(CollectProgress.join([own, *self._running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
-        """Adds a shard's result without its samples; returns how many consecutive problems failed."""
+        """Adds a shard's counts and failures; returns how many problems in a row have failed."""
         done = result.progress
         self._cost_budget.cap.spent += done.cost
         self.errors.update(done.errors)
@@ -273,7 +274,7 @@ class CollectorCrew(Sampler):
         return len(self._failing_problems)
 
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all runs in shards, as many in parallel as there are collectors."""
+        """Draws all these samples in shards, as many shards in parallel as there are collectors."""
         todo = tuple(runs)
         if not todo or self.stopped is not None:
             return
@@ -295,7 +296,7 @@ class CollectorCrew(Sampler):
             polling.cancel()
 
     async def _wait_for_any(self, busy: "list[asyncio.Future[Any]]") -> None:
-        """Waits for any of these; but limits the wait for a first collector on a full cluster."""
+        """Waits until a collector has ended its work; raises if the cluster has no room for a first one."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         while True:
             patience = None if self._busy_workers else _CHECK_SECONDS
@@ -310,7 +311,7 @@ class CollectorCrew(Sampler):
                 )
 
     async def close(self) -> None:
-        """Ends all collectors; their current calls are abandoned, accounted for and stored."""
+        """Ends all collectors; their current calls are abandoned, but recorded and stored."""
         busy_workers = self._busy_workers
         for worker in busy_workers:
             worker.actor.give_up.remote()
@@ -321,7 +322,7 @@ class CollectorCrew(Sampler):
                     self.add_result(future.result())
         self._kill_collectors()
         for worker in busy_workers:
-            with suppress(PoolError):  # it stays, and the next run merges it
+            with suppress(PoolError):  # the shard stays, and the next run merges it
                 await self._merge_shard(worker.shard)
         if self._max_collectors:
             self._pad.unlink(missing_ok=True)
@@ -368,7 +369,7 @@ class CollectorCrew(Sampler):
             prices=self._cost_budget.prices,
             task=self._pool.task,
         )
-        # no restarts by Ray: lost collectors are replaced here, once their samples are safe
+        # Ray doesn't restart lost collectors: they are replaced here, once their samples are safe
         actor_class: Any = ray.remote(
             num_cpus=1 / self._engine.modes, max_restarts=0, scheduling_strategy="SPREAD"
         )(Collector)
@@ -377,14 +378,14 @@ class CollectorCrew(Sampler):
 
     def _kill_collectors(self) -> None:
         if self._workers:
-            import ray  # lazy: without Ray there are no collectors
+            import ray  # imported here, as Ray may not be installed
 
             for worker in self._workers:
                 ray.kill(worker.actor)
         self._workers, self._running = [], []
 
     def _dispatch(self, queue: ShardQueue) -> None:
-        """Gives shards to idle collectors; there are as many collectors as shards, up to the maximum."""
+        """Gives shards to idle collectors; starts more collectors if there are more shards."""
         if self.stopped is not None:
             queue.clear()
             return
@@ -400,7 +401,7 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """The cost limit of the next shard; None: no limit, or it must wait for others."""
+        """Returns the cost limit of the next shard; None: no limit, or it must wait until another ends."""
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
@@ -408,7 +409,7 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Handles the end of a collector's work; if possible, the next shard starts before the merge."""
+        """Handles the end of a collector's work. If possible, its next shard starts before the merge."""
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
         self._refresh()
@@ -440,9 +441,9 @@ class CollectorCrew(Sampler):
     def _handle_spent_shard(
         self, rest: tuple[SampleRange, ...], queue: ShardQueue, *, hopeless: bool
     ) -> None:
-        """Handles a spent shard: makes fewer shards with more money each.
+        """Handles a shard whose money is spent: from now on, fewer shards get more money each.
 
-        Stops if one shard has all the money and it isn't enough.
+        Stops the run if one shard had all the money and that wasn't enough for a sample.
         """
         if self._money_shares == 1 and hopeless:
             self.stop("max-cost", self._cost_budget.describe_end())
@@ -453,12 +454,12 @@ class CollectorCrew(Sampler):
     async def _replace_collector(
         self, worker: _Worker, shard: CollectShard | None, error: BaseException, queue: ShardQueue
     ) -> None:
-        """Replaces a lost collector: merges what it stored, and queues the rest of its shard."""
+        """Replaces a lost collector; merges the samples that it stored, and queues the rest of its shard."""
         import ray
 
         if not is_lost(error):
             raise_worker_error(error)
-        ray.kill(worker.actor)  # it may only be unreachable
+        ray.kill(worker.actor)  # the actor may be unreachable but alive
         before = self._compute_spent()
         merged = await self._merge_shard(shard)
         self._losses = 0 if merged else self._losses + 1
@@ -473,7 +474,7 @@ class CollectorCrew(Sampler):
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
 
     def _compute_spent(self) -> float:
-        """The highest possible cost of this source's calls into the pool."""
+        """Computes the highest possible cost of this source's calls into the pool."""
         account = self._pool.account(self._asking.model, self._asking.parameters)
         return compute_max_cost(account, self._cost_budget.prices)
 
@@ -485,11 +486,11 @@ class CollectorCrew(Sampler):
         return merged
 
     async def _poll_progress(self) -> None:
-        """Polls the collectors' progress while they draw."""
+        """Asks the collectors for their progress regularly while they draw."""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             for worker in self._busy_workers:
-                with suppress(Exception):  # the error is raised where the shard is awaited
+                with suppress(Exception):  # the error is handled when the shard ends
                     progress = await _wrap_ref(worker.actor.report_progress.remote())
                     worker.progress = progress if worker.shard is not None else None
             self._refresh()
@@ -506,7 +507,7 @@ def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's refere
 
 
 def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
-    """Marks an error as retrieved: a killed collector's doesn't matter."""
+    """Marks an error as retrieved, because that of a killed collector doesn't matter."""
     if not future.cancelled():
         future.exception()
 
@@ -515,20 +516,20 @@ def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
 class RayEngine:
     """Draws from an endpoint with collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
 
-    Each writes its own shards next to the pool, in POOL.shards; finished shards are merged and the folder is
-    removed. So all workers need the pool's file system under the same path. After any interruption, even
-    `kill -9` of a worker or of this process, no sample in a shard is lost: the next collection into the pool,
-    with any engine, merges them first.
+    Each collector writes its own shards next to the pool, in POOL.shards; finished shards are merged and the
+    folder is removed. So all workers need the pool's file system under the same path. After any interruption,
+    even `kill -9` of a worker or of this process, no sample in a shard is lost: the next collection into the
+    pool, with any engine, merges the shards first.
     """
 
     endpoint: Endpoint
     workers: int | None = None  # most collectors; None: the cluster's number of processors
-    place: int = 0  # index among the drawn modes
-    modes: int = 1  # drawn modes: their collectors share the processors
+    place: int = 0  # index of the mode among the drawn modes
+    modes: int = 1  # number of drawn modes; their collectors share the processors
 
     @property
     def width(self) -> int:
-        """Total parallel calls of all collectors."""
+        """Most calls at the same time, over all collectors."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -540,7 +541,7 @@ class RayEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
-        """Collectors, started at the first draw; on exit their samples are in the pool."""
+        """Yields a sampler whose collectors start at the first draw; on exit all samples are in the pool."""
         crew = CollectorCrew(pool, self, asking=asking, cost_budget=cost_budget, on_progress=on_progress)
         try:
             yield crew
@@ -550,7 +551,7 @@ class RayEngine:
 
 
 def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRange, ...]]:
-    """Splits runs into shards with similar numbers of samples, in order; deterministic."""
+    """Splits ranges of samples into shards of similar size, in order; always in the same way."""
     samples = sum(run.count for run in runs)
     count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
     shards: list[list[SampleRange]] = [[] for _ in range(count)]
@@ -562,14 +563,14 @@ def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRa
 
 
 def count_useful_collectors(limits: RateLimits) -> int:
-    """How many collectors the limits can keep busy."""
+    """Computes how many collectors the limits can keep busy."""
     rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
     fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
     return max(1, min([limits.concurrency, *fit]))
 
 
 def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
-    """One worker's share of the limits; the shares add up to those of one client."""
+    """Returns one worker's share of the limits; all shares add up to the limits."""
     calls, remainder = divmod(limits.concurrency, workers)
     requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
     return replace(
@@ -583,7 +584,7 @@ def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
 def find_missing_runs(
     runs: Sequence[SampleRange], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
 ) -> tuple[SampleRange, ...]:
-    """The runs without stored samples and without failed problems."""
+    """Returns the ranges of samples that aren't stored yet, without failed problems."""
     return tuple(
         part
         for run in runs

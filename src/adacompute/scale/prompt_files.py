@@ -2,8 +2,8 @@
 
 Files may be larger than memory. The output is created in a hidden, locked folder next to its destination and
 published by a rename, so it is complete or missing; the next run removes a killed run's remains. JSONL and
-CSV are converted to Parquet and back, a limited number of rows at a time; JSON lines and CSV cells stay
-unchanged, so that only `budget`, and a router's `mode`, are new in the output.
+CSV are converted to Parquet and back, a limited number of rows at a time. JSON lines and CSV cells stay
+unchanged; only `budget`, and a router's `mode`, are added.
 """
 
 import contextlib
@@ -30,37 +30,37 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]
-Budgets = Callable[[Arrow], Ints]  # from a batch's rows to their budgets, in order
-Draws = Sequence[tuple[str, int]]  # a router's columns: mode and number of samples
-BUDGET = "budget"  # the added column
-MODE = "mode"  # added before it for a router
-COLUMN_NAMES = ("prompt", "question", "text")  # candidate names of the prompt column, in order
-_MAX_ROWS = 8192  # per batch
-_MAX_BYTES = 16 << 20  # per batch, approximately
-_BUFFER_BYTES = 1 << 20  # read-ahead per column
+Budgets = Callable[[Arrow], Ints]  # returns the budgets of a batch's rows, in order
+Draws = Sequence[tuple[str, int]]  # a router's choices: mode and number of samples
+BUDGET = "budget"  # name of the added column
+MODE = "mode"  # name of the column that a router adds before the budget
+COLUMN_NAMES = ("prompt", "question", "text")  # names that the prompt column may have, in order of preference
+_MAX_ROWS = 8192  # most rows per batch
+_MAX_BYTES = 16 << 20  # approximate bytes per batch, at most
+_BUFFER_BYTES = 1 << 20  # bytes read ahead per column
 _READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
-_FINISHED = "parts"  # complete files
-_UNFINISHED = "begun"  # incomplete files
-_PREVIOUS = "before"  # the folder being replaced
+_FINISHED = "parts"  # subfolder for complete files
+_UNFINISHED = "begun"  # subfolder for incomplete files
+_PREVIOUS = "before"  # name to which a replaced output folder is moved
 _LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFile:
-    """One Parquet file with one table."""
+    """A Parquet file with prompts."""
 
     path: str
-    groups: tuple[int, ...]  # rows of each row group
+    groups: tuple[int, ...]  # number of rows in each row group
     width: int  # approximate bytes per row, in the row group with the longest rows
     size: int  # bytes of the file
-    changed: int  # nanoseconds
+    changed: int  # time of the last change, in nanoseconds
 
     @property
     def rows(self) -> int:
         return sum(self.groups)
 
     def check(self) -> None:
-        """Refuses a file that has changed since it was inspected."""
+        """Raises ScaleError if the file has changed since it was inspected."""
         with _map_read_errors(self.path):
             now = Path(self.path).stat()
         if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
@@ -81,14 +81,14 @@ class PromptSet:
 
 
 def list_added(draws: Draws | None) -> tuple[str, ...]:
-    """The added columns: the budget, and a router's mode before it."""
+    """Names the added columns: the budget, and for a router the mode before it."""
     return (BUDGET,) if draws is None else (MODE, BUDGET)
 
 
 def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str] = (BUDGET,)) -> PromptSet:
-    """The Parquet file, or those in a folder sorted by name; inspected, but not read.
+    """Inspects a Parquet file, or all in a folder, sorted by name; doesn't read the rows yet.
 
-    `added` columns must not exist yet.
+    The columns `added` must not exist yet.
     """
     paths = [source]
     if source.is_dir():
@@ -113,12 +113,12 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
 
 def _is_part(path: Path) -> bool:
     is_visible = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
-    # includes dangling links, which are refused later
+    # includes broken links, so that reading them fails later
     return is_visible and (path.is_file() or path.is_symlink())
 
 
 def _find_nested(source: Path) -> Path | None:
-    """A Parquet file in a subfolder, if any."""
+    """Finds a Parquet file in a subfolder, if there is one."""
     folders = sorted(path for path in source.iterdir() if path.is_dir() and path.name[0] not in "._")
     return next((file for folder in folders for file in folder.rglob("*.parquet")), None)
 
@@ -139,7 +139,7 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
 
 
 def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """The name of the prompt column, which must occur once and not be among the added ones."""
+    """Chooses the prompt column; raises if it isn't there once, or if an added column exists already."""
     present = ", ".join(names[:20]) or "nothing"
     if taken := [name for name in added if name in names]:
         raise ScaleError(
@@ -156,7 +156,7 @@ def choose_column(names: Sequence[str], wanted: str | None, place: str, added: S
 
 
 def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[str]) -> str:
-    """The prompt column, which must contain text."""
+    """Finds the prompt column, which must contain text."""
     import pyarrow as pa
 
     name = choose_column(schema.names, wanted, str(path), added)
@@ -170,7 +170,7 @@ def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[
 
 
 def open_parquet(path: str | Path) -> Arrow:
-    """The open file, read on demand: whole row groups may not fit in memory."""
+    """Opens a file to be read piece by piece, because whole row groups may not fit in memory."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -179,7 +179,7 @@ def open_parquet(path: str | Path) -> Arrow:
 
 @contextmanager
 def _map_read_errors(path: str | Path) -> Iterator[None]:
-    """Converts errors of pyarrow and the file system to ours."""
+    """Converts errors of pyarrow and the file system to a ScaleError."""
     try:
         yield
     except _READ_ERRORS as exc:
@@ -191,7 +191,7 @@ def _map_read_errors(path: str | Path) -> Iterator[None]:
 def iterate_batches(
     file: PromptFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> Iterator[Arrow]:
-    """The rows of a file, or of some row groups, in limited batches."""
+    """Yields the rows of a file, or of some row groups, in batches of limited size."""
     rows = max(16, min(_MAX_ROWS, _MAX_BYTES // file.width))
     with _map_read_errors(file.path), open_parquet(file.path) as source:
         read = source.iter_batches(batch_size=rows, columns=columns, row_groups=groups, use_threads=False)
@@ -202,7 +202,7 @@ def iterate_batches(
 
 
 def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]:
-    """The prompts of a batch that begins at row `start`; raises if one is missing."""
+    """Reads the prompts of a batch that begins at row `start`; raises if one is missing."""
     values = batch.column(batch.schema.get_field_index(column))
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
@@ -220,7 +220,7 @@ def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]
 
 
 def check_source(source: Path) -> None:
-    """Refuses a missing source."""
+    """Raises ScaleError if the source doesn't exist."""
     if not source.exists():
         raise ScaleError(
             f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
@@ -228,7 +228,7 @@ def check_source(source: Path) -> None:
 
 
 def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
-    """Refuses an unwritable destination before any work."""
+    """Raises ScaleError, before any work, if the output can't be written to `into`."""
     with map_write_errors(into):
         try:
             target, source_path = into.resolve(), source.resolve()
@@ -242,7 +242,7 @@ def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
 
 
 def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> None:
-    """Refuses a target that overlaps the source or is of another kind; both paths are resolved."""
+    """Raises ScaleError if the target overlaps the source, or if one is a file and the other a folder."""
     folder = source.is_dir()
     if (
         target == source_path
@@ -261,13 +261,13 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
 
 
 def _find_foreign_file(folder: Path) -> str | None:
-    """A file in a folder that no allocation wrote; such a folder isn't replaced."""
+    """Finds a file that no allocation wrote; a folder with such a file isn't replaced."""
     return next((path.name for path in folder.iterdir() if path.suffix.lower() != ".parquet"), None)
 
 
 @contextlib.contextmanager
 def open_working_folder(into: Path) -> Iterator[Path]:
-    """A hidden folder next to the output, empty and locked for this run; removed at the end."""
+    """Makes a hidden folder next to the output, locked for this run and removed at the end."""
     into = into.resolve()
     place = into.with_name(f".{into.name}.allocating")
     with map_write_errors(into):
@@ -277,23 +277,23 @@ def open_working_folder(into: Path) -> Iterator[Path]:
             _restore_previous(place, into)
             for old in place.iterdir():
                 if old.is_dir():
-                    shutil.rmtree(old, ignore_errors=True)  # the killed run's workers may still write there
-            own_folder = place / uuid4().hex  # a new name, which these workers don't know
+                    shutil.rmtree(old, ignore_errors=True)  # workers of a killed run may still write there
+            own_folder = place / uuid4().hex  # workers of other runs don't know this name
             for name in (_FINISHED, _UNFINISHED):
                 (own_folder / name).mkdir(parents=True)
         yield own_folder
     finally:
         try:
             _restore_previous(place, into)
-            shutil.rmtree(place, ignore_errors=True)  # still locked, so nobody else uses it
+            shutil.rmtree(place, ignore_errors=True)  # still locked, so no other run uses it
         finally:
             os.close(descriptor)
         with contextlib.suppress(OSError):
-            place.rmdir()  # NFS keeps the lock until it is closed
+            place.rmdir()  # only now: on NFS, the lock file is there until it is closed
 
 
 def _restore_previous(place: Path, into: Path) -> None:
-    """Restores the previous output after an interruption between two renames."""
+    """Moves the previous output back if a run ended between the two renames that replace it."""
     before = place / _PREVIOUS
     if before.exists() and not into.exists():
         before.rename(into)
@@ -303,17 +303,17 @@ def _lock_folder(place: Path, into: Path) -> int:
     while True:
         place.mkdir(exist_ok=True)
         try:
-            return lock_file(place / _LOCK)  # not the folder: NFS locks only files open for writing
-        except FileNotFoundError:  # the last holder removed the folder
+            return lock_file(place / _LOCK)  # a file, because NFS can't lock folders
+        except FileNotFoundError:  # another run has just removed the folder
             continue
         except BlockingIOError as exc:
             raise ScaleError(f"{into}: another run is writing it; wait for it to end") from exc
 
 
 def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws | None = None) -> None:
-    """Writes a file with its budgets to the working folder; repeating it gives the same file.
+    """Writes a file with its budgets to the working folder; repeating this gives the same file.
 
-    With `draws`, `budgets` returns their indexes, and modes are written too.
+    With `draws` (of a router), `budgets` returns indexes of `draws`, and modes are written too.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -340,7 +340,7 @@ def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws 
 
 
 def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
-    """The added columns."""
+    """Builds the added columns of a batch."""
     import pyarrow as pa
 
     if draws is None:
@@ -351,7 +351,7 @@ def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
 
 
 def find_finished(place: Path, file: PromptFile) -> Path:
-    """Where a finished file is until it is published."""
+    """Returns the path of a finished file before it is published."""
     return place / _FINISHED / Path(file.path).name
 
 
@@ -364,14 +364,14 @@ def publish(prompts: PromptSet, place: Path, into: Path) -> None:
         else:
             sync_path(finished)
             if into.is_dir() and any(into.iterdir()):
-                into.rename(place.parent / _PREVIOUS)  # removed with the working folder
-            finished.rename(into)  # onto nothing, or onto an empty folder
+                into.rename(place.parent / _PREVIOUS)  # deleted later with the working folder
+            finished.rename(into)  # the target is missing or an empty folder
         sync_path(into.parent)
 
 
 @contextlib.contextmanager
 def map_write_errors(path: Path) -> Iterator[None]:
-    """Converts disk errors to ours, naming the path."""
+    """Converts disk errors to a ScaleError that names the path."""
     try:
         yield
     except OSError as exc:
@@ -382,24 +382,24 @@ def map_write_errors(path: Path) -> Iterator[None]:
 
 _SUFFIXES = {".jsonl": "JSONL", ".ndjson": "JSONL", ".csv": "CSV", ".tsv": "CSV"}
 _PROMPT, _ROW = "prompt", "row"  # columns of the intermediate Parquet file
-_TABLE = "prompts.parquet"  # its name in the working folder
+_TABLE = "prompts.parquet"  # name of this file in the working folder
 _GROUP_ROWS = 8192
 _GROUP_CHARACTERS = 8 << 20
 _TEXT_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
-_Added = Mapping[str, str | int]  # values added to a row, by name
+_Added = Mapping[str, str | int]  # values added to a row, by column name
 
 
 class _Row(NamedTuple):
-    """A row: its prompt, and the whole row as text."""
+    """A row of a JSONL or CSV file: its prompt, and the whole row as text."""
 
     prompt: str
     text: str
 
 
 def find_text_kind(path: Path) -> str:
-    """ "JSONL" or "CSV" by the name of a file, also of a packed one (.gz); "" for anything else."""
+    """Returns "JSONL" or "CSV" by a file's name, which may also end in .gz; "" for anything else."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()
@@ -407,7 +407,7 @@ def find_text_kind(path: Path) -> str:
 
 
 def check_text_output(into: Path, source: Path) -> None:
-    """Refuses an output name with another format than the one that will be written."""
+    """Raises ScaleError if the output's name suggests another format than will be written."""
     given, kind = find_text_kind(into), find_text_kind(source) or "Parquet"
     if given == kind or (kind == "Parquet" and not given):
         return
@@ -419,7 +419,7 @@ def check_text_output(into: Path, source: Path) -> None:
 def read_text_prompts(
     source: Path, place: Path, *, column: str | None, added: Sequence[str] = (BUDGET,)
 ) -> PromptSet:
-    """The prompts of a JSONL or CSV file, as Parquet in the working folder."""
+    """Converts the prompts of a JSONL or CSV file to Parquet in the working folder."""
     with needs_extra("parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -477,7 +477,7 @@ def _write_rows(
 
 
 def _add_keys(line: str, values: _Added) -> bytes:
-    """A JSON line with these keys added; the rest is unchanged."""
+    """Adds keys to a JSON line; leaves the rest unchanged."""
     head = line.rstrip().removesuffix("}").rstrip()
     comma = "" if head.endswith("{") else ", "
     keys = ", ".join(f'"{name}": {orjson.dumps(value).decode()}' for name, value in values.items())
@@ -486,7 +486,7 @@ def _add_keys(line: str, values: _Added) -> bytes:
 
 @contextmanager
 def _open_text(source: Path) -> Iterator[IO[str]]:
-    """The file's text; converts reading errors."""
+    """Opens a file as text, unpacked if needed; converts errors to a ScaleError."""
     try:
         with source.open("rb") as raw:
             unpacked: Any = gzip.GzipFile(fileobj=raw) if source.suffix.lower() == ".gz" else raw
@@ -546,7 +546,7 @@ def _check_prompt(value: object, column: str, place: str) -> str:
 
 
 def _group_rows(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """The rows in groups that fit in memory."""
+    """Yields the rows in groups that fit in memory."""
     group: list[_Row] = []
     size = 0
     for row in rows:

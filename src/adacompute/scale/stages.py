@@ -1,8 +1,8 @@
 """Runs `score`, `solve` and `replay` over a folder of Parquet shards with Ray Data.
 
-Tasks read the files, one shard each, and their votes, without texts, are merged here. Then the stages run
-here as usual, but map their blocks over tasks: slabs of votes to score, and problems to draw paths for. So
-results equal those of one machine.
+Each Ray task reads one shard. Its votes, without texts, are merged in this process. Then the stages run in
+this process as usual, but their work on parts of the problems runs in Ray tasks. So results equal those of
+one machine.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from adacompute.records import SIGNAL_NAMES
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.score.grades import BlockMap
 
-MAX_SHARDS = 1024  # more shards cost more to distribute than they save
+MAX_SHARDS = 1024  # more shards would take longer to distribute than they save
 
 
 @contextmanager
@@ -39,13 +39,13 @@ def open_shards(
     parameters: Mapping[str, Any] | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """The votes of a folder of Parquet shards, read on Ray, and a function that maps blocks there.
+    """Reads the votes in a folder of Parquet shards on Ray; yields them and a function that runs work there.
 
     `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give the same results as
     the folder opened as a pool.
 
     `model` and `parameters` select a source if there are several, as in a pool. All workers need the folder
-    under the same path. Raises the errors of `open_pool(folder)` and of its ballots.
+    under the same path. Raises the same errors as `open_pool(folder)` and reading its votes.
     """
     names = _list_files(folder)
     reader = _ShardReader(
@@ -61,14 +61,14 @@ def open_shards(
         run = partial(map_blocks, workers=task_count)
         shards = run(reader.read, files)
         groups = join_shards([shard.ids for shard in shards])
-        if len(groups) < len(files):  # problems in several files make these one shard
+        if len(groups) < len(files):  # a problem in several files: read these as one shard
             files = [tuple(sorted(file for k in group for file in files[k])) for group in groups]
             shards = run(reader.read, files)
         yield _merge_shards(shards, reader), run
 
 
 def _list_files(folder: Path) -> tuple[str, ...]:
-    """The Parquet files of a folder, by name; ScaleError if it isn't a folder."""
+    """Lists the Parquet files of a folder by name; ScaleError if it isn't a folder."""
     if folder.is_dir():
         return list_parquet_files(folder)
     if not folder.exists():
@@ -80,7 +80,7 @@ def _list_files(folder: Path) -> tuple[str, ...]:
 
 
 def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Groups files, by number, into shards of similar size.
+    """Groups files, given their sizes, into shards of similar size; returns indexes of files.
 
     >>> group_files([5, 5, 5])
     [(0,), (1,), (2,)]
@@ -88,12 +88,12 @@ def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     if len(sizes) <= MAX_SHARDS:
         return [(file,) for file in range(len(sizes))]
     reach = np.cumsum(np.asarray(sizes) + 1)
-    shard = np.minimum((reach - 1) * MAX_SHARDS // reach[-1], MAX_SHARDS - 1)  # (files,)
+    shard = np.minimum((reach - 1) * MAX_SHARDS // reach[-1], MAX_SHARDS - 1)  # index of each file's shard
     return [tuple(np.flatnonzero(shard == k).tolist()) for k in np.unique(shard)]
 
 
 def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Groups of shards that must be merged because they share a problem; others stay separate.
+    """Groups shards that share a problem and so must be merged; other shards stay alone.
 
     >>> join_shards([["a", "b"], ["c"], ["b"]])
     [[0, 2], [1]]
@@ -102,7 +102,7 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 
     def find_root(shard: int) -> int:
         while parent[shard] != shard:
-            parent[shard] = parent[parent[shard]]  # path halving; otherwise paths would grow with every pair
+            parent[shard] = parent[parent[shard]]  # shortens the path to the root for later searches
             shard = parent[shard]
         return shard
 
@@ -118,36 +118,36 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Shard:
-    """The content of some files."""
+    """The votes that one task has read from its files."""
 
-    ids: tuple[str, ...]  # all problems, including those without samples from the source
-    places: npt.NDArray[np.int64]  # (problems,) of the ballots, in pool order
+    ids: tuple[str, ...]  # ids of all problems, even without samples from the source
+    places: npt.NDArray[np.int64]  # for each problem with votes, its position in the whole pool
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # votes of the only matching source; None: the files are empty
+    ballots: Ballots | None  # votes on the only matching source; None: the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShardReader:
-    """How to read shards."""
+    """Reads shards, usually in Ray tasks."""
 
-    folder: str  # the workers' path
-    shown: str  # the given path, for messages
-    names: tuple[str, ...]  # all files
+    folder: str  # path for workers
+    shown: str  # path as given by the user, for errors
+    names: tuple[str, ...]  # names of all files
     task: Task
     model: str | None
     parameters: Mapping[str, Any] | None
 
     def read(self, files: tuple[int, ...]) -> _Shard:
-        """Reads some files, by number, as ballots."""
+        """Reads the votes in some files, given by index."""
         try:
             return self._read(files)
-        except AdacomputeError as exc:  # the message names the folder as given
+        except AdacomputeError as exc:  # show the folder's path as the user gave it
             raise type(exc)(str(exc).replace(self.folder, self.shown)) from exc
 
     def _read(self, files: tuple[int, ...]) -> _Shard:
         reading = read_parquet_folder(Path(self.folder), self.names, files)
         first = next(reading.entries, None)
-        if first is None:  # an empty file: only an error if all are empty
+        if first is None:  # no error unless all files are empty
             return _Shard(ids=(), places=np.zeros(0, dtype=np.int64), sources=(), ballots=None)
         places: dict[str, int] = {}
         entries = _note_places(chain([first], reading.entries), places)
@@ -161,7 +161,7 @@ class _ShardReader:
             )
 
     def _select_ballots(self, pool: Pool) -> Ballots:
-        """The only matching source's ballots; None if none or several match, which the driver reports."""
+        """Returns the votes of the only matching source; None if none or several match, reported later."""
         mark = None if self.parameters is None else fingerprint(self.parameters)
         fitting = [
             pool.source_key(name, values)
@@ -172,7 +172,7 @@ class _ShardReader:
 
 
 def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[Entry, None, None]:
-    """Yields the entries; stores in `places` where each problem first occurs."""
+    """Yields the entries; stores in `places` the position at which each problem first occurs."""
     for entry in entries:
         name = entry.value.get("id") if isinstance(entry.value, dict) else None
         if isinstance(name, str):
@@ -181,7 +181,7 @@ def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[
 
 
 def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
-    """The ballots of all shards, as from a pool."""
+    """Merges the votes of all shards, in the order of a pool."""
     pieces = [shard.ballots for shard in shards if shard.ballots is not None]
     if not pieces:
         raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
@@ -211,9 +211,9 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
 
 
 def _widen(ballots: Ballots, name: str, width: int) -> npt.NDArray[Any]:
-    """An array of these ballots widened to this many samples; added ones are absent."""
+    """Returns an array of these votes, padded to this many samples per problem."""
     array = getattr(ballots, name)
-    if array is None:  # signals, which other shards have
+    if array is None:  # no confidence signals, but other shards have them
         array = np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
     if array.ndim == 1:
         return np.asarray(array)
