@@ -621,8 +621,8 @@ def read_json(
 ) -> tuple[object, bool]:
     """Parses a reply's body and masks the key in its texts; ValueError if it isn't JSON.
 
-    Also returns whether the bytes can be passed on unchanged, as strict JSON without the key. `max_marks` limits
-    the brackets and commas of a large body.
+    Also returns whether the bytes can be passed on unchanged, as strict JSON without the key. `max_marks`
+    limits the brackets and commas of a large body.
     """
     try:
         if len(raw) > MAX_INLINE:
