@@ -112,7 +112,7 @@ def test_every_public_name_is_in_the_reference_with_its_signature(site: Path):
     assert missing == []
     shown = visible_text(folder / "solve.html")
     assert "method: Literal['exact', 'bisection'] = 'exact'" in shown
-    assert "The best allocation with average cost at most" in shown
+    assert "best allocation with average cost at most" in shown
     assert ">>> plan = solve(AccuracyTable.of(" in shown
 
 

@@ -1,4 +1,4 @@
-"""Policies decide how many samples a request gets. They know nothing about how samples are drawn."""
+"""Policies decide how many samples a request gets. Drawing the samples is up to the caller."""
 
 from pathlib import Path
 
@@ -56,12 +56,12 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def load_policy(folder: str | Path) -> Policy:
-    """Loads a policy that `save` wrote to a folder; PolicyInvalid, with the reason, for anything else."""
+    """Loads a policy that `save` wrote to a folder. Raises PolicyInvalid, with the reason, if it can't."""
     return read_policy(folder)[0]
 
 
 def read_policy(folder: str | Path) -> tuple[Policy, str]:
-    """A policy as `load_policy` returns it, with the hash of its artefact."""
+    """Loads a policy like `load_policy`, and also returns the hash of its stored files."""
     artefact = read_artefact(check_folder(folder))
     policy_class = POLICIES.get(artefact.kind)
     if policy_class is None:

@@ -1,8 +1,8 @@
 """Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
-The first two learn nothing; Bayesian stopping learns from a pool, without labels, how a model's answers are
-distributed. Their one dial is the doubt that they tolerate: a higher doubt stops earlier. A sample without an
-answer counts as drawn but doesn't vote; it also breaks a window in which all answers must agree.
+The first two learn nothing. Bayesian stopping learns from a pool, without labels, how a model's answers are
+distributed. One number moves their cost: the doubt that they tolerate. A higher doubt stops earlier. A sample
+without an answer counts as drawn but doesn't vote, and breaks a window in which all answers must agree.
 """
 
 import math
@@ -31,12 +31,12 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
-_PRIOR_PROBLEMS = 250  # problems that form the prior of Bayesian stopping, as in its paper
-_TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes to compute
+_PRIOR_PROBLEMS = 250  # most problems in the prior of Bayesian stopping, as in its paper
+_TABLE_LONGEST = 32  # most samples of Bayesian stopping: a larger table takes minutes to compute
 
 
 class AgreementPolicy(Policy):
-    """The common part of the rules: tolerated doubt as the dial, and nothing to learn."""
+    """Base class of the rules: a threshold of doubt moves their cost, and there is nothing to learn."""
 
     dial: Dial | None = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")
@@ -50,11 +50,11 @@ class AgreementPolicy(Policy):
         return self
 
     def check_doubt(self, dial: float | Floats | None) -> float | Floats:
-        """The tolerated doubt, one or per request, from 0 (hardly ever stop early) to 1."""
+        """Checks the tolerated doubt, from 0 (hardly ever stops early) to 1: a number, or one per request."""
         return check_dials("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
-        """The probability that the leader isn't the most common answer, (requests,); None if not computed."""
+        """Returns the probability that the leading answer isn't the most common one; None if not computed."""
         return None
 
     def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
@@ -62,7 +62,7 @@ class AgreementPolicy(Policy):
         return None if doubt is None else Criterion("doubt", float(doubt[0]), float(self.check_doubt(dial)))
 
     def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
-        """At most `size` more samples, within `longest`."""
+        """Limits the next draw to `size` samples, and all draws together to `longest`."""
         return np.asarray(np.clip(self.longest - state.drawn, 0, size), dtype=np.int64)
 
 
@@ -70,9 +70,9 @@ class AdaptiveConsistency(AgreementPolicy):
     """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader probably stays.
 
     With a and b votes for the first two answers, the doubt is the probability that a share with the
-    distribution Beta(a + 1, b + 1) is below a half. The rule stops when the doubt is at most the dial, which
-    is 1 minus the original package's `conf_thresh` (0.95 by default: a dial of 0.05). Weighted votes count by
-    weight. `wave` is the number of samples between decisions: 1 as published.
+    distribution Beta(a + 1, b + 1) is below a half. The rule stops when the doubt is at most the threshold,
+    which is 1 minus the original package's `conf_thresh` (0.95 by default: a threshold of 0.05). Weighted
+    votes count by weight. `wave` is the number of samples between decisions: 1 as published.
 
     >>> from adacompute.answers import Tally
     >>> rule = AdaptiveConsistency()
@@ -96,30 +96,31 @@ class AdaptiveConsistency(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """The first wave (one sample), and the doubt above which one more sample is drawn each time; None if
-        samples are drawn in larger waves.
+        """Returns the size of the first draw, and the doubt above which one more sample is drawn each time.
+
+        Returns None if samples are drawn in larger waves.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """The probability that the leader's share of the top two answers' votes is below a half."""
+        """Returns the probability that the true share of the leader, among the top two, is below a half."""
         if self.weigh is not None:
             return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
-        in_table = votes <= self.longest  # with more votes, nothing is drawn anyway
+        in_table = votes <= self.longest  # with more votes nothing is drawn, whatever the doubt
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
 
 
 class EarlyStopping(AgreementPolicy):
     """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until one agrees.
 
-    The published rule has no threshold; its window size trades cost for accuracy. So the dial sets the window
-    size, as one over the dial, rounded: 1 is a window of 1, 0.5 of 2, 0.2 of 5 (0: all samples). The first
+    The published rule has no threshold: its window size trades cost for accuracy. So here the threshold sets
+    the window size, as its inverse: 1 is a window of 1, 0.5 of 2, 0.2 of 5 (0: all samples). The first
     window whose samples all give one answer is the last one; a sample without an answer breaks its window.
-    Averaged over all orders of a problem's samples, cost never rises with the dial; on a single path it may.
+    Averaged over all orders of a problem's samples, cost never rises with the threshold; in one order it may.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -130,21 +131,22 @@ class EarlyStopping(AgreementPolicy):
     kind = "esc"
 
     def window(self, dial: float | Floats | None) -> Ints:
-        """Samples per window, 1 to `longest`, at one or several dials."""
+        """Returns the number of samples per window, for one threshold or an array of them."""
         doubt = np.asarray(self.check_doubt(dial))
         windows = np.round(1.0 / np.maximum(doubt, 1.0 / self.longest)).astype(np.int64)
         return np.asarray(np.where(doubt * self.longest <= 1.0, self.longest, windows))
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
-        position = state.drawn % window  # for a window begun at another dial, or cut short
+        position = state.drawn % window  # number of samples in the last window, if it is incomplete
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
         return np.where(stops, 0, self.limit_draw(state, window - position))
 
 
 def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
-    """The probability that Beta(a, b) is below a half, for a >= b, by the continued fraction of the
-    incomplete beta function; the number of terms grows as the square root of `a`.
+    """Computes the probability that a Beta(a, b) variable is below a half, for a >= b.
+
+    Uses the continued fraction of the incomplete beta function; its terms grow as the square root of `a`.
     """
     fraction = np.ones_like(a)
     for m in range(20 + math.isqrt(int(a.max(initial=0.0))), 0, -1):
@@ -160,10 +162,10 @@ _log_gamma = np.vectorize(math.lgamma, otypes=[float])
 
 @lru_cache(maxsize=8)
 def _build_doubt_table(longest: int) -> Floats:
-    """P(at most b heads in n fair coin tosses), (longest + 2, longest + 1): row n, column b.
+    """Tabulates the probability of at most b heads in n fair coin tosses, in row n and column b.
 
-    This is the Beta rule's doubt with n - 1 votes, b of them for the second answer. Entries are
-    sums of powers of a half, so they are exact up to 52 votes.
+    This is the Beta rule's doubt with n - 1 votes, b of them for the second answer. Entries are sums of
+    powers of a half, so they are exact up to 52 votes.
     """
     table = np.zeros((longest + 2, longest + 1))
     table[0] = 1.0
@@ -179,10 +181,10 @@ class BayesPolicy(AgreementPolicy):
 
     The mode is the model's most frequent answer. The prior comes from the problems of a pool: each problem's
     answer frequencies, in descending order, are one possible distribution for the next problem. Only the
-    votes for the leader, the second answer and all others are used, which the paper shows to be enough ("L =
-    3"). The doubt is the posterior probability that the leader isn't the mode; the dial is 1 minus the
-    paper's threshold. Weights decide which answer leads; the posterior counts unweighted votes, and a leader
-    with fewer votes than the second has a doubt of 1.
+    numbers of votes for the leader, for the second answer and for all others are used, which the paper shows
+    to be enough ("L = 3"). The doubt is the posterior probability that the leader isn't the mode; the
+    threshold here is 1 minus the paper's. Weights decide which answer leads, but the posterior counts
+    unweighted votes, and a leader with fewer votes than the second answer has a doubt of 1.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -194,7 +196,7 @@ class BayesPolicy(AgreementPolicy):
 
     kind = "bayes"
     learned_names = ("learned",)
-    table_: Floats  # doubts, (votes of the leader, of the second, of the rest); 1 for impossible votes
+    table_: Floats  # doubt by votes for the leader, the second answer and the rest; 1 if impossible
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
@@ -214,19 +216,19 @@ class BayesPolicy(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """The first wave (one sample), and the doubt above which one more sample is drawn each time."""
+        """Returns the size of the first draw, and the doubt above which another sample is drawn each time."""
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
             return None
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """The posterior probability that the leader isn't the model's most frequent answer."""
+        """Returns the posterior probability that the leader isn't the model's most frequent answer."""
         doubts = self._get_table()
         rest = state.answered - state.first - state.second
         in_table = (state.answered <= self.longest) & (state.first >= state.second)
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
-        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # [0, 0, 0] is 1
+        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # votes outside of the table give 1
 
     def dump_learned(self) -> dict[str, Any]:
         return {"learned": hasattr(self, "table_")}
@@ -251,9 +253,9 @@ class BayesPolicy(AgreementPolicy):
 
 
 def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
-    """Samples per answer and problem, most frequent first, (problems, answers), padded with 0.
+    """Counts how often each answer of a problem was given, most frequent first; shape (problems, answers).
 
-    Leaves out problems with fewer than `min_answers` answered samples.
+    Leaves out problems with fewer than `min_answers` samples that have an answer.
     """
     if not len(ballots):
         raise PolicyError("the pool has no samples to learn from; collect some first")
@@ -269,34 +271,34 @@ def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
 
 
 def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
-    """Gives one more answer between 0 and `most` of the remaining votes.
+    """Updates likelihoods of vote counts for one more answer with 0 to `most` of the remaining votes.
 
-    `votes` is (…, problems, ties, remaining votes) and `share` (problems,) belongs to the answer. Like a
-    generating function, it has no multinomial coefficients. An answer with exactly `most` votes is multiplied
-    by `tie`, (ties,): with m such answers, the integral from 0 to 1 gives 1 / (1 + m), the probability that
-    none of them was ranked first (or second) instead.
+    `votes` has shape (…, problems, ties, remaining votes). `share` is the answer's probability in each
+    problem. As in a generating function, multinomial coefficients are left out. Answers with exactly `most`
+    votes are multiplied by `tie`: with m of them, the integral from 0 to 1 gives 1 / (1 + m), the probability
+    that none of them was ranked first (or second) instead.
     """
     added = votes.copy()
     factor = np.ones(len(share))
     for count in range(1, min(most, votes.shape[-1] - 1) + 1):
         factor = factor * share / count
-        weight = factor[:, None] * (tie if count == most else 1.0)  # (problems, ties)
+        weight = factor[:, None] * (tie if count == most else 1.0)  # shape (problems, ties)
         added[..., count:] += votes[..., :-count] * weight[..., None]
     return added
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Points in [0, 1] and weights, exact for polynomials of degree up to `most_ties` + 1."""
+    """Returns points and weights for integrals from 0 to 1; exact up to degree `most_ties` + 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
 
 def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
-    """The probability that the leader isn't the mode, by the votes for leader, second and rest.
+    """Tabulates the probability that the leader isn't the mode, by votes for leader, second and rest.
 
-    `shares` are the possible, equally likely distributions, (problems, answers), each descending.
+    Each row of `shares` is one of the equally likely distributions of answers, in descending order.
     """
-    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # most answers first
+    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # problems with most answers first
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):
         powers = shares**first
@@ -305,7 +307,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # if leader and second are tied, any two of the tied answers may have these ranks
+            # if leader and second are tied, any two of the tied answers may be first and second
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -316,15 +318,17 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
 
 
 def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
-    """Likelihoods summed over distributions, (leader's votes, ties, remaining votes): first with the mode as
-    leader, then with any answer as leader.
+    """Sums the likelihoods of vote counts over all distributions of answers.
+
+    Returns two arrays (leader's votes, ties, remaining votes): with the mode as leader, and with any leader.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    nobody, runner = np.zeros(shape), np.zeros(shape)  # second answer not chosen yet; chosen
+    # likelihoods before and after the second answer is chosen
+    nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # all answers except the mode
+    others, others_runner = nobody.copy(), runner.copy()  # likelihoods over all answers except the mode
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]
@@ -332,7 +336,7 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
             break
         rows = slice(0, len(share))
         as_second = (share**second)[:, None, None]
-        as_leader = (share ** firsts[:, None])[..., None, None]  # (firsts, problems, 1, 1)
+        as_leader = (share ** firsts[:, None])[..., None, None]  # shape (firsts, problems, 1, 1)
         both[:, rows] = (
             add_answer(both[:, rows], share, second, tie)
             + as_leader * runner[rows]
@@ -346,5 +350,5 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
                 add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
             )
             others[rows] = add_answer(others[rows], share, second, tie)
-    mode = shares[:, 0] ** firsts[:, None]  # (firsts, problems)
+    mode = shares[:, 0] ** firsts[:, None]  # shape (firsts, problems)
     return np.tensordot(mode, others_runner, axes=1), both.sum(axis=1)

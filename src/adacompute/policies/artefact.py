@@ -1,8 +1,8 @@
 """Stores a policy as a folder: policy.json with the settings, and an npz file with the arrays.
 
-policy.json contains the hash of the arrays file and its own hash, so a reader gets what was written or an
-error. It is replaced last, so readers see either the old or the new policy. Nothing is pickled or compressed:
-reading runs no code, and files can't expand.
+policy.json contains the hash of the npz file and its own hash, so a reader gets what was written or an error.
+It is replaced last, so readers see either the old or the new policy. Nothing is pickled or compressed, so
+reading runs no code, and small files can't fill the memory.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ _Array = npt.NDArray[Any]
 
 SCHEMA, VERSION = "adacompute.policy", 1
 DOCUMENT = "policy.json"
-CHART_FILE = "chart.json"  # belongs to the policy in the folder, and is removed with it
+CHART_FILE = "chart.json"  # measurements of the policy in the same folder, removed when it is replaced
 FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
 SAVE_REMEDY = "save the policy again"
-MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
-MAX_ARRAY_BYTES = 256 << 20  # most bytes of the arrays file
+MAX_DOCUMENT_BYTES = 8 << 20  # most bytes of policy.json
+MAX_ARRAY_BYTES = 256 << 20  # most bytes of the npz file
 MAX_ARRAYS = 1000
 MAX_AXES = 8
 _DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
-# the previous policy's files, and partial files of killed writers of any version
+# files of a previous policy, and unfinished files of a process that was killed
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
-# the required keys of an artefact; "model" is optional
+# the keys that policy.json must have; "model" is optional
 _FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
 _READ_ERRORS = (
     zipfile.BadZipFile,
@@ -56,7 +56,7 @@ _ATTEMPTS = 5  # tries to read a folder while it is overwritten
 
 
 def check_folder(value: object) -> Path:
-    """A folder's path; PolicyError if it can't be one."""
+    """Returns the value as the path of a folder; raises PolicyError if it can't be one."""
     try:
         path = Path(value)  # type: ignore[arg-type]
     except TypeError as exc:
@@ -65,18 +65,18 @@ def check_folder(value: object) -> Path:
         if b"\0" not in os.fsencode(path):
             return path
     except UnicodeEncodeError:
-        pass  # an unpaired surrogate
+        pass  # half of a character (an unpaired surrogate)
     raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
 
 
 def publish(
     folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes], is_policy: Callable[[Path], bool]
 ) -> None:
-    """Writes files to a folder, `last` after the others are on disk, and removes the files that they replace.
+    """Writes files to a folder, and removes the files that they replace. `last` is written after the others.
 
-    A new folder appears with all files at once. An existing folder is refused unless `is_policy`. If several
-    processes write, the last one's files stay, complete. Replaced files are `arrays-*.npz` and those from
-    `publish_beside`. A link to a folder stays a link.
+    A new folder appears with all files at once. An existing folder is refused unless `is_policy` is true for
+    it. If several processes write, all files of the last one stay. Replaced files are `arrays-*.npz` and what
+    `publish_beside` wrote. A link to a folder stays a link.
     """
     name = check_folder(folder)
     try:
@@ -92,8 +92,8 @@ def publish(
 
 
 def resolve_folder(name: Path) -> Path:
-    """The folder with links resolved; PolicyError if that is impossible."""
-    folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow a link that leads nowhere
+    """Resolves links; raises PolicyError if the folder can't be created there."""
+    folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow broken links
     folder = folder.resolve() if folder.is_symlink() and folder.is_dir() else folder
     if folder.is_symlink():
         raise PolicyError(f"{name}: is a link to no folder; remove it, or give another folder")
@@ -105,7 +105,7 @@ def resolve_folder(name: Path) -> Path:
 
 
 def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
-    """Creates a folder with all files by one rename; False if a non-empty one exists by then."""
+    """Creates a folder with all files at once; returns False if a folder with files exists by then."""
     try:
         with publish_folder(folder) as temporary:
             for name, content in files.items():
@@ -118,7 +118,7 @@ def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
 def _replace_files(
     folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes], is_policy: Callable[[Path], bool]
 ) -> None:
-    """Writes new files next to the old ones, then `last`, which makes them current, then removes the old."""
+    """Writes new files next to the old ones, then `last`, which makes them valid, and removes old files."""
     with lock_folder(folder):
         if not is_policy(folder):
             raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
@@ -130,7 +130,7 @@ def _replace_files(
 
 
 def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Callable[[Path], bool]) -> bool:
-    """Adds one file to published ones, completely or not at all; False if it no longer belongs to them."""
+    """Adds a file to a folder, completely or not at all; returns False if `is_current` no longer holds."""
     try:
         with lock_folder(folder):
             if not is_current(folder):
@@ -144,13 +144,13 @@ def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Calla
 
 
 def compute_digest(document: Mapping[str, Any]) -> str:
-    """The hash of everything in a document except its own "sha256"."""
+    """Hashes everything in a document except its own field "sha256"."""
     content = {key: value for key, value in document.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> bytes:
-    """The content of a regular file, unless it is larger than anything that this package writes."""
+    """Reads a file; raises PolicyInvalid if it is larger than any file that this package writes."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -159,7 +159,7 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
             content = file.read(max_bytes + 1)
     except FileNotFoundError as exc:
         raise PolicyInvalid(f"{path}: is not there; {remedy}") from exc
-    except (OSError, ValueError) as exc:  # ValueError: a null character in the path
+    except (OSError, ValueError) as exc:  # a null character in the path is a ValueError
         raise PolicyInvalid(f"{path}: can't be read: {exc}") from exc
     if len(content) > max_bytes:
         raise PolicyInvalid(f"{path}: is larger than any policy's ({max_bytes:,} bytes); {remedy}")
@@ -167,7 +167,7 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
 
 
 def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
-    """Parses JSON without NaN, infinities and duplicate keys; PolicyInvalid for anything else."""
+    """Parses JSON; raises PolicyInvalid if it is no JSON, or has NaN, infinity or a key twice."""
 
     def reject_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not a number")
@@ -187,19 +187,19 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
             parse_float=parse_float,
             object_pairs_hook=build_object,
         )
-    except (ValueError, RecursionError) as exc:  # JSON and UTF-8 errors are ValueErrors
+    except (ValueError, RecursionError) as exc:  # errors of JSON and of UTF-8 are ValueErrors
         raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); {remedy}") from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Artefact:
-    """The verified content of a folder; the policy then checks whether it makes sense."""
+    """A policy as stored in a folder. Its hashes are checked, but not yet whether its values make sense."""
 
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
     arrays: Mapping[str, _Array] = field(repr=False)  # read-only
-    sha256: str = field(default="", repr=False)  # hash of everything
-    model: str | None = None  # whose samples it was fitted on; None in older versions
+    sha256: str = field(default="", repr=False)  # hash of settings and arrays
+    model: str | None = None  # model whose samples the policy was fitted on; None if unknown
 
 
 def write_artefact(
@@ -210,8 +210,8 @@ def write_artefact(
     arrays: Mapping[str, npt.NDArray[Any]],
     model: str | None = None,
 ) -> None:
-    """Writes a policy to a folder, all or nothing; replaces only an older policy."""
-    from importlib.metadata import version  # lazy: only saving needs it, and the import is slow
+    """Writes a policy to a folder, completely or not at all. Only an older policy may be there."""
+    from importlib.metadata import version  # imported here, because it is slow and only saving needs it
 
     prepared = {name: _prepare_array(name, array) for name, array in arrays.items()}
     npz = _pack_arrays(prepared)
@@ -243,7 +243,7 @@ def write_artefact(
 
 
 def read_artefact(folder: Path) -> Artefact:
-    """Reads what `write_artefact` wrote; PolicyInvalid, naming file and error, for anything else."""
+    """Reads a policy that `write_artefact` wrote; raises PolicyInvalid, naming the file, if it can't."""
     path = folder / DOCUMENT
     for attempts_left in reversed(range(_ATTEMPTS)):
         text = read_content(path, MAX_DOCUMENT_BYTES)
@@ -258,11 +258,10 @@ def read_artefact(folder: Path) -> Artefact:
             )
             break
         except PolicyInvalid:
-            if (
-                not attempts_left or read_content(path, MAX_DOCUMENT_BYTES) == text
-            ):  # else it was replaced between the two reads
+            # try again if policy.json was replaced between the two reads
+            if not attempts_left or read_content(path, MAX_DOCUMENT_BYTES) == text:
                 raise
-    else:  # the last try breaks or raises
+    else:  # never reached: the last attempt breaks or raises
         raise PolicyInvalid(f"{path}: keeps being overwritten; try again")
     return Artefact(
         kind=document["kind"],
@@ -274,7 +273,7 @@ def read_artefact(folder: Path) -> Artefact:
 
 
 def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
-    """The array as stored: little-endian, in C order."""
+    """Converts an array to the form in which it is stored: little-endian, in C order."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PolicyError(f"an array can't be named {name!r}; use letters, digits, '_', '-' and '.'")
     prepared = np.asarray(array)
@@ -288,7 +287,7 @@ def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
 
 
 def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
-    """The npz file. Equal arrays give equal bytes: no dates, no compression."""
+    """Packs arrays into an npz file, without dates and compression, so that equal arrays give equal bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -298,8 +297,8 @@ def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
     return file.getvalue()
 
 
-def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # it is JSON
-    """The value, if it survives JSON (tuples become lists); PolicyError otherwise."""
+def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # any JSON value
+    """Returns a value that JSON can store (tuples become lists); raises PolicyError otherwise."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -348,7 +347,7 @@ def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_listing(listing: object, path: Path) -> None:
-    """Checks the list of arrays before reading any."""
+    """Checks the list of arrays in policy.json, before any array is read."""
     valid = (
         isinstance(listing, dict)
         and set(listing) == {"sha256", "content"}
@@ -385,7 +384,7 @@ def _byte_size(entry: Mapping[str, Any]) -> int:
 
 
 def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[str, _Array]:
-    """The arrays, which must match the listing."""
+    """Reads the arrays from an npz file; raises PolicyInvalid if they differ from the list in policy.json."""
     if hashlib.sha256(npz).hexdigest() != listing["sha256"]:
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
     try:
@@ -406,7 +405,7 @@ def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[s
 def _read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: Mapping[str, Any], path: Path
 ) -> _Array:
-    """One array. Its header must be exactly what numpy writes for the listed entry, so nothing is parsed."""
+    """Reads one array. Its header must be exactly what numpy writes for the listed type and shape."""
     if member.compress_type != zipfile.ZIP_STORED or member.file_size > _byte_size(entry) + 4096:
         raise PolicyInvalid(f"{path}: array {entry['name']!r} is larger than listed, or compressed")
     content = archive.read(member)
@@ -416,7 +415,7 @@ def _read_member(
     valid = content[:8] == b"\x93NUMPY\x01\x00" and content[10:start].strip() == header
     if not valid or len(content) != start + _byte_size(entry):
         raise PolicyInvalid(f"{path}: array {entry['name']!r} is not of the type and shape listed")
-    # the slice makes an aligned copy
+    # slicing copies the bytes, so that the array is aligned in memory
     array = (
         np.frombuffer(content[start:], dtype=entry["dtype"])
         if _byte_size(entry)

@@ -1,15 +1,16 @@
 """The policy interface: how many more samples to draw for a request, given its prompt and votes.
 
-`VoteState` holds what a policy may use, as arrays that are equal to the last bit for live tallies and
-replayed paths. Replay and the gateway call the same `Policy` with the same results, because `more` is
-`decide` for a single request. `read` is separate from `decide`, so that replay reads each prompt once.
-Settings are checked in the same way whether given by a caller (PolicyError) or read from an artefact
-(PolicyInvalid with the same message).
+`VoteState` holds the votes that a policy may use, as arrays. They are equal to the last bit for live requests
+and for replayed recordings. So replay and the gateway get the same decisions from the same `Policy`: `more`
+is `decide` for a single request. `read` is separate from `decide`, so that replay reads each prompt once.
+Settings are checked in the same way whether a caller gives them (PolicyError) or they are read from a stored
+policy (PolicyInvalid with the same message).
 
-Unweighted votes have few states, so a policy's cost jumps as its price changes. Therefore each request has a
-place in [0, 1), which shifts its price by up to 1%: a budget between the two sides of a jump is met by a mix
-of both. The place is a hash of the prompt; in replay, the orders of a problem's samples are spread evenly
-from there. The gateway draws each request's place at random.
+Unweighted votes have few states, so a policy's average cost jumps as its price changes. Therefore each
+request has a number in [0, 1), its place, which shifts its price by up to 1%. So near a jump some requests
+decide by one side and some by the other, and budgets in between can be met. The place is a hash of the
+prompt. In replay, the random orders of a problem's samples get evenly spread places. The gateway draws each
+request's place at random.
 """
 
 import copy
@@ -36,23 +37,23 @@ from adacompute.pool.modes import JoinedPool, ModeSet
 from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 
-Arrays = Mapping[str, npt.NDArray[Any]]  # what a policy has learned, by name
-Parsers = Mapping[str, Callable[[Any], Any]]  # for stored settings, by name
+Arrays = Mapping[str, npt.NDArray[Any]]  # the arrays that a policy has learned, by name
+Parsers = Mapping[str, Callable[[Any], Any]]  # parse stored settings, by name
 Dial = Literal["price", "threshold"]
 PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default for the most samples per request
-_WIDTH = 0.02  # width of the spread, in the logarithm of prices or the log-odds of thresholds
+_WIDTH = 0.02  # range of the shift by place, in log prices or log-odds of thresholds
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
 class OwnPrice(float):
-    """A request's individual price, which isn't shifted by its place again."""
+    """A price that was already shifted for one request, and must not be shifted again."""
 
 
 def spread_price(price: float, places: float | Floats, *, dial: str = "price") -> Floats:
-    """The price or threshold of each request by its place, (requests,); higher places get higher ones.
+    """Shifts the price or threshold of each request by its place in [0, 1): by up to 1% down or up.
 
     >>> spread_price(0.05, np.array([0.0, 0.5, 1.0])).round(4).tolist()
     [0.0495, 0.05, 0.0505]
@@ -62,13 +63,13 @@ def spread_price(price: float, places: float | Floats, *, dial: str = "price") -
 
 
 def place_orders(prompts: Sequence[str], orders: int = 1) -> Floats:
-    """The place of each order of each prompt's samples, (prompts * orders,)."""
+    """Returns a number in [0, 1), the place, for each random order of each prompt's samples."""
     places = hash_to_unit(prompts, seed=0)[:, None] + np.arange(orders) / orders
     return np.asarray(places.reshape(-1) % 1)
 
 
 def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
-    """A number in [0, 1) for each prompt, (prompts,): a hash of seed and prompt.
+    """Hashes the seed and each prompt to a number in [0, 1).
 
     >>> first, second = hash_to_unit(["What is 2 + 2?", "What is 2 + 3?"], seed=0).tolist()
     >>> first == hash_to_unit(["What is 2 + 2?"], seed=0).item(), first == second
@@ -80,17 +81,17 @@ def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
 
 
 def hash_prompt(prompt: str, *, seed: int = 0) -> int:
-    """A 64-bit hash of the seed and the prompt."""
-    # a truncated conversation may end in an unpaired surrogate
+    """Hashes the seed and the prompt to 64 bits."""
+    # text that was cut off may end in half of a character (an unpaired surrogate)
     text = prompt.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, salt=seed.to_bytes(8, "big")).digest(), "big")
 
 
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
-    """The accuracy at each budget from `score`, with unweighted or weighted votes.
+    """Computes the accuracy of each problem at each budget, with unweighted or weighted votes.
 
-    Scoring weighted votes takes a second and one pool serves many fits, so a pool's last table is cached as
-    long as the pool exists.
+    Scoring weighted votes takes a second, and one pool is often used several times, so the last table of
+    each pool is cached.
     """
     key = (tuple(budgets), weigh)
     cached = _LAST_TABLES.get(ballots)
@@ -106,14 +107,14 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A number of samples to draw now from one mode; `mode` is None if it has no name."""
+    """How many samples to draw now, and from which mode; `mode` is None if there is only one."""
 
     mode: str | None = None
     count: int = 1
 
 
 class Criterion(NamedTuple):
-    """The criterion for drawing another sample, for display.
+    """The number by which a policy decides whether to draw another sample, for display.
 
     `worth`: the accuracy that another sample gains; draw while above `limit`, its price in accuracy. `doubt`:
     the probability that the leader isn't the most common answer; draw while above `limit`. `agreement`: the
@@ -123,66 +124,66 @@ class Criterion(NamedTuple):
     kind: Literal["worth", "doubt", "agreement"]
     value: float
     limit: float
-    mode: str = ""  # for agreement
+    mode: str = ""  # the mode whose answers are counted, for "agreement"
 
 
 class Draws(NamedTuple):
-    """What several requests draw now, each (requests,)."""
+    """How many samples several requests draw now, and from which mode."""
 
-    modes: Ints  # indexes of their modes
-    counts: Ints  # samples; 0 stops
+    modes: Ints  # index of each request's mode
+    counts: Ints  # number of samples of each request; 0 stops
 
 
 class Policy(ABC):
-    """Decides, from the prompt and the tally, how many more samples to draw.
+    """Decides, from the prompt and the votes so far (the tally), how many more samples to draw.
 
     A subclass sets `kind` and `dial`, and implements `read` (if it uses prompts), `count_draws` and `fit`. To
     be saved it sets `setting_names` and, for learned state, `learned_names` with `dump_learned`, `arrays` and
-    `load_learned`. Cost must never rise with the dial.
+    `load_learned`. `dial` names the number that moves its average cost: a price or a threshold. Cost must
+    never rise with it.
     """
 
-    kind: ClassVar[str]  # name in commands, tables and artefacts
-    dial: Dial | None = None  # None: made or fitted for one budget
+    kind: ClassVar[str]  # name of the policy in commands, tables and stored files
+    dial: Dial | None = None  # what moves the cost; None: the policy is made for one budget
     longest: int = DEFAULT_LONGEST  # most samples per request
     weigh: VoteWeights | None = None  # weights of votes; None: unweighted
-    only_compared: ClassVar[bool] = False  # True: only for comparison, never saved or served
-    needs_plain_votes: ClassVar[bool] = False  # True: a verifier's scores can't weigh its votes
-    draw_cost: float | None = 1.0  # cost per sample in the unit of its price; None: not known yet
-    max_waves: int | None = None  # None: no limit besides the number of samples
-    spreads_price: bool = True  # False: all requests use exactly the given dial
-    one_shot: bool = False  # True: decides from the prompt alone, without the tally
+    only_compared: ClassVar[bool] = False  # True: exists only for comparison; can't be saved or served
+    needs_plain_votes: ClassVar[bool] = False  # True: votes can't be weighted by a verifier's scores
+    draw_cost: float | None = 1.0  # cost of a sample in the unit of the price; None: not known yet
+    max_waves: int | None = None  # most rounds of calls; None: no limit besides `longest`
+    spreads_price: bool = True  # False: all requests use exactly the given price or threshold
+    one_shot: bool = False  # True: decides from the prompt alone, without looking at votes
     reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
-    prices_: Floats = np.zeros(
-        0
-    )  # between which it divides requests among rules, descending; empty: it doesn't
-    source_model: str | None = None  # whose samples it was fitted on; None if unknown or unfitted
-    reads_first: ClassVar[bool] = True  # False: the first draw is the same for every prompt
-    setting_names: ClassVar[tuple[str, ...]] = ()  # constructor arguments, stored in the artefact
-    learned_names: ClassVar[tuple[str, ...]] = ()  # learned state in the artefact's settings
-    optional: ClassVar[Mapping[str, Any]] = {}  # defaults for settings missing from an artefact
-    parsers: ClassVar[Parsers] = {}  # for stored settings, unless they are None
+    # prices at which the policy's rules change, descending; between two of them, requests are divided
+    prices_: Floats = np.zeros(0)
+    source_model: str | None = None  # model whose samples the policy was fitted on; None if unknown
+    reads_first: ClassVar[bool] = True  # False: the first draw doesn't depend on the prompt
+    setting_names: ClassVar[tuple[str, ...]] = ()  # constructor arguments that are stored
+    learned_names: ClassVar[tuple[str, ...]] = ()  # learned state that is stored with the settings
+    optional: ClassVar[Mapping[str, Any]] = {}  # defaults for settings that a stored policy lacks
+    parsers: ClassVar[Parsers] = {}  # functions that parse stored settings other than None
 
     @property
     def mode_set(self) -> ModeSet | None:
-        """The modes to choose from and the unit of cost; None if it draws from a single mode."""
+        """The modes to choose from and the unit of cost; None if there is a single mode."""
         return None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the modes that it may draw from, cheapest first."""
+        """Names of the modes that the policy may draw from, cheapest first."""
         return ("",)
 
     @property
     def longest_by_mode(self) -> tuple[int, ...]:
-        """Most samples per request from each of these modes."""
+        """Most samples per request from each mode, in the order of `names`."""
         return (self.longest,)
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """How many more samples to draw now for one request; 0 stops. At least 1 for an empty tally.
+        """Returns how many more samples to draw now for one request: at least 1 at first; 0 stops.
 
-        `reading` is the result of `read([prompt])`, if the caller has it.
+        `reading` is the result of `read([prompt])`, if the caller has computed it.
         """
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
@@ -198,10 +199,10 @@ class Policy(ABC):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What to draw now; None to stop. A policy over several modes names the mode.
+        """Returns what to draw now, or None to stop. A policy over several modes names the mode.
 
-        `reading` is the result of `read` for the prompt, if the caller has it. `modes` restricts the modes;
-        None: all.
+        `reading` is the result of `read([prompt])`, if the caller has computed it. `modes` lists the modes
+        that may be drawn; None: all.
         """
         name = self.names[0]
         if name and modes is not None and name not in modes:
@@ -216,29 +217,29 @@ class Policy(ABC):
         *,
         reading: Floats,  # noqa: ARG002
     ) -> Criterion | None:
-        """The criterion of its next decision at a request's dial, after one or more samples; may be None."""
+        """Returns the number by which the policy decides next, after one or more samples; None if none."""
         return None
 
     def place_price(self, dial: float | None, prompt: str) -> float | None:
-        """The dial for a prompt, by its place; an `OwnPrice` stays unchanged."""
+        """Shifts the price or threshold for a prompt by the prompt's hash; an `OwnPrice` stays unchanged."""
         if dial is None or isinstance(dial, OwnPrice) or not self.spreads_price:
             return dial
         return self.spread_price(dial, float(place_orders([prompt])[0]))
 
     def spread_price(self, dial: float | None, place: float) -> float | None:
-        """Like `spread_dial`, for one request."""
+        """Shifts the price or threshold of one request by its place, like `spread_dial`."""
         own = self.spread_dial(dial, place)
         return None if own is None else float(own)
 
     def spread_dial(self, dial: float | None, places: float | Floats) -> float | Floats | None:
-        """The dial of each request, (requests,), by place; unchanged if there is none or it isn't spread."""
+        """Shifts the price or threshold of each request by its place, unless `spreads_price` is false."""
         if self.dial is None or dial is None or not self.spreads_price:
             return dial
         value = check_dial(self.dial, dial, high=1.0 if self.dial == "threshold" else math.inf)
         return spread_price(value, places, dial=self.dial)
 
     def repeat_reading(self, reading: Floats, orders: int) -> Floats:
-        """Repeats each prompt's reading for each order of its samples, (prompts * orders, numbers)."""
+        """Repeats what was read from each prompt for each random order of its samples."""
         return np.repeat(reading, orders, axis=0)
 
     def convert_price(self, price: float) -> float:
@@ -246,13 +247,13 @@ class Policy(ABC):
         return price if self.draw_cost is None else price / self.draw_cost
 
     def skips_prompt(self, tally: Tally) -> bool:
-        """Whether its decision for this tally doesn't depend on the prompt."""
+        """Whether the decision for these votes doesn't depend on the prompt."""
         return not self.reads_first and not tally.drawn
 
     def more_batch(
         self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
     ) -> list[int]:
-        """Like `more`, for several requests."""
+        """Returns how many more samples to draw for each of several requests."""
         if len(prompts) != len(tallies):
             raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
         counts: list[int] = self.decide(
@@ -263,11 +264,11 @@ class Policy(ABC):
         return counts
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """What the policy extracts from prompts, (prompts, numbers)."""
+        """Extracts from the prompts the numbers that the policy uses; shape (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
     def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
-        """What each request draws now. The dial may be given per request, (requests,).
+        """Decides what each request draws now. The price or threshold may be an array of one per request.
 
         Row i of `reading` belongs to request i. With several modes, `state` holds votes by mode.
         """
@@ -276,10 +277,10 @@ class Policy(ABC):
 
     @abstractmethod
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        """How many more samples each request gets now, (requests,), for policies of one mode."""
+        """Decides how many more samples each request draws now, for policies of one mode."""
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool | None:  # noqa: ARG002
-        """Whether the leader is certified as the model's most common answer; None if it never certifies."""
+        """Whether the leader is guaranteed to be the model's most common answer; None: no guarantees."""
         return None
 
     def mask_certified(
@@ -287,31 +288,31 @@ class Policy(ABC):
         state: VoteState,  # noqa: ARG002
         dial: float | Floats | None = None,  # noqa: ARG002
     ) -> npt.NDArray[np.bool_] | None:
-        """Like `certifies`, for several requests, (requests,)."""
+        """Marks the requests whose leader is guaranteed to be the most common answer; None: no guarantees."""
         return None
 
     @abstractmethod
     def fit(self, pool: "Pool | Ballots") -> Self:
-        """Learns from recorded samples and returns itself; without learning, only checks the source."""
+        """Learns from recorded samples, and returns itself."""
 
     def settle(self, ballots: Ballots) -> Self:  # noqa: ARG002
         """Adapts in place to these samples, e.g. to their scale of confidence, without labels."""
         return self
 
     def copy_for(self, ballots: Ballots) -> Self:
-        """A copy, adapted to these samples by `settle`."""
+        """Returns a copy, adapted to these samples by `settle`."""
         return copy.copy(self).settle(ballots)
 
     def count_in_sample(self, ballots: Ballots) -> int:  # noqa: ARG002
-        """How many of these problems it was fitted on, as far as it knows; results on those are in-sample."""
+        """Counts the problems that the policy is known to have been fitted on (results are in-sample)."""
         return 0
 
     def get_ballots(self, source: PoolSource) -> Ballots:
-        """The samples from a source that it can use: those of its modes, at their costs."""
+        """Returns the recorded samples that the policy can use: those of its modes."""
         return get_ballots(source)
 
     def settings(self) -> dict[str, Any]:
-        """Constructor arguments and learned state except arrays, as plain data for JSON."""
+        """Returns constructor arguments and learned state except arrays, as plain data for JSON."""
         settings = {
             name: _dump_setting(getattr(self, name)) for name in self.setting_names
         } | self.dump_learned()
@@ -322,16 +323,16 @@ class Policy(ABC):
         }
 
     def dump_learned(self) -> dict[str, Any]:
-        """Learned state except arrays, by `learned_names`, as plain data for JSON."""
+        """Returns learned state except arrays, as plain data for JSON; keys are `learned_names`."""
         return {}
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays of numbers."""
+        """Returns learned state as arrays of numbers, by name."""
         return {}
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        """Restores a policy from settings and arrays; PolicyInvalid, naming the error, if impossible."""
+        """Restores a policy from settings and arrays; raises PolicyInvalid, with the reason, if it can't."""
         with wrap_restore_errors(cls.kind):
             names = (*cls.setting_names, *cls.learned_names)
             arguments = load_settings({**cls.optional, **settings}, names, cls.parsers)
@@ -344,7 +345,7 @@ class Policy(ABC):
         """Sets the learned state from `learned` and `arrays`."""
 
     def save(self, folder: str | Path) -> None:
-        """Writes the policy as JSON and npz, all or nothing; `load_policy` reads it."""
+        """Writes the policy to a folder, completely or not at all; `load_policy` reads it."""
         write_artefact(
             check_folder(folder),
             kind=self.kind,
@@ -355,7 +356,7 @@ class Policy(ABC):
 
 
 def _dump_setting(value: object) -> object:
-    """A constructor argument as plain data."""
+    """Converts a constructor argument to plain data for JSON."""
     if isinstance(value, VoteWeights):
         return dump_weights(value)
     if isinstance(value, ModeSet):
@@ -364,7 +365,7 @@ def _dump_setting(value: object) -> object:
 
 
 def get_ballots(source: PoolSource) -> Ballots:
-    """The votes of one mode, from a pool with one source or from ballots."""
+    """Returns the recorded samples of a single mode, from a pool with one source or as they are."""
     checked = source.ballots() if isinstance(source, JoinedPool) else check_source(source)
     ballots = checked if isinstance(checked, Ballots) else checked.ballots()
     if len(ballots.modes) > 1:
@@ -376,7 +377,7 @@ def get_ballots(source: PoolSource) -> Ballots:
 
 
 def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
-    """Returns a pool or ballots unread; PolicyError for anything else."""
+    """Returns the argument if it is a pool or recorded votes; raises PolicyError otherwise."""
     if not isinstance(source, Pool | Ballots):
         raise PolicyError(
             f"{format_value(source)} is not a pool; open it with open_pool(...), or give its ballots"
@@ -387,7 +388,7 @@ def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
 def read_array(
     arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
-    """An array of an artefact with this type and shape (None: any size), all finite; else PolicyInvalid."""
+    """Returns a stored array; raises PolicyInvalid unless it is finite and has this type and shape."""
     if name not in arrays:
         raise PolicyInvalid(f"array {name!r} is not there; save the policy again")
     array = np.asarray(arrays[name])
@@ -404,12 +405,12 @@ def read_array(
     return array
 
 
-MAX_SAMPLES = 1024  # per request: more is probably a mistake
+MAX_SAMPLES = 1024  # most samples per request: more is probably a mistake
 
 
 def parse_finite(value: object) -> float | None:
-    """A finite number as a float; None for anything else, such as True, NaN, or too large an integer."""
-    if type(value) is float:  # the usual case, ten times as fast
+    """Converts a finite number to a float. Returns None for anything else, such as True or NaN."""
+    if type(value) is float:  # the usual case, which this makes ten times as fast
         return value if math.isfinite(value) else None
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         return None
@@ -421,7 +422,7 @@ def parse_finite(value: object) -> float | None:
 
 
 def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAMPLES) -> int:
-    """Returns an integer within limits; PolicyError for anything else."""
+    """Returns the value if it is an integer within limits; raises PolicyError otherwise."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         raise PolicyError(
             f"{name} {format_value(value)} can't be used; give a whole number from {low} to {high}"
@@ -430,7 +431,7 @@ def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAM
 
 
 def check_number(name: str, value: object, *, low: float, high: float = math.inf, example: str = "") -> float:
-    """Returns a finite number within limits; PolicyError for anything else."""
+    """Returns the value if it is a finite number within limits; raises PolicyError otherwise."""
     parsed = parse_finite(value)
     if parsed is None or not low <= parsed <= high:
         upper = "up" if high == math.inf else f"to {high:g}"
@@ -441,12 +442,12 @@ def check_number(name: str, value: object, *, low: float, high: float = math.inf
 
 
 def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
-    """The value of a policy's dial, e.g. its "price"; live and replay accept the same values."""
+    """Returns the value of a policy's price or threshold (its dial); raises PolicyError if it is invalid."""
     return check_number(name, dial, low=0, high=high, example=", e.g. what calibrate finds")
 
 
 def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | Floats:
-    """One dial as in `check_dial`, or one per request, (requests,)."""
+    """Checks a price or threshold like `check_dial`, or an array of one per request."""
     if not isinstance(dials, np.ndarray) or dials.ndim != 1:
         return check_dial(name, dials, high=high)
     for value in (dials.min(initial=0.0), dials.max(initial=0.0)):
@@ -455,7 +456,7 @@ def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | 
 
 
 def log_price(price: float | Floats) -> float | Floats:
-    """The natural logarithm of one or several prices; minus infinity for 0.
+    """Returns the natural logarithm of one or several prices; minus infinity for 0.
 
     Always computed by numpy, so that a request gets the same decision alone and in a batch.
     """
@@ -466,7 +467,7 @@ def log_price(price: float | Floats) -> float | Floats:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Returns True or False; PolicyError for anything else, such as 0 or 1."""
+    """Returns the value if it is True or False; raises PolicyError otherwise, also for 0 and 1."""
     if not isinstance(value, bool):
         raise PolicyError(f"{name} {format_value(value)} can't be used; give True or False")
     return value
@@ -481,7 +482,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tuple[int, ...]:
-    """Budgets as a tuple: ascending integers from 1, without duplicates."""
+    """Returns budgets as a tuple. Raises PolicyError unless they are ascending integers from 1."""
     items: list[Any] = []
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
         items = list(values)
@@ -495,7 +496,7 @@ def check_ascending(name: str, values: object, *, high: int = MAX_SAMPLES) -> tu
 
 
 def load_settings(settings: Mapping[str, Any], names: Collection[str], parsers: Parsers) -> dict[str, Any]:
-    """Validated stored settings, none missing or unknown, parsed."""
+    """Checks that no stored setting is missing or unknown, and parses them."""
     if missing := sorted(set(names) - set(settings)):
         raise PolicyError(f"setting {missing[0]!r} is missing")
     if unknown := sorted(set(map(str, settings)) - set(names)):

@@ -1,6 +1,7 @@
-"""One-shot baselines: the same budget for all (`fixed`), or each problem's best in hindsight (`oracle`).
+"""Baselines that decide before sampling: the same number for all, or each problem's best in hindsight.
 
-Random choices hash the seed and the prompt, so a request gets the same budget live, in a batch and in replay.
+A budget is a number of samples. Random choices hash the seed and the prompt, so a request gets the same
+budget live, in a batch and in replay.
 """
 
 from abc import abstractmethod
@@ -37,7 +38,7 @@ MAX_SEED = 2**63 - 1
 
 
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
-    """The share of requests per budget, (budgets,), using the two nearest `average`, so that they average it.
+    """Returns the share of requests for each budget; only the two budgets next to `average` are used.
 
     An average above the largest budget gives everyone the largest.
 
@@ -60,7 +61,7 @@ def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
 
 
 class BudgetPolicy(Policy):
-    """Base class of policies that choose among budgets."""
+    """Base class of policies that choose among given numbers of samples (budgets)."""
 
     def __init__(self, *, budgets: Sequence[int], longest: int, weigh: VoteWeights | None) -> None:
         self.longest = check_integer("longest", longest)
@@ -78,19 +79,19 @@ class BudgetPolicy(Policy):
 
 
 class OneShotPolicy(BudgetPolicy):
-    """Base class of policies whose budget depends only on the prompt, (prompts, 1)."""
+    """Base class of policies that choose a number of samples from the prompt alone."""
 
     one_shot = True
     max_waves = 1
 
     @abstractmethod
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The budget of each prompt, (prompts, 1)."""
+        """Returns the number of samples of each prompt; shape (prompts, 1)."""
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Like `decide`, without arrays, which would take ten times as long for one request."""
+        """Decides for one request like `decide`, but without arrays, which would take ten times as long."""
         if type(self).count_draws is not OneShotPolicy.count_draws:
             return super().more(prompt, tally, dial, reading=reading)
         budget = (self.read([prompt]) if reading is None else reading)[0, 0]
@@ -105,7 +106,7 @@ class OneShotPolicy(BudgetPolicy):
 
 
 def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
-    """The budget of each prompt, (prompts, 1): mode k for a share `shares[k]` of prompts, by hash."""
+    """Chooses `modes[k]` for a share `shares[k]` of the prompts, by a hash of the prompt."""
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
     return np.asarray(modes, dtype=np.float64)[index][:, None]
 
@@ -113,8 +114,8 @@ def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *
 class FixedPolicy(OneShotPolicy):
     """The same budget for every request: the largest of `budgets` that is at most `budget`.
 
-    This spends less than `budget` if it lies between two (the paper's staircase). With `mix`, requests get
-    one of these two at random, averaging `budget`.
+    If `budget` lies between two of them, this spends less than `budget` (the paper's staircase). With `mix`,
+    requests get one of these two at random, so that the average is `budget`.
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> FixedPolicy(3).read(prompts).mean(), FixedPolicy(3, mix=True).read(prompts).mean().round(1)
@@ -138,25 +139,25 @@ class FixedPolicy(OneShotPolicy):
         self.budget = check_number("budget", budget, low=0)
         self.mix = check_flag("mix", mix)
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        budget_shares = mix_adjacent(self.modes, self.budget)  # (modes,)
+        budget_shares = mix_adjacent(self.modes, self.budget)  # share of requests for each of `modes`
         if not self.mix:
             budget_shares = np.eye(len(budget_shares))[np.flatnonzero(budget_shares)[0]]
         self._shares = budget_shares
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        if not self.mix:  # no random choice needed
+        if not self.mix:  # all requests get the same number
             return np.full((len(prompts), 1), float(self.modes[int(self._shares.argmax())]))
         return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
 
 
 class OraclePolicy(OneShotPolicy):
-    """Each problem's best budget at a price, from its recorded accuracy: it has seen the answers.
+    """The best number of samples for each problem at a price, found with the recorded answers.
 
     The price is accuracy per sample. It stores the slopes of each problem's concave hull by the hash of its
-    prompt, and buys budgets while slopes are above the price. Problems with the same prompt share their mean
-    curve; an unknown prompt gets the mean of all. Evaluated on its training samples, it is an upper bound for
-    one-shot decisions; fitted on one half of each problem's samples and evaluated on the other
-    (`adacompute.score.halves`), a lower bound.
+    prompt, and raises the number of samples while the slope is above the price. Problems with the same prompt
+    share their mean curve; an unknown prompt gets the mean of all. Evaluated on its training samples, it is
+    an upper bound for one-shot decisions. Fitted on one half of each problem's samples and evaluated on the
+    other (`adacompute.score.halves`), it is a lower bound.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -171,9 +172,9 @@ class OraclePolicy(OneShotPolicy):
     setting_names = ("budgets", "longest", "weigh")
     learned_names = ("learned",)
 
-    keys_: npt.NDArray[np.uint64]  # (prompts,) hashes, ascending
-    slopes_: Floats  # (prompts, modes - 1) hull slopes over each step to the next mode, descending
-    mean_: Floats  # (modes - 1,) slopes of the mean curve
+    keys_: npt.NDArray[np.uint64]  # hashes of the prompts, ascending
+    slopes_: Floats  # slope of each prompt's hull from each budget to the next, descending
+    mean_: Floats  # slopes of the mean curve, for unknown prompts
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ class OraclePolicy(OneShotPolicy):
     def fit(self, pool: Pool | Ballots) -> Self:
         ballots = get_ballots(pool)
         options: dict[str, Any] = {} if self.weigh is None else {"aggregate": "weighted", "by": self.weigh}
-        accuracy = score(ballots, self.modes, **options).accuracy  # (problems, modes)
+        accuracy = score(ballots, self.modes, **options).accuracy  # shape (problems, modes)
         hashes = np.array([hash_prompt(prompt) for prompt in ballots.prompts], dtype=np.uint64)
         self.keys_, prompt_row = np.unique(hashes, return_inverse=True)
         curves = np.zeros((len(self.keys_), len(self.modes)))
@@ -199,7 +200,7 @@ class OraclePolicy(OneShotPolicy):
         return self
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The slopes of each prompt's curve, (prompts, modes - 1)."""
+        """Returns the slopes of each prompt's curve; shape (prompts, modes - 1)."""
         if not hasattr(self, "keys_"):
             raise NotFitted("oracle has seen no answers yet; call fit(pool) with graded samples first")
         hashes = np.array([hash_prompt(prompt) for prompt in prompts], dtype=np.uint64)

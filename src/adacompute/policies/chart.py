@@ -1,7 +1,7 @@
 """Measurements of a policy at each budget, stored as chart.json next to the policy.
 
-The gateway takes its first prices, the expected agreement and the savings from it. chart.json contains its
-policy's hash and its own hash; a damaged chart, or that of another policy, is refused.
+The gateway takes its first prices, the expected agreement and the savings from the chart. chart.json contains
+its policy's hash and its own hash, so a damaged chart or one of another policy is refused.
 """
 
 import json
@@ -34,54 +34,53 @@ from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCur
 from adacompute.pool.ballots import count_calls
 
 SCHEMA, VERSION = "adacompute.chart", 3
-MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
+MAX_CHART_BYTES = 1 << 20  # most bytes of chart.json
 
 _MAX_ROWS = 64
-_MAX_SAMPLES = 1_000_000  # per request: more is probably a mistake
-_MAX_TOKENS = 1e12  # likewise
-_MAX_PROTOCOL = 1000  # characters of the protocol
+_MAX_SAMPLES = 1_000_000  # most samples per request: more is probably a mistake
+_MAX_TOKENS = 1e12  # most tokens: more is probably a mistake
+_MAX_PROTOCOL = 1000  # most characters of the description of the measurement
 _TOLERANCE = 1e-9
 Samples = Annotated[float, Meta(ge=1 - _TOLERANCE, le=_MAX_SAMPLES)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[float, Meta(ge=0, le=_MAX_TOKENS)]
 Price = Annotated[float, Meta(ge=0, le=1e12)]
-_MIN_PRICE = 1e-12  # lower prices are replaced by this in logarithms
+_MIN_PRICE = 1e-12  # lowest price of which a logarithm is taken
 _DAY = r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z"
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
-_LENGTHS = {"prompt_tokens", "choices"}  # since format 2, like the tokens of a row
-_QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # since format 3
-_TAILS = {"rounds_p95", "above"}  # row fields since format 3
+_LENGTHS = {"prompt_tokens", "choices"}  # fields since format 2
+_QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # fields since format 3
+_TAILS = {"rounds_p95", "above"}  # fields of a row since format 3
 _MAX_CURVES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartRow:
-    """Measurements at one average number of samples.
+    """Measurements of a policy at one average number of samples.
 
-    Cost, waves and `stays` are measured at that price; the other numbers are for meeting the budget exactly
+    `cost`, `waves` and `stays` are measured at `price`. The other numbers hold if the budget is met exactly,
     by mixing two prices.
     """
 
     budget: Samples  # requested average samples per request
-    price: Price | None  # the lowest dial that doesn't cost more; None: the policy has none
-    cost: Samples  # samples per request
-    waves: Samples  # rounds per request
+    price: Price | None  # lowest price (or threshold) within the budget; None: it has neither
+    cost: Samples  # mean samples per request
+    waves: Samples  # mean rounds of calls per request
     stays: Share  # share of requests with the same answer as the vote over all recorded samples
-    agreement: Share  # mean over requests of the winner's share of a vote's weight
-    deviation: Share  # its standard deviation over requests
+    agreement: Share  # mean share of a vote's weight that the winner has
+    deviation: Share  # standard deviation of `agreement` over requests
     accuracy: Share | None = None  # None if correctness is unknown
-    uniform: Samples | None = (
-        None  # uniform samples per request with the same accuracy; at most the number recorded
-    )
-    tokens: Tokens | None = None  # response tokens per request; None if not recorded
-    rounds_p95: Samples | None = None  # 95th percentile of rounds per request; None if not measured
-    # share of requests with more than 1, 2, … samples, up to the maximum; empty if not measured
+    # same number of samples for every request that would be as accurate; at most the number recorded
+    uniform: Samples | None = None
+    tokens: Tokens | None = None  # mean response tokens per request; None if not recorded
+    rounds_p95: Samples | None = None  # 95th percentile of rounds of calls per request
+    # shares of requests with more than 1, 2, 3, … samples; empty if not measured
     above: tuple[Share, ...] = ()
 
     def find_most(self, share: float) -> int | None:
-        """The number of samples that this share of requests doesn't exceed; None if not measured.
+        """Returns how many samples a share of the requests doesn't exceed; None if not measured.
 
         >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
         ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
@@ -93,7 +92,7 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Rows by ascending budget.
+    """Measurements of a policy, one row per budget, in ascending order.
 
     >>> row = dict(waves=1.5, agreement=0.9, deviation=0.2, stays=0.9)
     >>> low = ChartRow(budget=2, price=0.04, cost=2, **row)
@@ -104,31 +103,31 @@ class Chart:
     """
 
     dial: Dial | None
-    # unit of cost: the price is accuracy per sample, token or money
+    # unit of cost: the price is accuracy per sample, per token or per unit of money
     unit: Literal["samples", "tokens", "money"]
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
-    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # description of the measurement
+    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # how it was measured, in words
     rows: tuple[ChartRow, ...]
-    prompt_tokens: Tokens | None = None  # mean prompt; None if unknown
-    # most samples per call, each of which pays for one prompt; None if unknown
+    prompt_tokens: Tokens | None = None  # mean number of tokens of a prompt; None if unknown
+    # most samples per call to the model; each call pays for the prompt once; None if unknown
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
-    qualities: tuple[QualityCurve, ...] = ()  # comparisons with uniform numbers of samples; held out
-    basis: Literal["accuracy", "agreement"] = "accuracy"  # basis of the qualities
-    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # unit of the qualities' costs
-    currency: str = ""  # only if that is money
-    measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": unknown
+    qualities: tuple[QualityCurve, ...] = ()  # comparisons with fixed numbers of samples on unseen problems
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # what `qualities` compares
+    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # unit of costs in `qualities`
+    currency: str = ""  # currency if `cost_unit` is money
+    measured: Annotated[str, Meta(pattern=_DAY)] = ""  # day of the measurement, e.g. 2026-11-18
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
             raise PolicyError(f"invalid chart: {fault}")
 
     def price_at(self, budget: float) -> float | None:
-        """The dial for an average number of samples; None outside the rows, or without a dial."""
+        """Returns the price or threshold for an average number of samples; None if it wasn't measured."""
         row = self.row_at(budget)
         return None if row is None else row.price
 
     def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
-        """The average cost for a quality; BudgetInvalid if it wasn't reached."""
+        """Finds the average cost for a quality; raises BudgetInvalid if the quality wasn't reached."""
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
         return replace(
@@ -140,9 +139,9 @@ class Chart:
         )
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
-        """The cost per sample when a request costs about `target`, from the recorded lengths.
+        """Estimates the cost of a sample, if a request costs about `target`, from recorded token counts.
 
-        `price` gives the cost of some prompt and response tokens. None if lengths are unknown.
+        `price` returns the cost of some prompt and response tokens. None if token counts are unknown.
         """
         if self.prompt_tokens is None:
             return None
@@ -156,9 +155,9 @@ class Chart:
         return None if nearest is None else nearest[0] / nearest[1]
 
     def row_at(self, budget: float) -> ChartRow | None:
-        """The expected row at a budget, interpolated between its neighbours; prices logarithmically.
+        """Returns the row at a budget, interpolated between two measured rows; None outside of them.
 
-        None outside the rows. A policy without a dial has one row for any budget.
+        A policy that has neither price nor threshold has one row, which is returned for any budget.
         """
         if self.dial is None:
             return self.rows[0] if self.rows else None
@@ -172,7 +171,7 @@ class Chart:
 
 
 def write_chart(folder: str | Path, chart: Chart) -> None:
-    """Writes the chart to its policy's folder; refuses other policies."""
+    """Writes the chart to its policy's folder; raises PolicyError if another policy was saved there."""
     path = check_folder(folder)
     policy = _read_policy_hash(path)
     document: dict[str, Any] = {"schema": SCHEMA, "version": VERSION, "policy": policy, **asdict(chart)}
@@ -186,7 +185,7 @@ def write_chart(folder: str | Path, chart: Chart) -> None:
 
 
 def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
-    """The chart of the policy with this hash, or None. PolicyInvalid if it is damaged or another policy's."""
+    """Reads the chart of the policy with this hash; None if there is none; PolicyInvalid if it is damaged."""
     path = check_folder(folder) / CHART_FILE
     try:
         path.lstat()
@@ -206,7 +205,7 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 
 
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
-    """The cost of a quality for the policy in a folder; BudgetInvalid if it wasn't reached."""
+    """Finds the average cost for a quality, from the chart of the policy in a folder."""
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
     if chart is None:
@@ -250,7 +249,7 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
 
 
 def _read_policy_hash(folder: Path) -> str:
-    """The hash of the policy in a folder, from its document."""
+    """Reads the hash of the policy in a folder."""
     path = folder / DOCUMENT
     document = parse_json(read_content(path, MAX_DOCUMENT_BYTES), path)
     policy_hash = document.get("sha256") if isinstance(document, dict) else None
@@ -260,7 +259,7 @@ def _read_policy_hash(folder: Path) -> str:
 
 
 def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
-    """Interpolates between two rows; `share` 0 is `lower`, 1 is `upper`."""
+    """Interpolates between two rows: a share of 0 gives `lower`, 1 gives `upper`."""
 
     def mean(a: Any, b: Any) -> Any:  # noqa: ANN401 - a number, several or none
         if isinstance(a, tuple):
@@ -277,7 +276,7 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 
 
 def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything yet
-    """What is invalid about a chart; "" if nothing."""
+    """Describes what is invalid about a chart; "" if nothing is."""
     kinds = get_type_hints(Chart, include_extras=True)
     for name in kinds.keys() - {"rows", "qualities"}:
         try:
@@ -285,7 +284,7 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
         except msgspec.ValidationError as exc:
             return f"{name}: {exc}"
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    fewest = 1 if chart.cost_unit == "samples" else 0  # charts over several modes have only qualities
+    fewest = 1 if chart.cost_unit == "samples" else 0  # charts of policies over several modes have no rows
     if not isinstance(chart.rows, tuple) or not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:

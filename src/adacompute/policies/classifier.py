@@ -1,8 +1,8 @@
-"""The paper's policy: a classifier that predicts the oracle's budget.
+"""The paper's policy: a classifier that predicts how many samples the oracle would give to a prompt.
 
-A problem's label is its budget in the exact solution for one average budget. If the first sample's entropy is
-a feature, one sample is drawn before the others; otherwise the prompt alone decides. XGBoost is imported only
-for training; serving evaluates plain arrays.
+A problem's label is its number of samples in the exact solution for one average budget. If the first sample's
+entropy is a feature, one sample is drawn before the others; otherwise the prompt alone decides. XGBoost is
+imported only for training; serving evaluates plain arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting parameters from the paper
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # number of trees, their depth and the learning rate, as in the paper
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
-    """Trees that separate the classes in `labels`, and these classes, ascending; None for one class.
+    """Trains trees that predict `labels`; returns them (None if all are equal) and the distinct labels.
 
-    Labels may be any integers; a class without rows is never predicted.
+    Labels may be any integers.
     """
     classes, indices = np.unique(labels, return_inverse=True)
     if len(classes) == 1:
@@ -47,14 +47,14 @@ def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, I
 
 
 def predict_classes(trees: Trees | None, rows: Floats) -> Ints:
-    """The place of each row's class, (rows,): the highest score, ties to the first."""
+    """Returns the index of each row's most likely class; ties go to the first."""
     if trees is None:
         return np.zeros(len(rows), dtype=np.int64)
     return np.asarray(trees.scores(rows).argmax(axis=1), dtype=np.int64)
 
 
 def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    """XGBoost trees with the paper's settings; labels are 0, 1, ... without gaps."""
+    """Trains XGBoost with the paper's settings; labels are 0, 1, 2, ... without gaps."""
     xgboost = import_xgboost()
 
     settings: dict[str, Any] = {
@@ -63,7 +63,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
         "max_depth": _DEPTH,
         "learning_rate": _RATE,
         "seed": seed,
-        "nthread": 1,  # the same trees on every machine; enough for hundreds of rows
+        "nthread": 1,  # so that trees are the same on every machine
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
@@ -71,9 +71,9 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
 
 
 class ClassifierPolicy(FeaturePolicy):
-    """Predicts the oracle's budget; fitted for one average budget.
+    """Predicts how many samples the oracle would give to a prompt; fitted for one average budget.
 
-    `features` is "text+entropy", "text" or "entropy"; the entropy is left out where it isn't recorded.
+    `features` is "text+entropy", "text" or "entropy"; the entropy is left out if it isn't recorded.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -86,11 +86,11 @@ class ClassifierPolicy(FeaturePolicy):
     kind = "classifier"
     setting_names = ("budgets", "features", "seed", "longest", "weigh")
     learned_names = ("model", "learned")
-    model: ClassVar[str] = "xgboost"  # what it learns with, as artefacts say
+    model: ClassVar[str] = "xgboost"  # kind of model, as stored with the policy
 
-    budget_: float  # the average that it was fitted for
-    classes_: Ints  # (classes,) possible budgets, ascending
-    trees_: Trees | None  # None: there is one class
+    budget_: float  # average number of samples that the policy was fitted for
+    classes_: Ints  # numbers of samples that the policy may choose, ascending
+    trees_: Trees | None  # None: there is only one class
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ClassifierPolicy(FeaturePolicy):
         super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
     def fit(self, pool: Pool | Ballots, *, budget: float | None = None) -> Self:
-        """Learns the oracle's budgets for an average of `budget` samples."""
+        """Learns how many samples the oracle gives to each problem, for an average of `budget`."""
         if budget is None:
             raise PolicyError("the classifier is fitted for one average budget; give fit(pool, budget=2.0)")
         ballots = get_ballots(pool)
@@ -116,7 +116,7 @@ class ClassifierPolicy(FeaturePolicy):
         return self
 
     def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
-        """The labels: the oracle's budget of each problem in samples, (problems,)."""
+        """Computes the labels: how many samples the oracle gives to each problem."""
         ballots = get_ballots(source)
         if parse_finite(budget) is None:
             raise BudgetOutOfRange(
@@ -127,7 +127,7 @@ class ClassifierPolicy(FeaturePolicy):
         return np.asarray(self.modes, dtype=np.int64)[solve(table, budget=budget).choice]
 
     def predict_budgets(self, source: Pool | Ballots) -> Ints:
-        """The budget predicted for each problem from its first recorded sample, (problems,)."""
+        """Predicts the number of samples for each problem, with the entropy of its first recorded sample."""
         ballots = get_ballots(source)
         rows = self.get_feature_set().build_rows(self.read(ballots.prompts), ballots.entropy[:, 0])
         return self.choose_budgets(rows, None)

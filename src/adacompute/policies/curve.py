@@ -1,8 +1,9 @@
-"""Predicts accuracy at every budget and buys by price, so that one fit serves all average budgets.
+"""Predicts the accuracy of every number of samples, and chooses the one that is best at a price.
 
-The curves come from boosted trees. With few problems trees find spurious patterns, so each group of features
-is tested on held-out prompts and weighted by how much it helped there. If entropies are recorded, one sample
-is drawn first, and the curve is for votes that include it.
+So one fitted policy serves all average budgets. The predicted curves come from boosted trees. With few
+problems trees find spurious patterns, so each group of features is tested on held-out prompts and weighted by
+how much it helped there. If entropies are recorded, one sample is drawn first, and the curve is for votes
+that include it.
 
 With a menu it is a router: it predicts a curve for each mode from the prompt's text alone, and chooses the
 mode and number of samples with the best predicted accuracy minus price.
@@ -40,13 +41,13 @@ from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
-_CELLS = 1 << 22  # pairs of draws compared at a time
-_ROUNDS = 60  # trees
+_CELLS = 1 << 22  # most pairs of draws compared at a time
+_ROUNDS = 60  # number of trees
 _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
     "max_depth": 3,
     "learning_rate": 0.1,
-    "min_child_weight": 5.0,  # problems, not rows: all rows of a problem together weigh 1
+    "min_child_weight": 5.0,  # counted in problems, because all rows of a problem together weigh 1
     "subsample": 0.7,
     "colsample_bytree": 0.5,
     "base_score": 0.0,
@@ -54,11 +55,11 @@ _TREE_SETTINGS: dict[str, Any] = {
     "verbosity": 0,
 }
 _FOLDS = 5
-_STANDARD_ERRORS = 2.0  # margin by which a group of features must beat the mean curve
-_MIN_PROMPTS = 20  # fewest prompts that can be split into folds
-_TARGET_ROWS = 5_000  # approximate number of training rows, reached by several orders per problem
-_MAX_FALL = 0.05  # a curve counts as rising if it falls by at most this share of its gains on other problems
-_ORDERS = (8, 32)  # fewest and most orders of a problem's samples
+_STANDARD_ERRORS = 2.0  # features must beat the mean curve by this many standard errors
+_MIN_PROMPTS = 20  # with fewer prompts, features can't be tested and aren't used
+_TARGET_ROWS = 5_000  # approximate number of training rows: few problems get several random orders each
+_MAX_FALL = 0.05  # a step of a curve counts as rising if its losses are at most 5% of its gains
+_ORDERS = (8, 32)  # fewest and most random orders of each problem's samples
 
 
 def draw_first_samples(
@@ -69,9 +70,9 @@ def draw_first_samples(
     rng: np.random.Generator,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """Random orders of each problem's samples, with every sample first about equally often.
+    """Draws random orders of each problem's samples, in which every sample is first about equally often.
 
-    A policy that looks at the first sample keeps it, so the relevant votes begin with it. Problems need
+    A policy that looks at the first sample also counts its vote, so the votes begin with it. Problems need
     grades and at least `longest` samples.
     """
     chunk = max(1, _CELLS // (orders * longest**2))
@@ -85,12 +86,12 @@ def draw_first_samples(
 def _draw_orders(
     sample_counts: Ints, orders: int, samples: int, longest: int, rng: np.random.Generator
 ) -> Ints:
-    """The sample drawn at each step, (problems, orders, longest); first samples are evenly spread."""
+    """Draws random orders of samples, (problems, orders, longest); each is first about equally often."""
     sort_keys = rng.random((len(sample_counts), orders, samples))
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
     first_order = np.argsort(np.where(absent, 2.0, rng.random((len(sample_counts), samples))), axis=1)
-    position = np.arange(orders) % sample_counts[:, None]  # (problems, orders)
+    position = np.arange(orders) % sample_counts[:, None]  # which sample is first; shape (problems, orders)
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
     return np.asarray(np.argsort(sort_keys, axis=2)[:, :, :longest])
@@ -106,23 +107,22 @@ def fit_curves(
     prompt_ids: Ints | None = None,
     curves: Sequence[slice] = (slice(None),),
 ) -> Trees:
-    """Trees whose outputs are a curve's first value and each later increase.
+    """Trains trees that predict an accuracy curve: its first value, and the increases from there.
 
-    `rows` are (rows, features), `targets` (rows, budgets), `owner` each row's problem, `groups` the features
-    tested together. `prompt_ids` numbers problems from 0, equal for equal prompts (None: all different):
-    trees are never tested on their training prompts. `curves` are the columns of each curve in `targets`, if
-    there are several.
+    `rows` has shape (rows, features), `targets` (rows, budgets). `owner` is each row's problem, and each of
+    `groups` the features that are tested together. `prompt_ids` are equal for problems with the same prompt
+    (None: all prompts differ), because trees must not be tested on prompts that they were trained on.
+    `curves` are the columns of each curve in `targets`, if there are several.
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
-    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # (rows, budgets)
+    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # first values and increases
     mean = np.average(parts, axis=0, weights=weights)
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return make_constant(mean)
-    trust = _estimate_trust(
-        rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves
-    )  # (groups, budgets)
+    # how much the trees of each group count; shape (groups, budgets)
+    trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])
         for g, columns in enumerate(groups)
@@ -134,12 +134,12 @@ def fit_curves(
 
 
 def _split_curve(targets: Floats) -> Floats:
-    """A curve's first value and each later increase, (rows, budgets)."""
+    """Converts curves to their first value and the increases from there; shape (rows, budgets)."""
     return np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])
 
 
 def make_constant(mean: Floats) -> Trees:
-    """Trees that give the same curve for every row."""
+    """Makes trees that predict the same curve for every row."""
     return join_trees([], [], base=mean)
 
 
@@ -153,14 +153,16 @@ def _estimate_trust(
     seed: int,
     curves: Sequence[slice],
 ) -> Floats:
-    """How much each group's trees count, for the first value and the increases, (groups, budgets).
+    """Estimates how much to trust the trees of each group of features; shape (groups, budgets).
 
-    These are the weights, at least 0 and at most 1 in sum, that fit best on held-out prompts. Rows of one
-    prompt stay together; otherwise trees could memorise it.
+    The first value of a curve and its increases are treated apart. Returns the weights, from 0 and at most
+    1 in sum, that fit best on held-out prompts. Rows of one prompt are held out together, because trees
+    could memorise it.
     """
     fold = np.random.default_rng(seed).permutation(int(row_prompts.max()) + 1)[row_prompts] % _FOLDS
     means = np.empty(parts.shape)
-    predicted = np.empty((len(groups), *parts.shape))  # by trees that weren't trained on the problem
+    # predictions of trees that weren't trained on the problem
+    predicted = np.empty((len(groups), *parts.shape))
     for fold_number in range(_FOLDS):
         held_out, training = fold == fold_number, fold != fold_number
         means[held_out] = np.average(parts[training], axis=0, weights=weights[training])
@@ -180,7 +182,7 @@ def _estimate_trust(
 
 
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
-    """The best-fitting weights of the groups, (groups,); 0 if they don't beat the mean curve."""
+    """Fits a weight for each group's predictions; all 0 if they don't beat the mean curve."""
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     if not truth.size:
@@ -189,14 +191,14 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
     blend = nnls((predicted * root).reshape(len(predicted), -1).T, (truth * root).reshape(-1))[0]
     blend = np.asarray(blend / max(1.0, float(blend.sum())))
     improvement = (truth**2 - (truth - np.tensordot(blend, predicted, axes=1)) ** 2).sum(axis=1)
-    gain = np.bincount(row_prompts, weights=improvement * weights)  # (prompts,)
+    gain = np.bincount(row_prompts, weights=improvement * weights)  # gain on each prompt
     if gain.mean() <= _STANDARD_ERRORS * gain.std(ddof=1) / len(gain) ** 0.5:
         return np.zeros(len(predicted))
     return blend
 
 
 def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, seed: int) -> Trees:
-    """Trains trees with one output; columns are numbered as in `rows`."""
+    """Trains trees with one output on some columns of `rows`."""
     xgboost = import_xgboost()
 
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
@@ -205,14 +207,14 @@ def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, s
 
 
 class CurvePolicy(FeaturePolicy):
-    """Draws up to the budget with the best predicted accuracy minus price; ties go to the cheaper one.
+    """Draws the number of samples with the best predicted accuracy minus price; ties go to the cheaper one.
 
     The price is accuracy per sample. `features` is "text+entropy", "text" or "entropy"; entropy is dropped if
     it isn't recorded.
 
-    With a `menu` it routes prompts: `columns` are the votes of each mode, `budgets` the numbers of samples,
-    common or by mode name, and `choose` returns the column for each prompt at a price in the menu's unit. It
-    then uses only the text, and unweighted votes.
+    With a `menu` it chooses a mode and a number of samples for each prompt: each such pair is one of
+    `columns`, `budgets` are the numbers of samples (for all modes, or by mode name), and `choose` returns the
+    column for each prompt at a price in the menu's unit. It then uses only the text, and unweighted votes.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -227,8 +229,8 @@ class CurvePolicy(FeaturePolicy):
     optional: ClassVar[Mapping[str, Any]] = {"menu": None}
     parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
-    trees_: Trees  # outputs: accuracy of the cheapest budget, then each increase
-    rises_: Ints  # (budgets - 1,) per curve: 1 if hardly any curve falls there, so predictions may not either
+    trees_: Trees  # predict the accuracy of the smallest budget, and increases from there
+    rises_: Ints  # 1 for steps at which predicted curves must not fall, because recorded ones hardly do
 
     def __init__(
         self,
@@ -257,7 +259,7 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def menu(self) -> ModeSet | None:
-        """The modes that it routes among, as artefacts call them."""
+        """The modes to choose from; None if there is a single mode."""
         return self.route.menu if self.route else None
 
     @property
@@ -270,17 +272,17 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """With a menu, the choices by ascending cost, each a mode and a number of samples."""
+        """The choices with a menu: modes and numbers of samples, by ascending cost."""
         return self.route.columns if self.route else ()
 
     @property
     def costs(self) -> Floats:
-        """Average cost of each column in the menu's unit, (columns,), ascending."""
+        """Average cost of each of `columns` in the menu's unit, ascending."""
         return self.route.costs if self.route else np.zeros(0)
 
     @property
     def uses_features(self) -> bool:
-        """Whether curves differ between requests: features helped on held-out problems."""
+        """Whether predictions differ between requests, because features helped on held-out problems."""
         self.get_feature_set()
         return bool((self.trees_.output > 0).any())
 
@@ -294,7 +296,7 @@ class CurvePolicy(FeaturePolicy):
         if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
-        table = score(ballots, self.modes)  # raises if something can't be scored
+        table = score(ballots, self.modes)  # raises an error if a problem can't be scored
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         reading = feature_set.read(ballots.prompts)
         if not feature_set.entropy and self.weigh is None:
@@ -336,16 +338,16 @@ class CurvePolicy(FeaturePolicy):
         return self
 
     def choose(self, prompts: Sequence[str], price: float) -> Ints:
-        """The column for each prompt at a price in the menu's unit, (prompts,), as numbered in `columns`.
+        """Chooses one of `columns` (a mode and a number of samples) for each prompt; returns their numbers.
 
-        It maximises predicted accuracy minus price times cost; ties go to the cheaper column, so cost never
+        Maximises predicted accuracy minus price times cost. Ties go to the cheaper column, so cost never
         rises with the price.
         """
         self.get_feature_set()
         if not self.route:
             raise PolicyError("a curve of one mode has no columns to choose; use more(…), or give it a menu")
         limit = float(round_slopes(np.array([check_dial("price", price)], dtype=np.float64))[0])
-        slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # (columns - 1, prompts)
+        slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # shape (columns - 1, prompts)
         return count_steps(slopes > limit).astype(np.int64)
 
     def next(
@@ -357,9 +359,9 @@ class CurvePolicy(FeaturePolicy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What remains to be drawn of the prompt's column, or None; without a menu, as usual.
+        """Returns what to draw now, or None to stop: with a menu, what is left of the prompt's column.
 
-        If its mode isn't in `modes`, the most expensive of these replaces it.
+        If the column's mode isn't in `modes`, the most expensive of `modes` replaces it.
         """
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -374,9 +376,9 @@ class CurvePolicy(FeaturePolicy):
         return None
 
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
-        """Predicted accuracy at each budget, (prompts, budgets); `entropy` of first samples in nats.
+        """Predicts the accuracy of each budget, (prompts, budgets), or of each column with a menu.
 
-        With a menu, at each of its columns, (prompts, columns).
+        `entropy` is that of each first sample, in nats.
         """
         if self.route:
             return self._predict_curves(self.read(prompts))[:, self.route.order]
@@ -398,7 +400,7 @@ class CurvePolicy(FeaturePolicy):
         return np.array(self.modes, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
-        """Predicted accuracies for rows of features, (rows, budgets)."""
+        """Predicts the accuracies of all budgets for rows of features."""
         outputs = self.trees_.scores(rows)
         for curve, min_steps in self._curves:
             _build_curve(outputs[:, curve], min_steps)
@@ -408,7 +410,7 @@ class CurvePolicy(FeaturePolicy):
         self.trees_, self.rises_ = trees, np.asarray(rises, dtype=np.int64)
         self.set_feature_set(feature_set)
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
-        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound for each increase of a curve
+        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # least increase at each step of a curve
         ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
         self._curves = list(zip(curves, np.split(min_steps, ends), strict=True))
         modes = np.array(self.modes, dtype=np.float64)
@@ -443,14 +445,14 @@ class CurvePolicy(FeaturePolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeRoute:
-    """The columns of a router, each mode's votes, and their costs."""
+    """The choices of a policy over a menu: modes with numbers of samples, and their costs."""
 
     menu: ModeSet
-    budgets: Mapping[str, tuple[int, ...]]  # numbers of samples per mode with a finite cost
+    budgets: Mapping[str, tuple[int, ...]]  # allowed numbers of samples of each mode with a finite cost
 
     @classmethod
     def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
-        """Checks menu and budgets; drops budgets above `longest`."""
+        """Checks menu and budgets, and leaves out budgets above `longest`."""
         if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {format_value(menu)} is no menu; give Menu.of(pool, costs={{…}})")
         named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
@@ -473,34 +475,34 @@ class ModeRoute:
 
     @property
     def unit(self) -> str:
-        """The unit of costs."""
+        """The unit or currency of the costs."""
         return self.menu.currency or self.menu.unit
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of samples used by any mode, ascending."""
+        """All numbers of samples that a mode may use, ascending."""
         return tuple(sorted({count for counts in self.budgets.values() for count in counts}))
 
     @property
     def curves(self) -> list[slice]:
-        """The position of each mode's columns in the menu's table."""
+        """Where the columns of each mode are in the table of accuracies."""
         ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def order(self) -> Ints:
-        """The columns of the menu's table, cheapest first."""
+        """The numbers of the table's columns, cheapest column first."""
         return np.argsort(self._table_costs, kind="stable")
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """The columns by ascending cost."""
+        """The columns (a mode and a number of samples each), by ascending cost."""
         columns = list_columns(self.menu, self.budgets, mixed=False)
         return tuple(columns[place] for place in self.order)
 
     @property
     def costs(self) -> Floats:
-        """The cost of each column, (columns,), ascending."""
+        """The cost of each column, ascending."""
         return np.sort(self._table_costs)
 
     @property
@@ -509,13 +511,13 @@ class ModeRoute:
         return np.array([costs[name] * count for name, counts in self.budgets.items() for count in counts])
 
     def dump_budgets(self) -> dict[str, list[int]]:
-        """The budgets as plain data; a mode with infinite cost gets those of the first mode."""
+        """Returns the budgets as plain data; a mode with infinite cost gets those of the first mode."""
         first = next(iter(self.budgets.values()))
         return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
 
 
 def _build_curve(outputs: Floats, min_steps: Floats) -> None:
-    """Converts a first value and increases to a curve, in place, (rows, budgets)."""
+    """Converts first values and increases to curves, in place."""
     steps = outputs[:, 1:].copy()
     steps[:, 1:] -= outputs[:, 1:-1]
     np.maximum(steps, min_steps, out=steps)
@@ -524,24 +526,24 @@ def _build_curve(outputs: Floats, min_steps: Floats) -> None:
 
 
 def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
-    """Between which budgets more votes hardly ever hurt, (budgets - 1,)."""
+    """Marks the steps from a budget to the next at which more votes hardly ever hurt."""
     steps = np.diff(accuracy, axis=1)
     return np.maximum(-steps, 0.0).mean(axis=0) <= _MAX_FALL * np.maximum(steps, 0.0).mean(axis=0)
 
 
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
-    """The price below which each budget except the cheapest, or a larger one, is bought, (rows, budgets - 1).
+    """Computes the price below which a curve's next larger budget (or one beyond it) is worth its cost.
 
-    It falls along a row, so only budgets on the upper concave hull are bought, and cost never rises with the
-    price.
+    Returns one price per row and budget, without the smallest budget. Prices fall along a row, so only
+    budgets on the upper concave hull are chosen, and cost never rises with the price.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()
     [[0.1, 0.1]]
     """
     distance = budgets[None, :] - budgets[:, None]
-    distance[distance <= 0] = 1.0  # these pairs aren't used
-    slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # (rows, from, to)
-    # take a step if some later budget has a higher slope from every earlier budget
+    distance[distance <= 0] = 1.0  # pairs that aren't used, whose distance must not be 0
+    slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # shape (rows, from, to)
+    # a step is worth its price if some later budget has a slope above it from every earlier budget
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

@@ -1,7 +1,7 @@
-"""The paper's 16 features of a prompt, equal in training and serving, and the policies that use them.
+"""Computes the paper's 16 features of a prompt, for training and for serving.
 
-Each text is read once, up to PROMPT_LIMIT characters, in linear time, without backtracking.
-studies/features.md defines the features and lists the words; a test compares.
+Only the first PROMPT_LIMIT characters are read, in linear time, because no pattern backtracks.
+studies/features.md defines the features and lists the words; a test compares it with this file.
 
 A `FeatureSet` says what a learned policy uses: the prompt's text, the first sample's entropy or both.
 `RowCache` evaluates repeated rows once, because replay asks about every order of a problem at every price.
@@ -75,9 +75,9 @@ MULTI_STEP = frozenset(
 
 FeatureKind = Literal["count", "log", "flag", "mean", "share"]
 
-PROMPT_LIMIT = 20_000  # characters read
-LARGEST_NUMBER = 1e15  # larger and infinite values are replaced by this
-_DIGIT_LIMIT = 40  # digits converted: a number with more is at least LARGEST_NUMBER
+PROMPT_LIMIT = 20_000  # number of characters that are read of a prompt
+LARGEST_NUMBER = 1e15  # larger numbers in a prompt count as this
+_DIGIT_LIMIT = 40  # a number with more digits is at least LARGEST_NUMBER
 
 _FEATURES: tuple[tuple[str, FeatureKind], ...] = (
     ("prompt_length_chars", "count"),
@@ -101,30 +101,30 @@ FEATURE_NAMES = tuple(name for name, _ in _FEATURES)
 FEATURE_KINDS = tuple(kind for _, kind in _FEATURES)
 ENTROPY_COLUMN = FEATURE_NAMES.index("entropy_estimate")
 
-# in scripts without spaces, each ideograph or kana counts as one word
+# in Chinese and Japanese, which have no spaces, each of these characters counts as one word
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]|[^\W_{_UNSPACED_SCRIPTS}]++(?:['’][^\W_{_UNSPACED_SCRIPTS}]++)*+")
-_ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # words in lower-case ASCII text
+_ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # a word in lower-case ASCII text
 _ASCII_TABLE = str.maketrans(  # for ASCII text: letters to lower case, everything between words to spaces
     {chr(code): chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
 )
-# begins with a character class rather than a repetition, so that `re` can skip to possible matches
+# begins with a single digit rather than a repetition, so that `re` can skip faster to the next digit
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_SENTENCE_END = re.compile(r"""[.!?](?=[\s"'”’)\]*]|\Z)|[。！？]""")  # consecutive dots are one end
+_SENTENCE_END = re.compile(r"""[.!?](?=[\s"'”’)\]*]|\Z)|[。！？]""")  # in a row of dots, the last one counts
 _ASCII_SENTENCE_END = re.compile(r"""[.!?](?=[\s"')\]*]|\Z)""")
-_ASCII_WORD_START = re.compile("[A-Za-z0-9]")  # inside a word
+_ASCII_WORD_START = re.compile("[A-Za-z0-9]")  # any character of a word
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
-_AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # not $5$, which is a formula
+_AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # not $5$: that is a formula
 _ASCII_FRACTION = re.compile(r"\d ?/ ?\d")
 _FRACTION_COMMAND = re.compile(r"\\[dtc]?frac")
 _ASCII_AMOUNT = re.compile(r"\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")
 _QUESTIONS = "?？؟"
 _LISTED_WORDS = PERCENT | TIME | MONEY | RATE | MULTI_STEP
-_SHORT_NUMBER = 15  # digits of a number certainly below LARGEST_NUMBER
+_SHORT_NUMBER = 15  # a number with at most this many digits is below LARGEST_NUMBER
 
 
 def compute_prompt_features(prompts: Sequence[str]) -> Floats:
-    """The 16 features of each prompt, (prompts, 16), ordered as FEATURE_NAMES; the entropy is NaN.
+    """Computes the 16 features of each prompt, in the order of FEATURE_NAMES; the entropy is NaN.
 
     >>> row = compute_prompt_features(["What is 15% of $80?"])[0]
     >>> dict(zip(FEATURE_NAMES, row.round(2).tolist()))["has_money_word"]
@@ -141,14 +141,14 @@ def normalise_entropy(entropy: npt.ArrayLike) -> Floats:
     [0.0, 0.5, nan]
     """
     values = np.asarray(entropy, dtype=np.float64)
-    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # 1 for infinity
+    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # an infinite entropy gives 1
 
 
 def _compute_row(text: str) -> tuple[float, ...]:
     is_ascii = text.isascii()
     words, letters = _split_ascii_words(text) if is_ascii else _split_words(text)
     kinds = set(words)
-    listed = kinds & _LISTED_WORDS  # few words are in any list, so only these are looked up in all five
+    listed = kinds & _LISTED_WORDS  # usually few words, so looking these up in five lists is fast
     count = len(words)
     values = [
         float(number) if len(number) <= _SHORT_NUMBER and number.isdecimal() else _read_number(number)
@@ -175,13 +175,13 @@ def _compute_row(text: str) -> tuple[float, ...]:
 
 
 def _split_words(text: str) -> tuple[list[str], int]:
-    """The words, and their total number of characters."""
+    """Splits a text into words; also returns their total number of characters."""
     words = _WORD.findall(text.lower())
     return words, sum(map(len, words))
 
 
 def _split_ascii_words(text: str) -> tuple[list[str], int]:
-    """Like `_split_words` for ASCII text, for which splitting is three times as fast as matching."""
+    """Splits ASCII text into words, like `_split_words` but three times as fast."""
     spaced = text.translate(_ASCII_TABLE)
     if "'" not in spaced:
         return spaced.split(), len(spaced) - spaced.count(" ")
@@ -208,7 +208,7 @@ def _has_amount(text: str, is_ascii: bool) -> bool:
 
 
 def _count_sentences(text: str) -> int:
-    """The number of sentence ends, plus one if words follow the last."""
+    """Counts the ends of sentences, plus one if words follow the last end."""
     ends, last = 0, 0
     for end in _SENTENCE_END.finditer(text):
         ends, last = ends + 1, end.end()
@@ -223,7 +223,7 @@ def _count_ascii_sentences(text: str) -> int:
 
 
 def _read_number(number: str) -> float:
-    """The value of a number, 0 to LARGEST_NUMBER."""
+    """Converts the digits of a number to its value, at most LARGEST_NUMBER."""
     digits = number.replace(",", "")
     if len(digits) > _DIGIT_LIMIT:
         whole = re.match(r"\d++", digits)
@@ -239,13 +239,13 @@ RowValues = npt.NDArray[Any]
 
 _PARTS = ("text", "entropy")
 
-_MIN_ROWS = 256  # with fewer rows, looking for equal ones doesn't pay
+_MIN_ROWS = 256  # with fewer rows, looking for equal rows doesn't pay
 _SEED = 20260415
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSet:
-    """Which features are used: the text's 15, the first sample's entropy, or both in this order."""
+    """Which features a policy uses: the 15 of the prompt's text, the first sample's entropy, or both."""
 
     text: bool
     entropy: bool
@@ -272,17 +272,17 @@ class FeatureSet:
         return ENTROPY_COLUMN * self.text + self.entropy
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The features of prompts alone, (prompts, numbers)."""
+        """Computes the features that depend on the prompts alone; shape (prompts, numbers)."""
         return (
             compute_prompt_features(prompts)[:, :ENTROPY_COLUMN] if self.text else np.zeros((len(prompts), 0))
         )
 
     def build_rows(self, reading: Floats, entropy: Floats) -> Floats:
-        """Complete rows, (requests, width); `entropy` in nats, NaN if unknown."""
+        """Adds the entropy, in nats, to what was read from the prompts; NaN if unknown."""
         return np.hstack([reading, normalise_entropy(entropy)[:, None]]) if self.entropy else reading
 
     def drop_missing_entropy(self, ballots: Ballots) -> "FeatureSet":
-        """Drops the entropy if most first samples were recorded without it."""
+        """Returns the set without the entropy, if most first samples were recorded without it."""
         if not self.entropy or np.isfinite(ballots.entropy[:, :1]).mean() > 0.5:
             return self
         if not self.text:
@@ -290,21 +290,21 @@ class FeatureSet:
         return FeatureSet(self.text, entropy=False)
 
     def with_entropy(self, learned: bool) -> "FeatureSet":
-        """The set of a stored policy: with or without the entropy, which it must include if `learned`."""
+        """Returns the set with the entropy if a stored policy has `learned` from it, else without."""
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
         return FeatureSet(self.text, learned)
 
 
 class RowCache:
-    """Caches a function's values for the last large set of rows; one or several values per row."""
+    """Wraps a function of rows, and caches its values for the last large set of rows."""
 
     def __init__(self, compute: Callable[[Floats], RowValues]) -> None:
         self._compute = compute
         self._last: tuple[npt.NDArray[np.uint64], Floats, RowValues] | None = None
 
     def __call__(self, rows: Floats) -> RowValues:
-        """The function's values for each row."""
+        """Returns the function's value for each row, from the cache if possible."""
         if len(rows) < _MIN_ROWS or not rows.shape[1]:
             return self._compute(rows)
         hashes = _hash_rows(rows)
@@ -312,7 +312,7 @@ class RowCache:
         return self._compute_unique(rows, hashes) if cached is None else cached
 
     def _look_up(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues | None:
-        """The cached values, if all rows are cached."""
+        """Returns the cached values if all rows are cached, else None."""
         if self._last is None:
             return None
         keys, kept, values = self._last
@@ -322,7 +322,7 @@ class RowCache:
     def _compute_unique(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues:
         keys, first, row = np.unique(hashes, return_index=True, return_inverse=True)
         kept = rows[first]
-        # two different rows with equal hashes: never observed, but possible
+        # two different rows may have equal hashes, which was never observed
         if not _equal_bits(kept[row], rows):
             return self._compute(rows)
         values = self._compute(kept)
@@ -331,23 +331,25 @@ class RowCache:
 
 
 def _hash_rows(rows: Floats) -> npt.NDArray[np.uint64]:
-    """A hash of each row, (rows,)."""
+    """Hashes each row to 64 bits."""
     bits = np.ascontiguousarray(rows).view(np.uint64)
     factors = np.random.default_rng(_SEED).integers(1, 2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    mixed = bits ^ (bits >> np.uint64(29))  # most information is in a float's high bits
+    mixed = bits ^ (bits >> np.uint64(29))  # mixes a float's high bits, which differ most, into the low bits
     return np.asarray((mixed * factors).sum(axis=1, dtype=np.uint64))
 
 
 def _equal_bits(left: Floats, right: Floats) -> bool:
-    """Whether rows are equal bit by bit: NaN equals NaN."""
+    """Whether rows are equal bit by bit, so that NaN equals NaN."""
     return bool((left.view(np.uint64) == np.ascontiguousarray(right).view(np.uint64)).all())
 
 
 class FeaturePolicy(BudgetPolicy):
-    """Base class of policies that choose a budget from the prompt, and perhaps the first sample."""
+    """Base class of policies that choose the number of samples from features of the prompt.
+
+    Their features may include the entropy of the first sample, which is then drawn before the others."""
 
     learned_names: ClassVar[tuple[str, ...]] = ("learned",)
-    feature_set_: FeatureSet  # the features that it was fitted on
+    feature_set_: FeatureSet  # the features that the policy was fitted on
 
     def __init__(
         self, *, budgets: Sequence[int], features: str, seed: int, longest: int, weigh: VoteWeights | None
@@ -359,7 +361,7 @@ class FeaturePolicy(BudgetPolicy):
 
     @abstractmethod
     def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
-        """The budget of each row of features, (rows,), at one dial or one per row."""
+        """Chooses the number of samples for each row of features, at one price or one per row."""
 
     def read(self, prompts: Sequence[str]) -> Floats:
         return self.get_feature_set().read(prompts)
@@ -367,7 +369,7 @@ class FeaturePolicy(BudgetPolicy):
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         feature_set = self.get_feature_set()
         more, started = np.ones(len(state), dtype=np.int64), np.arange(len(state))
-        if feature_set.entropy:  # the entropy needs a first sample
+        if feature_set.entropy:  # before the first sample, the entropy isn't known: draw one
             started = np.flatnonzero(state.drawn)
         if len(started):
             own_dial = dial[started] if isinstance(dial, np.ndarray) and dial.ndim == 1 else dial
@@ -376,13 +378,13 @@ class FeaturePolicy(BudgetPolicy):
         return more
 
     def get_feature_set(self) -> FeatureSet:
-        """The features that it was fitted on."""
+        """Returns the features that the policy was fitted on."""
         if not hasattr(self, "feature_set_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; fit it first")
         return self.feature_set_
 
     def set_feature_set(self, feature_set: FeatureSet) -> None:
-        """Changes the features that it uses."""
+        """Sets the features that the policy uses."""
         self.feature_set_ = feature_set
         self.one_shot, self.reads_entropy = not feature_set.entropy, feature_set.entropy
         self.max_waves = 1 if self.one_shot else 2

@@ -1,12 +1,14 @@
-"""Stops once the leader is certified as the model's most common answer with probability 1 - delta.
+"""Stops once the leading answer is the model's most common one with a guarantee (is certified).
+
+The guarantee fails with a probability of at most delta.
 
 The leader is certified when its votes reach a boundary that rises with the runner-up's votes. The boundary is
 the lowest in a family for which the probability of ever certifying a wrong answer (one that isn't the most
 common) is at most delta, for any number and distribution of answers and any stopping rule within `longest`
 samples. docs/design/policies.md proves the bound on that probability:
 
-- Order the other answers by probability. The l-th can only be certified if it leads the most common answer
-  and the l - 1 before it, l answers that are each at least as likely.
+- Order the other answers by probability. Number l can only be certified if it leads the most common answer
+  and the l - 1 answers before it: l answers that are each at least as likely.
 - So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
   answers reaches the boundary against all others. Q(1) is computed exactly as a walk of the votes of two
   answers; the rest of the sum is bounded by an integral for each point of the boundary.
@@ -28,19 +30,20 @@ from adacompute.policies.base import Dial, Policy, check_dials, check_integer, c
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 
-_LONGEST = 64  # samples per request: fewer can't certify a narrow lead
-_MAX_LONGEST = 256  # samples per request: more would take long to compute
-_NODES = 256  # nodes of the integrals: more don't change a double
-_SMALLEST = 1e-290  # lower bound for probabilities in denominators
-_MARGIN = 1e-9  # relative margin for rounding errors in a bound
+_LONGEST = 64  # most samples per request: with fewer, a narrow lead can't be certified
+_MAX_LONGEST = 256  # highest `longest`: more would take long to compute
+_NODES = 256  # points of numerical integrals: more don't change the result
+_SMALLEST = 1e-290  # lowest value of a probability in a denominator
+_MARGIN = 1e-9  # relative rounding error that is added to a bound
 
 
 class GuaranteePolicy(Policy):
-    """Draws until the leader is certified with probability 1 - delta, or up to `longest`.
+    """Draws until the leading answer is certified with probability 1 - delta, or up to `longest` samples.
 
-    With `delta` given there is no dial, and the certificate determines the cost. With `delta=None` the dial
-    (threshold) is delta, so `calibrate` finds the delta that a budget can afford. Votes are unweighted:
-    weights would invalidate the certificate. Each wave has the fewest samples that could suffice.
+    Certified means guaranteed to be the model's most common answer. With `delta` given, the guarantee
+    determines the cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta
+    that a budget can afford. Votes are unweighted, because weights would invalidate the guarantee. Each time
+    it draws the fewest samples that could suffice.
 
     >>> policy = GuaranteePolicy(delta=0.05)
     >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
@@ -51,7 +54,7 @@ class GuaranteePolicy(Policy):
 
     kind = "guarantee"
     needs_plain_votes = True
-    spreads_price = False  # delta is a guarantee and must not be shifted
+    spreads_price = False  # shifting delta would change the guarantee
     dial: Dial | None = "threshold"
     setting_names = ("delta", "longest")
 
@@ -66,16 +69,16 @@ class GuaranteePolicy(Policy):
         return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool:
-        """Whether the leader of these votes is certified, at `delta` or at the dial."""
+        """Whether the leader of these votes is certified, at `delta` or at the threshold `dial`."""
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
     def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:
-        """Which requests' leaders are certified, (requests,); none above `longest` votes."""
+        """Marks the requests whose leaders are certified; none with more than `longest` votes."""
         reached = state.first >= self._find_votes(state, dial)
         return np.asarray(reached & (state.answered <= self.longest))
 
     def _find_votes(self, state: VoteState, dial: float | Floats | None) -> Ints:
-        """The fewest votes that certify each request's leader, (requests,)."""
+        """Returns how many votes each request's leader needs to be certified."""
         second = np.minimum(state.second, self.longest)
         deltas, which = np.unique(self._choose_delta(dial), return_inverse=True)
         boundaries = np.stack([find_boundary(self.longest, delta) for delta in deltas.tolist()])
@@ -107,17 +110,15 @@ def _check_delta(value: object) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def find_boundary(longest: int, delta: float) -> Ints:
-    """The fewest votes that certify a leader, by the runner-up's votes, (longest + 1,).
+    """Computes how many votes a leader needs to be certified if the runner-up has 0, 1, 2, ... votes.
 
-    A number above `longest` means that it can't be certified.
+    A number above `longest` means that the leader can't be certified.
 
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    low, high = (
-        0,
-        len(_sort_doubts(longest)),
-    )  # certifying the lowest `low` doubts is safe, `high` + 1 too many
+    # certifying the states with the `low` lowest doubts is safe; with `high` + 1 it isn't
+    low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _bound_risk(longest, middle) <= delta else (low, middle - 1)
@@ -125,9 +126,9 @@ def find_boundary(longest: int, delta: float) -> Ints:
 
 
 def compute_risk(boundary: Ints) -> float:
-    """An upper bound for the probability that a boundary ever certifies an answer that isn't the most common.
+    """Computes an upper bound for the probability that a wrong answer (not the most common one) is certified.
 
-    `boundary` has the fewest votes of a certified leader by the runner-up's votes, (longest + 1,), ascending.
+    `boundary` has the votes that a leader needs if the runner-up has 0, 1, 2, ... votes, ascending.
     """
     longest = len(boundary) - 1
     points = [(int(a), b) for b, a in enumerate(boundary) if a + b <= longest]
@@ -137,19 +138,19 @@ def compute_risk(boundary: Ints) -> float:
 
 @lru_cache(maxsize=8)
 def _compute_doubts(longest: int) -> Floats:
-    """The inverse evidence that a answers beat b, (longest + 1, longest + 1); infinite if impossible.
+    """Tabulates the doubt about a leader with a votes before a runner-up with b; infinite if impossible.
 
-    The evidence is the mean of (2p)^a (2 - 2p)^b over shares p between a half and 1: the likelihood ratio of
-    "the leader is more common" to "both are equally common". It rises with a and falls with b. Integer
-    fractions make the result the same on every machine.
+    The doubt is the inverse of the evidence, which is the mean of (2p)^a (2 - 2p)^b over shares p between a
+    half and 1: the likelihood ratio of "the leader is more common" to "both are equally common". Evidence
+    rises with a and falls with b. Integer fractions make the result the same on every machine.
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        below, ways = 0, 1  # ways to choose at most b of votes + 1, and b of votes
-        chosen = 1  # ways to choose b of votes + 1
+        below, ways = 0, 1  # number of ways to choose at most b of votes + 1, and b of votes
+        chosen = 1  # number of ways to choose b of votes + 1
         for b in range((votes + 1) // 2):
             below += chosen
-            # by symmetry, the sum up to a = votes - b of votes + 1 is everything but the b + 1 lowest
+            # by symmetry, the sum up to a = votes - b is the total minus the b + 1 lowest terms
             doubts[votes - b, b] = ((votes + 1) * ways) / (2 ** (votes + 1) - below)
             ways = ways * (votes - b) // (b + 1)
             chosen = chosen * (votes + 1 - b) // (b + 1)
@@ -165,7 +166,7 @@ def _sort_doubts(longest: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _build_boundary(longest: int, count: int) -> Ints:
-    """The boundary that certifies the lowest `count` doubts."""
+    """Builds the boundary that certifies the states with the lowest `count` doubts."""
     limit = _sort_doubts(longest)[count - 1] if count else -1.0
     certified = _compute_doubts(longest) <= limit
     boundary = np.where(certified.any(axis=0), certified.argmax(axis=0), 2 * longest + 1).astype(np.int64)
@@ -179,7 +180,7 @@ def _bound_risk(longest: int, count: int) -> float:
 
 
 def _walk_pair(boundary: Ints) -> float:
-    """Q(1): the probability that a given one of two equally likely answers ever reaches the boundary."""
+    """Computes Q(1): the probability that one of two equally likely answers ever reaches the boundary."""
     longest = len(boundary) - 1
     other = np.arange(longest + 1)  # votes of the other answer
     chances = np.zeros(longest + 1)
@@ -202,26 +203,28 @@ def _get_nodes() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1 << 11)
 def _integrate_others(a: int) -> Floats:
-    """At [b], the sum over l >= 2 of the probability that l answers each have at most b votes when another,
-    equally likely one gets its a-th, (a,); infinite for b = a - 1.
+    """Bounds the probability that one of three or more equally likely answers leads with a votes.
 
-    Let each answer's votes arrive at rate 1. The a-th arrives at time s with the gamma density of a, and
-    until then the other counts are independent Poisson: with F = P(count <= b), the sum is that of F^l, F^2 /
-    (1 - F). The integrals use Gauss-Legendre up to where the density vanishes.
+    Element b is the sum over l >= 2 of the probability that l other answers have at most b votes each when
+    this answer gets vote number a; infinite for b = a - 1.
+
+    Let each answer's votes arrive at rate 1. Vote number a arrives at time s with a gamma density, and
+    until then the other counts are independent Poisson variables. With F = P(count <= b), the sum over l of
+    F^l is F^2 / (1 - F). It is integrated over s by Gauss-Legendre, up to where the density vanishes.
     """
     nodes, weights = _get_nodes()
     end = a + 12 * math.sqrt(a) + 30
     time = (nodes + 1) / 2 * end
     count = np.arange(2 * a + 60)[:, None]
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, len(count))))])[:, None]
-    # logarithms of Poisson probabilities, (counts, nodes)
+    # logarithms of Poisson probabilities; shape (counts, points)
     logs = count * np.log(time) - time - log_factorials
     poisson = np.exp(logs)
     up_to = np.cumsum(poisson, axis=0)[:a]
     above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
-    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum is truncated, and exact if small
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum from above is accurate only if it is small
     ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
-    tiny = above <= _SMALLEST  # use the first term there, which keeps the bound valid
+    tiny = above <= _SMALLEST  # there, use the first term instead: the bound stays valid
     ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
     sums: Floats = (ratio * up_to**2) @ weights * end / 2
     sums[a - 1] = np.inf

@@ -1,10 +1,11 @@
-"""Recorded samples in random orders, with votes counted after each draw.
+"""Puts recorded samples in random orders, and counts votes after each draw.
 
-A problem's samples are shuffled and cut into disjoint windows as long as a policy's maximum; each window is
-one path, as if its samples had arrived in that order. Counts equal those of `adacompute.answers.Tally` to the
-last bit, with ties going to the answer seen first.
+A problem's samples are shuffled and cut into disjoint windows, as long as the most samples that a policy may
+draw. Each window is a path, as if its samples had arrived in that order. Counts equal those of
+`adacompute.answers.Tally` to the last bit; ties go to the answer seen first. A class is a group of equal
+answers.
 
-`Paths` has one mode, `ModePaths` several: there the tally depends on each mode's number of samples.
+`Paths` has samples of one mode, `ModePaths` of several, drawn in any mixture.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 Int16s = npt.NDArray[np.int16]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_CELLS = 1 << 16  # (path, class) pairs at a time, to fit in the second-level cache
+_CELLS = 1 << 16  # (path, answer) pairs counted at a time, to fit in the second-level cache
 _COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
 _STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "runner", "total"})
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
@@ -40,9 +41,10 @@ def count_steps(
     full: Floats,
     out: dict[str, npt.NDArray[Any]],
 ) -> None:
-    """Counts votes draw by draw, (longest, paths), and writes the tally after each step to `out`.
+    """Counts the votes of all paths draw by draw, and writes the state after each draw to `out`.
 
-    `worth`, the value of each class, and `full`, its share of the full vote, are (paths, classes).
+    `classes` and `vote_weights` have shape (longest, paths). `worth`, the value of each answer, and `full`,
+    its share in a vote of all samples, have shape (paths, classes).
     """
     longest, count = classes.shape
     class_count = worth.shape[1]
@@ -50,7 +52,7 @@ def count_steps(
         np.zeros(count * class_count, dtype=np.int64),
         np.zeros(count * class_count, dtype=np.int16),
     )
-    first_step = np.full(count * class_count, longest, dtype=np.int16)  # step of a class's first answer
+    first_step = np.full(count * class_count, longest, dtype=np.int16)  # when an answer first appeared
     offset = np.arange(count) * class_count
     top, runner = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     answered, total, kinds = (
@@ -79,7 +81,7 @@ def count_steps(
 
 
 def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
-    """Writes how many of the latest answers are equal, at each step, to `out`."""
+    """Counts after each draw how many of the latest answers are equal, and writes the counts to `out`."""
     out[0] = classes[0] >= 0
     for t in range(1, len(classes)):
         out[t] = np.where(classes[t] == classes[t - 1], out[t - 1] + 1, 1) * (classes[t] >= 0)
@@ -90,7 +92,7 @@ def _update_leaders(
 ) -> None:
     """Updates leader and runner-up after one more vote.
 
-    Weights only grow, so only the latest answer can overtake them.
+    Weights only grow, so only the answer that just got a vote can overtake them.
     """
 
     def beats(left: Ints, right: Ints) -> npt.NDArray[np.bool_]:
@@ -109,19 +111,19 @@ def _update_leaders(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyRun:
-    """Where a policy stopped on each path, all (paths,) except `by_mode`."""
+    """What a policy had drawn when it stopped on each path, and what its answer was worth."""
 
-    drawn: Ints  # samples
+    drawn: Ints  # number of samples
     waves: Ints
     grade: Floats  # value of the returned answer; NaN if unknown
-    agrees: Floats  # 1 if it equals the vote over all samples (of the most expensive mode)
-    tokens: Floats  # output tokens; NaN if unknown
-    cost: Floats  # samples; with several modes, their cost
-    by_mode: Ints  # (paths, modes) samples
+    agrees: Floats  # 1 if the answer is that of a vote of all samples (of the most expensive mode)
+    tokens: Floats  # number of output tokens; NaN if unknown
+    cost: Floats  # in samples, or in the modes' unit if there are several modes
+    by_mode: Ints  # number of samples of each mode; shape (paths, modes)
 
     @classmethod
     def of(cls, paths: "Paths", drawn: Ints, waves: Ints) -> "PolicyRun":
-        """The results of paths of one mode after this many draws each."""
+        """Builds the results for paths of one mode, given how many samples were drawn on each."""
         last = (drawn - 1) * len(paths) + np.arange(len(paths))
         grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
         return cls(
@@ -140,7 +142,7 @@ class _RecordedPaths:
     """Recorded samples in random orders. Path i * orders + r is the r-th order of problem i."""
 
     ballots: Ballots = field(repr=False)
-    orders: int  # paths per problem
+    orders: int  # random orders (paths) per problem
     weigh: VoteWeights | None
 
     def __len__(self) -> int:
@@ -148,27 +150,27 @@ class _RecordedPaths:
 
     @property
     def class_count(self) -> int:
-        """Classes per path whose order a walk must track; 0 for one mode."""
+        """Most different answers on a path, if their order of appearance must be tracked; 0 for one mode."""
         return 0
 
     @property
     def problems(self) -> Ints:
-        """The row of each path's problem, (paths,)."""
+        """The row of each path's problem."""
         return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """The mean over each problem's orders, (problems, …) from (paths, …)."""
+        """Averages values of paths over each problem's random orders."""
         return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
-        """Records in a walk, before a draw, when each answer first appears."""
+        """Records, before samples are drawn, which answers appear in them for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Paths(_RecordedPaths):
-    """Every path's tally after 1, 2, ... `longest` draws of one mode; arrays are (longest, paths)."""
+    """The votes on every path after 1, 2, ... `longest` draws of one mode; arrays are (longest, paths)."""
 
-    longest: int  # draws per path
+    longest: int  # number of draws per path
     answered: Int16s
     first: Int16s
     second: Int16s
@@ -177,33 +179,30 @@ class Paths(_RecordedPaths):
     lead: Floats
     runner: Floats
     total: Floats
-    entropy: Floats  # (paths,) of the first sample
+    entropy: Floats  # mean token entropy of the first sample; shape (paths,)
     grade: Floats  # value of the leading answer, 0 to 1; NaN if unknown
-    agrees: Floats  # 1 if it equals the vote over all samples of the problem, shared in a tie
-    tokens: Floats  # output tokens of all draws so far; NaN if unknown
+    agrees: Floats  # 1 if the leading answer wins a vote of all samples (shared in a tie)
+    tokens: Floats  # number of output tokens of all draws so far; NaN if unknown
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """The results of a walk's requests."""
+        """Returns the results of the requests that drew along these paths."""
         return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
     def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
-        """The votes of some requests of a walk, which have all drawn the same number."""
+        """Returns the votes so far of some of the requests that draw along these paths."""
         return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
-        """The vote state of paths after their numbers of draws (1 or more), each (requests,)."""
+        """Returns the votes on some paths, each after its own number of draws (1 or more)."""
         return _PathState.of(self, rows, drawn)
 
     def state_at(self, drawn: int) -> VoteState:
-        """The vote state of every path after the same number of draws (1 or more)."""
+        """Returns the votes on every path after the same number of draws (1 or more)."""
         return _PathState.of(self, slice(None), np.full(len(self), drawn, dtype=np.int64), step=drawn - 1)
 
 
 class _PathState(VoteState):
-    """The vote state of paths, with each field computed on first use.
-
-    Most policies use two or three of the ten.
-    """
+    """The votes on paths. Each of the ten fields is computed on first use: most policies use two or three."""
 
     _paths: Paths
     _rows: Ints | slice
@@ -241,12 +240,12 @@ class _PathState(VoteState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathLayout:
-    """How to cut shuffles of a problem's samples into paths."""
+    """How to shuffle a problem's samples and cut them into paths."""
 
-    longest: int  # draws per path
-    windows: int  # per shuffle
-    shuffles: int  # per problem
-    by_mode: tuple[int, ...] = ()  # draws per mode, if there are several
+    longest: int  # number of draws per path
+    windows: int  # paths cut from each shuffle
+    shuffles: int  # how often each problem's samples are shuffled
+    by_mode: tuple[int, ...] = ()  # number of draws of each mode, if there are several
 
     @property
     def orders(self) -> int:
@@ -255,12 +254,12 @@ class PathLayout:
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
-        """A layout with at least `orders` paths per problem, given the smallest number of samples."""
+        """Makes a layout with at least `orders` paths per problem, if each has at least `min_samples`."""
         windows = max(1, min_samples // longest)
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
 
     def draw_orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
-        """The samples that each path draws, (problems, orders, longest)."""
+        """Draws the numbers of each path's samples at random; shape (problems, orders, longest)."""
         order = _shuffle_samples(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
         return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
 
@@ -273,7 +272,7 @@ def draw_paths(
     longest: int = 16,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """At least `orders` random paths per problem: whole shuffles, cut into disjoint windows."""
+    """Draws at least `orders` random paths per problem from recorded samples."""
     min_samples = int(ballots.drawn.min(initial=longest))
     if min_samples < longest:
         raise TooFewSamples(
@@ -289,7 +288,7 @@ def draw_paths(
 def build_paths(
     ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: VoteWeights | None = None
 ) -> Paths:
-    """The paths that draw these samples, given by number in order, (problems, orders, longest)."""
+    """Counts votes along paths; `order` has the samples of each path, (problems, orders, longest)."""
     problems, orders, longest = order.shape
     path_count = problems * orders
     counts = {name: np.zeros((longest, path_count), dtype=np.int16) for name in _COUNT_FIELDS}
@@ -302,7 +301,7 @@ def build_paths(
         rows = np.arange(start, min(start + chunk, problems))
         owner = np.repeat(rows, orders)
         sample = order[rows].reshape(-1, longest)
-        flat_index = owner[:, None] * ballots.classes.shape[1] + sample  # (paths, longest)
+        flat_index = owner[:, None] * ballots.classes.shape[1] + sample  # shape (paths, longest)
         columns = slice(start * orders, start * orders + len(owner))
         classes = _take_samples(ballots.classes, flat_index)
         count_steps(
@@ -321,10 +320,10 @@ def build_paths(
 
 
 def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:
-    """Random orders of each problem's samples, (problems, shuffles, samples); absent samples last."""
+    """Shuffles the numbers of each problem's samples; missing samples come last."""
     problems, samples = ballots.classes.shape
     bits = max(1, (samples - 1).bit_length())
-    # the key includes the sample's number: sorting integers is fast, and equal on every machine
+    # a sort key is a random integer followed by the sample's number: fast, and equal on every machine
     keys: Ints = rng.integers(0, 1 << (62 - bits), (problems, shuffles, samples), dtype=np.int64) << bits
     keys |= np.arange(samples)
     keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]
@@ -334,12 +333,12 @@ def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) 
 
 
 def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray[_Scalar]:
-    """Values of the samples at these flat indices, (longest, paths)."""
+    """Takes the samples' values at these flat indices; shape (longest, paths)."""
     return np.ascontiguousarray(np.take(values.reshape(-1), flat_index).T)
 
 
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
-    """The weight of each sample's vote in units, (problems, samples); 1 each without the signal."""
+    """Computes the weight of each sample's vote, in integer units; all equal if the signal is missing."""
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
         or has_signals(ballots, weigh.model)
@@ -350,17 +349,17 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
 
 
 def compute_class_worth(ballots: Ballots) -> Floats:
-    """The value of each class, (problems, classes): its mean grade; NaN if a problem has no grades."""
+    """Computes the value of each distinct answer: its mean grade; NaN if a problem has no grades."""
     values = grade_samples(ballots)
     worth = measure_classes(ballots.classes, values)[1]
-    if worth.shape[1] == 0:  # all abstain
+    if worth.shape[1] == 0:  # no sample has an answer
         worth = np.zeros((len(ballots), 1))
     worth[~mask_graded(ballots, values)] = np.nan
     return worth
 
 
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
-    """Each class's share of winning the vote over all samples of the last mode, (problems, classes)."""
+    """Returns which answer wins a vote of all samples of the last mode: 1, or a share in a tie; else 0."""
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
     sums = np.zeros((len(ballots), kinds), dtype=np.int64)
@@ -373,13 +372,13 @@ def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ModePath:
-    """One mode's samples along every path, after 0, 1, ... draws; classes are numbered within a path."""
+    """One mode's votes along every path, after 0, 1, ... draws. Answers are numbered within a path."""
 
-    classes: npt.NDArray[np.int16]  # (longest, paths) class of each draw; -1: abstained
-    counts: npt.NDArray[np.int16]  # (longest + 1, paths, classes)
-    weights: Ints  # (longest + 1, paths, classes)
-    joint: Ints  # (longest + 1, paths, classes)
-    cost: Floats  # (longest + 1, paths) cost of the draws so far
+    classes: npt.NDArray[np.int16]  # answer of each draw; -1: no answer; shape (longest, paths)
+    counts: npt.NDArray[np.int16]  # number of votes; shape (longest + 1, paths, classes)
+    weights: Ints  # weight of the votes on their own; shape (longest + 1, paths, classes)
+    joint: Ints  # their weight beside other modes' votes; shape (longest + 1, paths, classes)
+    cost: Floats  # cost of the draws so far; shape (longest + 1, paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -387,21 +386,21 @@ class ModePaths(_RecordedPaths):
     """Recorded samples of every mode in random orders."""
 
     modes: tuple[_ModePath, ...] = field(repr=False)
-    grade: Floats  # (paths, classes) value of each answer; NaN if unknown
-    agrees: Floats  # (paths, classes) share of the vote over all samples of the most expensive mode
+    grade: Floats  # value of each answer; NaN if unknown; shape (paths, classes)
+    agrees: Floats  # 1 for the winner among all samples of the most expensive mode (shared in a tie)
 
     @property
     def longest(self) -> tuple[int, ...]:
-        """Most draws of each mode."""
+        """The largest number of draws of each mode."""
         return tuple(len(mode.classes) for mode in self.modes)
 
     @property
     def class_count(self) -> int:
-        """The largest number of classes in a path."""
+        """The largest number of different answers on a path."""
         return int(self.grade.shape[1])
 
     def only(self, problems: Ints) -> "ModePaths":
-        """The paths of some problems, by their rows."""
+        """Returns the paths of some problems, given by row."""
         rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
         names = [each.name for each in fields(_ModePath)]
         modes = (_ModePath(**{name: getattr(mode, name)[:, rows] for name in names}) for mode in self.modes)
@@ -414,7 +413,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """The results of a walk's requests."""
+        """Returns the results of the requests that drew along these paths."""
         rows = np.arange(len(self))
         leader = self.state_of(walk, rows).find_leaders()[0]
         return PolicyRun(
@@ -428,7 +427,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def state_of(self, walk: "Walk", rows: Ints) -> VotesByMode:
-        """The votes of some requests of a walk."""
+        """Returns the votes so far of some of the requests that draw along these paths."""
         return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
@@ -441,10 +440,10 @@ class ModePaths(_RecordedPaths):
                 walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
 
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
-        """The votes of paths, (requests,), after some draws of each mode, (requests, modes).
+        """Returns the votes on some paths, given how many samples of each mode were drawn.
 
-        `seen` is the order in which classes first appeared, (requests, classes); None assumes that the
-        cheapest mode's samples came first.
+        `drawn` has shape (requests, modes). `seen` is the order in which answers first appeared; None assumes
+        that the cheapest mode's samples came first.
         """
         counts = np.stack(
             [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
@@ -456,11 +455,11 @@ class ModePaths(_RecordedPaths):
         return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
-        """The cost of paths' draws, (requests,)."""
+        """Returns the cost of what was drawn on some paths."""
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
-        """The value of one answer per path, (requests,); 0 if there is none (class -1)."""
+        """Returns the value of one answer on each path; 0 if there is no answer (-1)."""
         values = self.agrees if by_agreement else self.grade
         known = values[rows, np.maximum(classes, 0)]
         return np.asarray(np.where(classes >= 0, known, known * 0.0))
@@ -474,7 +473,7 @@ def draw_paths_by_mode(
     orders: int,
     rng: np.random.Generator,
 ) -> ModePaths:
-    """Random orders of each mode's samples, with the modes' costs."""
+    """Draws random orders of each mode's samples, and counts votes and costs along them."""
     parts = ballots.parts
     for name, votes, count in zip(ballots.names, parts, longest, strict=True):
         fewest = int(votes.drawn.min(initial=count))
@@ -519,17 +518,17 @@ def draw_paths_by_mode(
 
 
 def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
-    """Random samples of each problem in random order, (problems, orders, count)."""
+    """Draws random samples of each problem, in random order; shape (problems, orders, count)."""
     keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
-    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # absent ones last
+    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # missing samples come last
     return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
 
 
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
-    """Numbers classes by first appearance within each row (-1: abstained); returns their maximum too."""
+    """Numbers the answers of each row by first appearance; also returns the most answers of any row."""
     steps = classes.shape[1]
     first = np.empty(classes.shape, dtype=np.int64)
-    for start in range(0, len(classes), 1024):  # in batches: all pairs of steps take much memory
+    for start in range(0, len(classes), 1024):  # in batches, to save memory
         some = classes[start : start + 1024]
         first[start : start + 1024] = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
     is_new = (first == np.arange(steps)) & (classes >= 0)
@@ -539,14 +538,14 @@ def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np
 
 
 def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> Ints:
-    """The weight of each sample in units, without its mode's factor, (problems, samples)."""
+    """Computes the weight of each sample's vote among votes of its own mode, in integer units."""
     if weigh is None:
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """Reorders values of samples, (problems, samples), as paths draw them, (paths, longest)."""
+    """Reorders values of samples as the paths draw them; shape (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 
@@ -560,7 +559,7 @@ def _scale_all(units: Ints, factor: float) -> Ints:
 def _count_prefixes(
     labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
 ) -> _ModePath:
-    """Votes after each number of draws; all arguments except `kinds` are (paths, longest)."""
+    """Counts one mode's votes after each number of draws; the arrays have shape (paths, longest)."""
     paths, longest = labels.shape
     counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
     sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
@@ -582,7 +581,7 @@ def _count_prefixes(
 def _spread_worth(
     worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
 ) -> Floats:
-    """The value of each path's classes, (paths, kinds), from those of its problem, (problems, classes)."""
+    """Converts values of each problem's answers to values of each path's answers."""
     values = np.zeros((len(owner), kinds))
     values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
     rows, steps = np.nonzero(labels >= 0)
@@ -591,18 +590,19 @@ def _spread_worth(
 
 
 class Walk:
-    """Requests that draw along paths, one per path, with the order in which each saw its answers."""
+    """Simulated requests, one for each path, and what each has drawn so far."""
 
     def __init__(self, paths: Paths | ModePaths) -> None:
         self._paths = paths
         self._longest = np.atleast_1d(paths.longest)
-        self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # (paths, modes)
-        self.seen = np.full((len(paths), paths.class_count), NEVER_SEEN, dtype=np.int64)  # (paths, classes)
+        self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # shape (paths, modes)
+        # when each answer first appeared; shape (paths, classes)
+        self.seen = np.full((len(paths), paths.class_count), NEVER_SEEN, dtype=np.int64)
 
     def draw(self, rows: Ints, draws: Draws) -> Ints:
-        """Draws these samples for these requests; returns the rows that drew any.
+        """Draws these samples for some requests; returns the requests that drew at least one.
 
-        A path without more samples of a mode ends there.
+        A request ends if its path has no more samples of the mode.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
@@ -611,13 +611,13 @@ class Walk:
         return rows
 
     def select_open(self, rows: Ints) -> Ints:
-        """The requests with samples left to draw."""
+        """Returns the requests whose paths have samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
     def state(self, rows: Ints) -> VoteState | VotesByMode:
-        """The votes of these requests, which have all drawn."""
+        """Returns the votes of some requests, each with at least one sample."""
         return self._paths.state_of(self, rows)
 
     def finish(self, waves: Ints) -> PolicyRun:
-        """The results of the requests."""
+        """Returns the results of all requests."""
         return self._paths.finish(self, waves)

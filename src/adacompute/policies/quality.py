@@ -1,7 +1,7 @@
 """Budgets given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
 
-A quality means an average cost: the lowest from which on a policy was measured to be that good, on problems
-that it hadn't learned from. The measurements are in the policy's chart.
+A quality is converted to an average cost: the lowest at which, and above which, a policy was measured to be
+that good on problems that it hadn't learned from. The measurements are stored with the policy, in its chart.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
 
-MARGIN: Final = 0.01  # accuracy that a policy may lack and still count as equally good
+MARGIN: Final = 0.01  # a policy counts as equally good if it loses at most this much accuracy
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -21,12 +21,12 @@ _QUALITY = re.compile(
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
 _BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
-_MOST_NEEDED = 100  # multiple of the number of problems; larger requirements aren't stated
+_MOST_NEEDED = 100  # if over 100 times the problems were needed, their number isn't told
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The standard for a policy: this many samples of one mode for every request.
+    """What a policy should be as good as: a fixed number of samples of one mode for every request.
 
     >>> Quality.parse("as good as large x 4")
     Quality(samples=4, mode='large', within=None)
@@ -35,8 +35,8 @@ class Quality:
     """
 
     samples: int
-    mode: str | None = None  # None: there is only one
-    within: float | None = None  # accuracy that it may certainly lack; None: must be equally good
+    mode: str | None = None  # mode to compare with; None: there is only one mode
+    within: float | None = None  # accuracy that it may lose; None: it must be equally good
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -51,7 +51,7 @@ class Quality:
 
     @property
     def rival(self) -> str:
-        """What it is compared with, in words."""
+        """What the policy is compared with, in words."""
         if self.mode is None:
             return str(self.samples)
         return self.mode if self.samples == 1 else f"{self.mode} x {self.samples}"
@@ -65,19 +65,21 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCurve:
-    """A policy's gain over one rival at several costs, on problems that it hadn't seen."""
+    """How much better a policy is than a fixed number of samples (its rival), at several average costs.
 
-    samples: int  # the rival's samples per request
+    Measured on problems that the policy hadn't learned from."""
+
+    samples: int  # number of samples per request of the rival
     mode: str | None = None
-    rival_cost: float  # the rival's cost per request
-    accuracy: float  # the rival's
-    costs: tuple[float, ...]  # mean cost per request, ascending
-    gains: tuple[float, ...]  # mean over problems of the paired difference in accuracy
-    lows: tuple[float, ...]  # lower end of the 95% interval
+    rival_cost: float  # mean cost per request of the rival
+    accuracy: float  # accuracy of the rival
+    costs: tuple[float, ...]  # the policy's mean costs per request, ascending
+    gains: tuple[float, ...]  # at each cost, the policy's accuracy minus the rival's
+    lows: tuple[float, ...]  # lower end of the 95% interval of each gain
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can come from a measurement."""
+        """Whether the numbers fit together, as those of a measurement do."""
         costs = self.costs
         return (
             0 < len(costs) == len(self.gains) == len(self.lows)
@@ -88,7 +90,7 @@ class QualityCurve:
         )
 
     def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
-        """The lowest cost from which on a quality is reached; BudgetInvalid if there is none."""
+        """Finds the lowest cost from which on a quality is reached; raises BudgetInvalid if there is none."""
         if quality.within is None:
             good = [gain >= 0 and low >= -margin for gain, low in zip(self.gains, self.lows, strict=True)]
         else:
@@ -128,28 +130,28 @@ class QualityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCost:
-    """The average cost for a quality."""
+    """The average cost at which a quality was measured to be reached."""
 
     quality: Quality
     cost: float  # mean cost per request
-    gain: float  # difference in accuracy from the rival
-    low: float  # lower end of its 95% interval
+    gain: float  # accuracy of the policy minus that of what it is compared with
+    low: float  # lower end of the gain's 95% interval
     rival_cost: float
-    margin: float  # how far below zero the lower end may be
+    margin: float  # how far below zero `low` may be
     problems: int
-    basis: str = "accuracy"  # or agreement with the full vote, without grades
-    measured: str = ""  # the day; "": unknown
-    unit: str = "samples"  # unit of both costs
+    basis: str = "accuracy"  # or "agreement" with a vote of all samples, if there are no grades
+    measured: str = ""  # the day of the measurement; "": unknown
+    unit: str = "samples"  # unit of `cost` and `rival_cost`
     currency: str = ""
 
     @property
     def saved(self) -> float:
-        """The share of the rival's cost that is saved; negative if the policy costs more."""
+        """Which share of `rival_cost` is saved; negative if the policy costs more."""
         return 1 - self.cost / self.rival_cost
 
     @property
     def budget(self) -> str:
-        """The average cost as a budget; BudgetInvalid if costs were given as plain numbers."""
+        """The average cost as a budget, such as "2.5 samples". Raises BudgetInvalid if costs have no unit."""
         if self.unit == "cost":
             raise BudgetInvalid(
                 f"budget '{self.quality}' was measured in costs that were given as numbers; to serve it in "
@@ -158,7 +160,7 @@ class QualityCost:
         return f"{self.cost:.10g} {self.currency or self.unit}"
 
     def __str__(self) -> str:
-        many = 1000 if self.unit == "money" else 1  # requests for which money is shown
+        many = 1000 if self.unit == "money" else 1  # money is shown per 1,000 requests
         unit = {"money": f" {self.currency} per 1,000 requests", "tokens": " tokens"}.get(self.unit, "")
         change = f"{self.saved:.0%} less" if self.saved >= 0 else f"{-self.saved:.0%} more"
         return (
@@ -170,7 +172,7 @@ class QualityCost:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         names = ("cost", "rival_cost", "unit", "currency", "saved", "gain", "low", "margin", "problems")
         values = {name: getattr(self, name) for name in (*names, "basis", "measured")}
         return {"quality": str(self.quality), **values}
@@ -186,7 +188,7 @@ def check_mode(quality: Quality, names: Sequence[str]) -> None:
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
-    """The measurement for a quality; BudgetInvalid, listing existing ones, if it is missing."""
+    """Finds the measurement for a quality; if it is missing, raises BudgetInvalid and lists the others."""
     if not curves:
         raise BudgetInvalid(
             f"budget '{quality}' can't be told: nothing was measured with this policy; fit it with its "

@@ -1,7 +1,7 @@
 """Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
-Serving must not depend on a training library, so rows are scored here: small trees by the leaves that a row
-can't reach, others by walking all trees at once, one level per step.
+Serving must not depend on a training library, so rows are scored here. Small trees are scored by removing the
+leaves that a row can't reach, larger ones by walking all trees at once, one level per step.
 """
 
 import json
@@ -25,17 +25,17 @@ Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Nodes = npt.NDArray[np.int64]
 
-MAX_DEPTH = 64  # levels of a tree
+MAX_DEPTH = 64  # most levels of a tree
 LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so sums are exact in any order, alone or in a batch
-_MAX_LEAVES = 64  # per tree: the bits of a word
+_MAX_LEAVES = 64  # most leaves per tree: one bit of an integer for each leaf
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time, to fit in the processor's cache
-_BATCH_CELLS = 1 << 16  # the same, for finding leaves by tables
-_MIN_BATCH = 256  # fewest rows that are scored by tables
-_ROWS_PER_NODE = 150  # rows of a tree that take as long to walk as one of its nodes takes to tabulate
-_BATCH_TREES = 64  # most trees per table: the size grows with the square
+_BATCH_CELLS = 1 << 16  # (row, tree) pairs scored by tables at a time
+_MIN_BATCH = 256  # with fewer rows, trees are walked
+_ROWS_PER_NODE = 150  # walking a tree with this many rows takes as long as tabulating one node
+_BATCH_TREES = 64  # most trees per table: its size grows with their square
 
-_IMPORT_LOCK = threading.Lock()  # for XGBoost: several threads may fit at the same time
-_COMMAND = "adacompute.cli.entry"  # loaded wherever a command or one of its child processes runs
+_IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may fit at once
+_COMMAND = "adacompute.cli.entry"  # this module is loaded only in our own commands and their child processes
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
@@ -43,9 +43,9 @@ _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "un
 class _BatchScorer:
     """Scores many rows by the leaves that they can't reach (QuickScorer; Lucchese et al., 2015).
 
-    The leaves of a tree are the bits of one word, from left to right. For each feature, a table has the
-    remaining leaves of every tree, with one row per interval between thresholds and a last one for NaN. A
-    row's leaves are the intersection over features; the first one of each tree is its result.
+    The leaves of a tree are the bits of one integer, from left to right. For each feature, a table has the
+    leaves of every tree that remain possible, for each interval between thresholds, and for NaN. The leaves
+    that remain after all features are intersected; the first one of each tree is its result.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
@@ -63,7 +63,7 @@ class _BatchScorer:
 
     @classmethod
     def split(cls, trees: "Trees") -> "list[_BatchScorer]":
-        """Scorers for some trees each; empty if a tree has too many leaves."""
+        """Makes several scorers, each for some of the trees; none if a tree has too many leaves."""
         children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
         leaves = [(root, _list_leaves(children, root)) for root in trees.roots.tolist()]
         if not all(nodes for _, nodes in leaves) or len(dict(leaves)) < len(leaves):
@@ -72,7 +72,7 @@ class _BatchScorer:
         return [cls(trees, dict(leaves[start : start + _BATCH_TREES])) for start in parts]
 
     def find_values(self, rows: npt.NDArray[np.float32]) -> Floats:
-        """The value of each row's leaf in each tree, (rows, trees)."""
+        """Returns the value of each row's leaf in each tree; shape (rows, trees)."""
         leaves = np.empty((len(rows), len(self._starts)), dtype=self._word)
         leaves[:] = self._all_leaves
         remaining = np.empty_like(leaves)
@@ -92,7 +92,7 @@ def _count_bits(word: Any) -> int:  # noqa: ANN401 - a type of unsigned integers
 
 
 def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
-    """The leaves below a root from left to right; empty if there are too many for a word."""
+    """Lists the leaves below a root from left to right; empty if there are more than 64."""
     leaves, pending = [], [root]
     while pending:
         node = pending.pop()
@@ -101,7 +101,7 @@ def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
             leaves.append(node)
         else:
             pending += [right, left]
-        if len(leaves) + len(pending) > _MAX_LEAVES:  # limited, because invalid nodes may have two parents
+        if len(leaves) + len(pending) > _MAX_LEAVES:  # also ends the loop if a damaged tree has a cycle
             return []
     return leaves
 
@@ -111,14 +111,14 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """For each feature, its thresholds and its table, (thresholds + 2, trees)."""
+    """Makes the table of remaining leaves for each feature; returns features, thresholds and tables."""
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
-    # threshold, tree, leaves, whether NaN goes left
+    # per feature: threshold, tree, bits of the leaves removed, and whether NaN goes left
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Lists the leaves removed by the nodes below, and counts them; `number` is the first leaf's."""
+        """Records which leaves each node below `node` removes. Returns the number of leaves below it."""
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
             return 1
@@ -148,12 +148,12 @@ def _tabulate_remaining(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TreeLayout:
-    """Trees laid out for walking, with index arrays in numpy's native index type."""
+    """The trees' arrays in the form in which walking them is fastest."""
 
-    roots: npt.NDArray[np.intp]  # (trees,)
-    feature: npt.NDArray[np.intp]  # (nodes,)
-    children: npt.NDArray[np.intp]  # (2 * nodes,) right, left, right, left, ...
-    output_matrix: Floats  # (trees, outputs) 1 if a tree adds to an output
+    roots: npt.NDArray[np.intp]  # first node of each tree
+    feature: npt.NDArray[np.intp]  # feature that each node tests
+    children: npt.NDArray[np.intp]  # right and left child of node 0, right and left child of node 1, ...
+    output_matrix: Floats  # 1 if a tree adds to an output, else 0; shape (trees, outputs)
 
     @classmethod
     def of(cls, trees: "Trees") -> "_TreeLayout":
@@ -167,31 +167,31 @@ class _TreeLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """Sums the leaves of all trees. A node's children come after it; a leaf is its own child."""
+    """A sum of decision trees. A node's children come after it in the arrays; a leaf is its own child."""
 
-    roots: Int32s  # (trees,) nodes
-    output: Int32s  # (trees,) output that a tree adds to
-    feature: Int32s  # (nodes,) column of a row
-    threshold: npt.NDArray[np.float32]  # (nodes,) smaller values go left
-    left: Int32s  # (nodes,)
-    right: Int32s  # (nodes,)
-    unknown_left: Bools  # (nodes,) whether NaN goes left
-    value: Floats  # (nodes, 1)
-    base: Floats  # (outputs,) added to every row
-    depth: int  # levels of the deepest tree
+    roots: Int32s  # first node of each tree; shape (trees,)
+    output: Int32s  # output that each tree adds to; shape (trees,)
+    feature: Int32s  # column of a row that each node tests; shape (nodes,)
+    threshold: npt.NDArray[np.float32]  # smaller values go left; shape (nodes,)
+    left: Int32s  # number of the left child; shape (nodes,)
+    right: Int32s  # number of the right child; shape (nodes,)
+    unknown_left: Bools  # whether NaN goes left; shape (nodes,)
+    value: Floats  # value of each leaf; shape (nodes, 1)
+    base: Floats  # added to every row's outputs; shape (outputs,)
+    depth: int  # number of levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
+    # the trees as nested tuples, made on first use: for a single row they are five times as fast as arrays
     _roots: list[Any] = field(init=False, repr=False, default_factory=list)
-    # ^ the same as nested tuples, for single rows, which arrays would make five times slower
+    # one list of scorers, built once enough rows were scored without them
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    # ^ one list, built once enough rows were scored without it
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows scored so far
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # sizes of past batches
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
 
     def scores(self, rows: Floats) -> Floats:
-        """The sum of the trees, (rows, outputs)."""
-        rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
+        """Sums the values of all trees for each row; shape (rows, outputs)."""
+        rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # 32-bit floats, as in training
         scorers = self._get_batch_scorers(rows32)
         trees = max(1, len(self.roots))
         chunk = max(1, _BATCH_CELLS // min(trees, _BATCH_TREES) if scorers else _CELLS // trees)
@@ -199,7 +199,7 @@ class Trees:
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
     def score_row(self, row: Sequence[float]) -> float:
-        """The first output for one row, equal to `scores` to the last bit."""
+        """Returns the first output for one row, equal to that of `scores` to the last bit."""
         if len(self.base) > 1 or any(map(math.isnan, row)):
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
         if not self._roots:
@@ -213,12 +213,12 @@ class Trees:
         return float(self.base[0]) + total
 
     def _nest(self) -> list[Any]:
-        """The trees as tuples: the feature, its threshold and the two children; a leaf is its value."""
+        """Converts trees to tuples of feature, threshold, left and right child; a leaf is its value."""
         columns = (self.feature, self.threshold, self.left, self.right, self.value[:, 0])
         nested: dict[int, Any] = {}
         for node, (feature, threshold, left, right, value) in reversed(
             list(enumerate(zip(*(column.tolist() for column in columns), strict=True)))
-        ):  # a node's children come after it
+        ):  # backwards, because a node's children come after it
             nested[node] = value if left == node else (feature, threshold, nested[left], nested[right])
         return [nested[root] for root in self.roots.tolist()]
 
@@ -227,12 +227,12 @@ class Trees:
             parts = np.split(self._layout.output_matrix, range(_BATCH_TREES, len(self.roots), _BATCH_TREES))
             sums = [scorer.find_values(rows) @ part for scorer, part in zip(scorers, parts, strict=True)]
             return np.asarray(sum(sums[1:], start=sums[0]))
-        leaves = self._find_leaves(rows)  # (rows, trees)
+        leaves = self._find_leaves(rows)  # shape (rows, trees)
         values = self.value[:, 0].take(leaves)
         return np.asarray(values @ self._layout.output_matrix)
 
     def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
-        """The scorers for these rows; empty until enough rows were walked to make tables worthwhile."""
+        """Returns the table scorers for a batch; none until enough rows were scored that tables pay."""
         if self._batch_scorers:
             return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
         if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
@@ -244,7 +244,7 @@ class Trees:
         return self._batch_scorers[0]
 
     def _find_leaves(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
-        """The leaf of each row in each tree, (rows, trees)."""
+        """Walks all trees to find each row's leaf; shape (rows, trees)."""
         layout = self._layout
         node = np.broadcast_to(layout.roots, (len(rows), len(layout.roots)))
         if not len(rows) or not rows.shape[1]:
@@ -261,11 +261,11 @@ class Trees:
         return np.asarray(node)
 
     def scale(self, factor: float) -> "Trees":
-        """The same trees with values multiplied by a factor."""
+        """Returns the same trees with all values multiplied by a factor."""
         return replace(self, value=_round_to_unit(self.value * factor), base=self.base * factor)
 
     def remap_columns(self, columns: npt.NDArray[np.integer]) -> "Trees":
-        """The trees for rows in which column i of the training rows is `columns[i]`."""
+        """Renumbers the columns that nodes test: column i becomes `columns[i]`."""
         return replace(self, feature=np.asarray(columns)[self.feature].astype(np.int32))
 
     def arrays(self) -> Arrays:
@@ -273,7 +273,7 @@ class Trees:
 
     @classmethod
     def restore(cls, arrays: Arrays, *, features: int, outputs: int) -> "Trees":
-        """Restores trees from arrays; PolicyInvalid if they are invalid."""
+        """Restores trees from arrays; raises PolicyInvalid if they aren't valid trees."""
         nodes = len(read_array(arrays, "feature", np.int32, (None,)))
         kinds: Mapping[str, Any] = {
             "threshold": np.float32,
@@ -295,7 +295,7 @@ class Trees:
 
 
 def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
-    """The number of levels, after checking that children form no cycle and are in range."""
+    """Counts the levels of the deepest tree. Raises PolicyInvalid if the children form no trees."""
     nodes = np.arange(len(left))
     leaf = (left == nodes) & (right == nodes)
     inner = (left > nodes) & (right > nodes) & (left < len(nodes)) & (right < len(nodes))
@@ -307,7 +307,7 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import numpy.ma when the gateway starts
+        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import a slow module
         reached[left[current]] = reached[right[current]] = True
         current = np.flatnonzero(reached)
     return level
@@ -318,7 +318,7 @@ def _round_to_unit(values: Floats) -> Floats:
 
 
 def _breadth_first(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nodes:
-    """The nodes below the roots, level by level, for all trees at once."""
+    """Lists the nodes of all trees, level by level from the roots."""
     levels = [roots]
     while len(parents := levels[-1][inner[levels[-1]]]):
         levels.append(np.stack([left[parents], right[parents]], axis=1).reshape(-1))
@@ -326,7 +326,7 @@ def _breadth_first(roots: Nodes, left: Nodes, right: Nodes, inner: Bools) -> Nod
 
 
 def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) -> Trees:
-    """Joins trees with one output each into trees with several: part i adds to `outputs[i]`."""
+    """Joins trees with one output each into trees with several outputs: part i adds to `outputs[i]`."""
     starts = np.cumsum([0, *(len(part.feature) for part in parts)])
     shifted = {
         name: [getattr(part, name) + start for part, start in zip(parts, starts, strict=False)]
@@ -355,16 +355,16 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
 
 
 def import_xgboost() -> Any:  # noqa: ANN401 - the module
-    """Imports XGBoost; in our own commands without scikit-learn, which takes 1.6 of its 2 seconds.
+    """Imports XGBoost; in our own commands without scikit-learn, which takes 1.6 of the import's 2 seconds.
 
-    XGBoost only needs it for its scikit-learn estimators, which we don't use. If others use XGBoost in the
-    same process, it is imported normally.
+    XGBoost needs scikit-learn only for estimators that aren't used here. If the package is used as a library,
+    XGBoost is imported normally.
     """
     with needs_extra("fit"), _IMPORT_LOCK:
         if _COMMAND not in sys.modules or "sklearn" in sys.modules:
             import xgboost
         else:
-            sys.modules["sklearn"] = None  # type: ignore[assignment] # so importing it fails
+            sys.modules["sklearn"] = None  # type: ignore[assignment] # makes its import fail
             try:
                 import xgboost
             finally:
@@ -373,9 +373,7 @@ def import_xgboost() -> Any:  # noqa: ANN401 - the module
 
 
 def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
-    """Returns the same booster as `xgboost.train`, which recomputes its predictions for `data` on each
-    request; this one caches them.
-    """
+    """Trains like `xgboost.train`, but faster: predictions for `data` are kept, not recomputed."""
     xgboost = import_xgboost()
     booster = xgboost.Booster(dict(settings), [data])
     for iteration in range(rounds):
@@ -384,17 +382,16 @@ def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  
 
 
 def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
-    """The trees of an XGBoost model, from `save_raw("json")`."""
+    """Reads the trees of an XGBoost model from the JSON that `save_raw` returns."""
     learner = orjson.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
-    base_score = json.loads(
-        learner["learner_model_param"]["base_score"].replace("E", "e")
-    )  # 0.5, or one per output
+    # one number, or one per output
+    base_score = json.loads(learner["learner_model_param"]["base_score"].replace("E", "e"))
     base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
     trees, output = model["trees"], np.array(model["tree_info"], dtype=np.int32)
     sizes = np.array([len(tree["left_children"]) for tree in trees])
     first = np.cumsum(sizes) - sizes
-    shift = np.repeat(first, sizes)  # (nodes,) of all trees' numbers
+    shift = np.repeat(first, sizes)  # number of each tree's first node, repeated for all its nodes
 
     def join(name: str, dtype: type) -> npt.NDArray[Any]:
         return np.concatenate([np.array(tree[name], dtype=dtype) for tree in trees])
@@ -403,7 +400,7 @@ def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     inner, conditions = left >= 0, join("split_conditions", np.float32)
     left, right = left + shift, right + shift
     order = _breadth_first(first, left, right, inner)
-    order = order[np.argsort(shift[order], kind="stable")]  # children come after their parents
+    order = order[np.argsort(shift[order], kind="stable")]  # tree by tree, with children after their parents
     position = np.zeros(len(inner), dtype=np.int64)
     position[order] = np.arange(len(order))
     inner = inner[order]

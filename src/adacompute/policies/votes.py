@@ -1,7 +1,7 @@
-"""The votes on several requests as arrays, which policies use to decide.
+"""The votes of several requests as arrays, from which policies decide.
 
-`VoteState` holds the tallies of one mode's samples, `VotesByMode` the votes of several modes by class.
-Numbers are equal to the last bit for live tallies and replayed paths.
+`VoteState` holds the votes of one mode's samples, `VotesByMode` those of several modes, by answer (a class is
+a group of equal answers). Numbers are equal to the last bit for live requests and replayed recordings.
 """
 
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
-NEVER_SEEN = 127  # the rank of a class that hasn't appeared; requests have fewer classes
+NEVER_SEEN = 127  # rank of an answer that hasn't appeared; requests have fewer answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VoteState:
-    """The tallies of several requests, each field (requests,).
+    """The votes of several requests; every field has one number per request.
 
     >>> state = VoteState.from_tallies([Tally.of(["4", "5", None, "5"]), Tally()])
     >>> state.drawn.tolist(), state.first.tolist(), state.second.tolist(), state.kinds.tolist()
     ([4, 0], [2, 0], [1, 0], [2, 0])
     """
 
-    drawn: Ints  # samples counted, including those without an answer
-    answered: Ints  # samples that gave an answer
+    drawn: Ints  # number of samples, including those without an answer
+    answered: Ints  # number of samples that gave an answer
     first: Ints  # unweighted votes for the leading answer
-    second: Ints  # unweighted votes for the runner-up by weight
-    kinds: Ints  # different answers
+    second: Ints  # unweighted votes for the runner-up, the answer with the second largest weight
+    kinds: Ints  # number of different answers
     run: Ints  # how many of the latest samples gave the same answer
-    lead: Floats  # weight of the leading answer, in votes of average weight
-    runner: Floats  # weight of the runner-up
-    total: Floats  # weight of all answers
-    entropy: Floats  # mean over the first sample in nats; NaN if unknown or none drawn
+    lead: Floats  # weight of the votes for the leading answer
+    runner: Floats  # weight of the votes for the runner-up
+    total: Floats  # weight of all votes
+    entropy: Floats  # mean entropy of the first sample's tokens, in nats; NaN if unknown
 
     def __len__(self) -> int:
         return len(self.drawn)
 
     @classmethod
     def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
-        """The state of live tallies, in order.
+        """Builds the arrays from the votes of live requests.
 
         Weights are multiples of 2^-36, so their sums don't depend on the order.
         """
@@ -53,7 +53,7 @@ class VoteState:
         for tally in tallies:
             counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
             weights.append((tally.lead, tally.runner, tally.total, _nan_if_none(tally.entropy)))
-        # two arrays instead of ten: for one request, ten would take longer than the decision
+        # ten arrays, one per field, would take longer to make than the decision
         drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
         lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
         return cls(
@@ -71,11 +71,11 @@ class VoteState:
 
     @classmethod
     def empty(cls, requests: int) -> "VoteState":
-        """The state of requests without samples."""
+        """Returns the state of requests that have no samples yet."""
         return cls.from_tallies([Tally()]).select(np.zeros(requests, dtype=np.intp))
 
     def select(self, rows: Rows) -> "VoteState":
-        """Some of the requests."""
+        """Returns the votes of some of the requests."""
         return VoteState(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
@@ -85,20 +85,20 @@ def _nan_if_none(value: float | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VotesByMode:
-    """The votes of several requests by mode and class."""
+    """The votes of several requests, by mode and by answer (a class is a group of equal answers)."""
 
-    drawn: Ints  # (requests, modes) samples, including those without an answer
-    counts: Ints  # (requests, modes, classes) votes
-    weights: Ints  # (requests, modes, classes) in units, without the modes' factors
-    joint: Ints  # (requests, classes) weight of all modes' votes in units, with the factors
-    seen: Ints  # (requests, classes) rank of first appearance; 127: not yet
+    drawn: Ints  # number of samples, with or without answer; shape (requests, modes)
+    counts: Ints  # number of votes; shape (requests, modes, classes)
+    weights: Ints  # weight of each mode's votes on its own; (requests, modes, classes)
+    joint: Ints  # weight of all modes' votes together; shape (requests, classes)
+    seen: Ints  # order of first appearance; 127: not yet; shape (requests, classes)
 
     def __len__(self) -> int:
         return len(self.drawn)
 
     @classmethod
     def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "VotesByMode":
-        """The votes of live tallies whose samples have modes with these names."""
+        """Builds the arrays from live requests whose samples come from the modes with these names."""
         kinds = max([1, *(tally.kinds for tally in tallies)])
         shape = (len(tallies), len(names), kinds)
         drawn = np.zeros(shape[:2], dtype=np.int64)
@@ -117,15 +117,15 @@ class VotesByMode:
         return cls(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def select(self, rows: Rows) -> "VotesByMode":
-        """Some of the requests."""
+        """Returns the votes of some of the requests."""
         return VotesByMode(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     def find_leaders(self) -> tuple[Ints, Ints]:
-        """The first and second class of the joint vote, each (requests,); -1 if there is none."""
+        """Finds the first and second answer in the vote over all modes; -1 if there is none."""
         return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
 
     def state_of(self, mode: int) -> VoteState:
-        """The vote state of one mode's samples alone."""
+        """Returns the votes of one mode's samples alone."""
         counts, weights = self.counts[:, mode], self.weights[:, mode]
         top, runner = _find_first_two(weights, counts, self.seen)
         return VoteState(
@@ -142,12 +142,12 @@ class VotesByMode:
         )
 
     def count_first(self, mode: int) -> Ints:
-        """Votes for one mode's most common answer, (requests,)."""
+        """Counts the votes for the most common answer of one mode."""
         return np.asarray(self.counts[:, mode].max(axis=1))
 
 
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
-    """The heaviest class and the next, ties to the one seen first; -1 if there is none."""
+    """Finds the two answers with the largest weights; ties go to the one seen first; -1: none."""
     # weights are below 2^56 and ranks below 2^7, so one number orders both
     keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
@@ -160,16 +160,16 @@ def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints
 
 
 def take_classes(values: Ints, classes: Ints) -> Ints:
-    """The value of each row's class, (requests,); 0 where the class is -1."""
+    """Takes the value of one class from each row; 0 if the class is -1."""
     taken = values[np.arange(len(values)), np.maximum(classes, 0)]
     return np.asarray(np.where(classes >= 0, taken, 0))
 
 
 def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | VotesByMode:
-    """The input of a policy over these modes, from live tallies; for one mode, its vote state."""
+    """Builds the votes from which a policy over these modes decides, from live requests."""
     return VoteState.from_tallies(tallies) if len(names) == 1 else VotesByMode.from_tallies(tallies, names)
 
 
 def make_empty_state(requests: int, modes: int) -> VoteState | VotesByMode:
-    """The input of a policy over this many modes before any draw."""
+    """Builds the votes from which a policy decides before anything is drawn."""
     return read_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))

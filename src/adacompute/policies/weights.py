@@ -1,4 +1,4 @@
-"""Learns vote weights from confidence, signals and scores, and stores them in artefacts.
+"""Learns how much each sample's vote weighs, and converts these weights to and from stored data.
 
 A sample's weight depends on its mean log-probability, a model of further signals, a verifier's score and,
 with several modes, its mode.
@@ -25,19 +25,19 @@ from adacompute.pool import Ballots
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
-SHARPNESS = 1.0  # how strongly vote weights differ: see studies/findings.md
+SHARPNESS = 1.0  # how strongly weights differ with confidence; chosen in studies/findings.md
 _RIDGE = 1.0  # penalty on the squared coefficients of a signal model
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
-_MAX_PAIRED = 32  # most right, and most wrong, samples of a problem used in pairs
+_MAX_PAIRED = 32  # at most this many right and this many wrong samples of a problem are paired
 _HUGE = 1e100  # larger numbers are clipped, so that squares stay finite
-_OUTLIER_MARGIN = 4.0  # values further than this many ranges of the middle nine tenths are clipped
-_NEWTON_STEPS = 12  # Newton iterations: the last ones change nothing
+_OUTLIER_MARGIN = 4.0  # clip values further out than 4 times the range of the middle 90%
+_NEWTON_STEPS = 12  # iterations of Newton's method: more change nothing
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
-    """Vote weights by confidence, on the scale of these samples; None if confidence isn't recorded.
+    """Makes vote weights from confidence, scaled to these samples; None if confidence isn't recorded.
 
-    `model` weighs samples with further signals, with centres and spreads refitted to these samples.
+    `model` weighs samples that have further signals; its means and spreads are adapted to these samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
@@ -51,7 +51,7 @@ def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -
 
 
 def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: bool) -> VoteWeights | None:
-    """Vote weights by confidence and by a verifier's scores, if recorded; None without either."""
+    """Learns vote weights from confidence and a verifier's scores, if recorded; None without either."""
     weigh, score = fit_confidence_weights(ballots, model), fit_score_weights(ballots, labels=labels)
     if weigh is not None and weigh.model is not None:
         weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
@@ -61,7 +61,7 @@ def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: b
 
 
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
-    """The weight of a verifier's score relative to the other signals; None if no sample has one.
+    """Learns how much a verifier's score weighs beside the other signals; None if no sample has a score.
 
     Learned from pairs of a right and a wrong sample of one problem, by labels or agreement. If the score
     doesn't separate them better than chance, beta is 0.
@@ -86,9 +86,9 @@ def fit_signal_model(
     """Learns, from pairs of a right and a wrong sample of one problem, which signals separate them.
 
     Comparing within problems ignores differences between easy and hard problems, which don't affect votes.
-    Without labels, agreement with the vote of the problem's other samples replaces correctness. None if no
-    recording has signals, or no problem has a pair. Samples without the signal `required` are left out; by
-    default, those with nothing but a mean log-probability.
+    Without labels, agreement with the vote of the problem's other samples replaces correctness. Returns None
+    if no recording has signals, or no problem has both a right and a wrong sample. Samples without the
+    signal `required` are left out; by default, those that have only a mean log-probability.
     """
     parts = []
     for ballots in recordings:
@@ -131,10 +131,10 @@ def fit_signal_model(
 def calibrate_signal_model(
     model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
 ) -> SignalModel:
-    """The model with slope and intercept fitted, so that `probability` is right on these samples.
+    """Fits the model's slope and intercept, so that `probability` is a sample's chance to be right.
 
-    Votes don't depend on this, because they compare log-odds within a problem. Without labels it is the
-    probability of agreeing with the vote of the problem's other samples.
+    Votes don't depend on this, because they compare log-odds within a problem. Without labels, it is the
+    chance to agree with the vote of the problem's other samples.
     """
     rows, outcomes, weights = [], [], []
     for ballots in recordings:
@@ -143,7 +143,7 @@ def calibrate_signal_model(
         known = known & (ballots.classes >= 0) & np.isfinite(right)
         rows.append(np.stack([odds[known], np.ones(int(known.sum()))], axis=1))
         outcomes.append(right[known])
-        # each problem has total weight 1
+        # all samples of a problem together have weight 1
         weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])
     joined = np.concatenate(rows)
     if not len(joined):
@@ -153,9 +153,9 @@ def calibrate_signal_model(
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each column, both (columns,); 0 and 1 if nothing is known.
+    """Computes mean and standard deviation of each column; 0 and 1 if a column has no numbers.
 
-    An outlier, such as a placeholder of -9999, is clipped.
+    Outliers, such as a placeholder of -9999, are clipped first.
     """
     centre, spread = np.zeros(values.shape[1]), np.ones(values.shape[1])
     for k, column in enumerate(values.T):
@@ -172,7 +172,7 @@ def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
-    """How right each sample is, (problems, samples): its grade, or its agreement with the others."""
+    """Returns how right each sample is: its grade, or its agreement with the problem's other samples."""
     if labels:
         grades = grade_samples(ballots)
         return np.where(mask_graded(ballots, grades)[:, None], grades, _mark_agreement(ballots.classes))
@@ -180,7 +180,7 @@ def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
 
 
 def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
-    """1 if a sample's answer is the most frequent one among the other samples, shared in a tie; else 0."""
+    """Gives a sample 1 if its answer is the most frequent one of the others (shared in a tie), else 0."""
     agrees = np.zeros(classes.shape)
     for problem, row in enumerate(classes):
         answered = np.flatnonzero(row >= 0)
@@ -196,12 +196,12 @@ def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
 
 
 def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
-    """Coefficients that give the right sample of each pair higher log-odds, (columns,)."""
+    """Fits coefficients that give the right sample of each pair higher log-odds than the wrong one."""
     return _fit_logistic(pairs, np.ones(len(pairs)), weights)
 
 
 def _fit_logistic(rows: Floats, outcomes: Floats, weights: Floats) -> Floats:
-    """Coefficients of a logistic regression, (columns,), by Newton's method; outcomes are 0 to 1."""
+    """Fits the coefficients of a logistic regression by Newton's method; outcomes are 0 to 1."""
     coefficients = np.zeros(rows.shape[1])
     for _ in range(_NEWTON_STEPS):
         expected = 1.0 / (1.0 + np.exp(-(rows @ coefficients)))
@@ -214,7 +214,7 @@ def _fit_logistic(rows: Floats, outcomes: Floats, weights: Floats) -> Floats:
 
 
 def check_weights(value: object) -> VoteWeights | None:
-    """Vote weights as a constructor accepts them."""
+    """Returns the value if it is VoteWeights or None; raises PolicyError otherwise."""
     if value is not None and not isinstance(value, VoteWeights):
         raise PolicyError(
             f"weigh {format_value(value)} can't weigh votes; give VoteWeights, or None for plain votes"
@@ -223,7 +223,7 @@ def check_weights(value: object) -> VoteWeights | None:
 
 
 def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
-    """Vote weights as plain data, for JSON."""
+    """Converts vote weights to plain data for JSON."""
     if weigh is None:
         return None
     settings: dict[str, Any] = {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
@@ -235,16 +235,16 @@ def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
 
 
 def load_weights(value: object) -> VoteWeights | None:
-    """Restores vote weights from `dump_weights`."""
+    """Restores vote weights from the result of `dump_weights`."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or set(value) - {"model", "score"} != {"signal", "scale", "sharpness"}:
         raise PolicyError(
             f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
-    # policies saved before signal models existed have none
+    # policies saved before signal models existed lack "model"
     model = SignalModel.load(value["model"]) if value.get("model") is not None else None
-    scores = value.get("score")  # nor weights of scores
+    scores = value.get("score")  # older policies lack "score" too
     if scores is not None and (not isinstance(scores, Mapping) or set(scores) != _SCORE_FIELDS):
         raise PolicyError(f"weigh.score {format_value(scores)} can't be read; it has beta, centre, spread")
     score_weights = None if scores is None else ScoreWeights(**scores)
@@ -252,7 +252,7 @@ def load_weights(value: object) -> VoteWeights | None:
 
 
 def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
-    """The weights of every mode's votes; modes without log-probabilities are unweighted."""
+    """Joins the vote weights of each mode; modes without log-probabilities are unweighted."""
     plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
     modes = tuple(
         (name, replace(plain if own is None else own, factor=float(factor)))
@@ -262,7 +262,7 @@ def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], fa
 
 
 def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
-    """The vote weights of each mode, for an artefact; None if all are equal."""
+    """Converts each mode's vote weights to plain data for JSON; None if all modes have the same."""
     if weigh is None or not weigh.modes:
         return None
     return [
@@ -272,7 +272,7 @@ def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
 
 
 def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
-    """Restores weights from `dump_mode_weights`; PolicyError if the modes differ."""
+    """Restores weights from the result of `dump_mode_weights`; raises PolicyError if the modes differ."""
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = np.array([each["factor"] for each in stored], dtype=np.float64)

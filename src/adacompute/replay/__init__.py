@@ -1,7 +1,7 @@
-"""Replays a policy over recorded samples as if live. Knows nothing about protocols or the meaning of results.
+"""Replays a policy over recorded samples, as if they arrived live, to measure its cost and accuracy.
 
-With one mode, the policy draws along random orders of its samples, and cost counts samples. With several
-modes, each has its own order, the policy also chooses the mode, and cost is the sum over modes.
+With one mode (a way to ask a model), the policy draws recorded samples in random orders, and cost is the
+number of samples. With several modes the policy also chooses the mode, and cost is the sum over modes.
 """
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths

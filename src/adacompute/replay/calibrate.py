@@ -1,4 +1,6 @@
-"""Finds the dial for a budget by bisection on replayed cost. Needs no labels, because it ignores accuracy.
+"""Finds the price or threshold at which a policy's average cost meets a budget, by bisection on replays.
+
+Needs no labels, because accuracy doesn't matter for cost.
 
 The budget is in samples, or in tokens or money by the recorded tokens. Hard problems often have longer
 responses as well as more samples, so cost is replayed in the budget's unit rather than converted by a mean.
@@ -46,12 +48,12 @@ from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-_KEPT_BLOCKS = 4  # paths of several modes kept for the next price, up to a hundred megabytes each
-_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # initial bracket of a price
-_MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # limits of the search for a price
+_KEPT_BLOCKS = 4  # blocks of problems whose random orders stay in memory, up to 100 MB each
+_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # range in which the search for a price begins
+_MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
 _MAX_STEPS = 60
-_STEPS_AHEAD = 2  # bisection steps evaluated ahead
-_RESOLUTION = 1e-9  # relative width of the bracket at which bisection stops
+_STEPS_AHEAD = 2  # number of bisection steps to compute in advance, in one pass
+_RESOLUTION = 1e-9  # bisection stops when its range is this narrow, relative to its upper end
 
 
 def calibrate(
@@ -67,7 +69,7 @@ def calibrate(
     too_few: Literal["error", "drop"] = "error",
     map_blocks: BlockMap = map,
 ) -> float | None:
-    """The dial at which the policy's average cost per request is `budget`, by replay; needs no labels.
+    """Finds the price or threshold (the dial) at which a policy costs `budget` per request on average.
 
     A number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000" needs `prices` in that
     currency. Both need recorded tokens; prompt tokens are taken from `prices` or estimated from questions. A
@@ -89,7 +91,7 @@ def calibrate(
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
     if mode_set is not None:
         budget = check_mode_budget(mode_set, budget)
-        if len(policy.names) == 1:  # its cost is in the modes' unit, but its stopping counts samples
+        if len(policy.names) == 1:  # a policy of one mode counts samples, not the modes' unit
             budget = _count_samples(mode_set, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
@@ -124,9 +126,9 @@ def _find_quality_cost(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> float:
-    """The average cost that meets a quality on these samples."""
+    """Finds the average cost at which the policy is as good as a quality, such as "as good as 8"."""
     recorded = policy.get_ballots(source)
-    if len(policy.names) > 1:  # its maximum number of samples depends on them
+    if len(policy.names) > 1:  # how many samples a policy of several modes may draw depends on the recording
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
     if len(policy.names) == 1:
@@ -147,7 +149,7 @@ def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:
 
 
 def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
-    """An average cost in the modes' unit; BudgetInvalid if the unit or currency differs."""
+    """Returns the budget as a number in the modes' unit. Raises BudgetInvalid if unit or currency differ."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
@@ -168,10 +170,10 @@ def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
 def _find_price(
     policy: Policy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
 ) -> float:
-    """The lowest price at which a policy over several modes averages at most the budget.
+    """Finds the lowest price at which a policy with several modes costs at most the budget on average.
 
-    Between two corners of its hull, it assigns each request to one corner by the request's hash. The cost
-    there follows from the two corners' costs on each path, so only corners are replayed.
+    The policy's rules change only at the prices in `prices_`. In between, each request gets the rules of one
+    of the two neighbouring prices, chosen by the request's hash, so only these prices need a replay.
     """
     reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
     assert modes is not None
@@ -188,7 +190,7 @@ def _find_price(
             costs[corner] = np.concatenate(parts)
         return costs[corner]
 
-    low, high = 0, len(policy.prices_) - 1  # find the most expensive corner within the budget
+    low, high = 0, len(policy.prices_) - 1  # bisect for the lowest price within the budget
     if cost_of(low).mean() > budget:
         least = modes.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
@@ -205,13 +207,13 @@ def _find_price(
     added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
     within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
     ends = np.concatenate([[0.0], hashes[order], [1.0]])
-    # requests with a lower hash get the more expensive corner
+    # requests whose hash is below `share` get the more expensive rules
     share = (ends[within] + ends[within + 1]) / 2 if within else 0.0
     return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:
-    """Parses an average budget; BudgetInvalid if it is money without prices in its currency."""
+    """Parses an average budget. Raises BudgetInvalid for money without prices in its currency."""
     if not isinstance(budget, str | Budget):
         return Budget(check_calibration_budget(budget, 0.0)[0])
     average = Budget.parse(budget, currency=None if prices is None else prices.currency)
@@ -225,31 +227,31 @@ def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> B
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestCosts:
-    """The cost of requests in samples, tokens or money, from their samples and tokens."""
+    """Computes what requests cost in samples, tokens or money."""
 
     unit: BudgetUnit
-    prompts: Floats  # (problems,) cost per prompt
+    prompts: Floats  # cost of each problem's prompt
     output: float  # cost per response token
-    choices: int | None  # most samples per call; each call pays for one prompt
-    once: bool = False  # whether all calls of a request pay for one prompt
+    choices: int | None  # most samples per call to the model; each call pays for the prompt once
+    once: bool = False  # whether a request pays for its prompt only once, however many calls it makes
 
     @classmethod
     def of(cls, budget: Budget, ballots: Ballots, prices: TokenPrices | None) -> "RequestCosts":
-        """The costs for a budget; NotRecorded if it counts tokens and some samples have no token count."""
+        """Prepares costs in the budget's unit. Raises NotRecorded if token counts are needed but absent."""
         if budget.unit == "samples":
             return cls("samples", np.ones(len(ballots)), 0.0, 1)
         unit_prices = TokenPrices() if prices is None else prices
         if budget.unit == "tokens":
             unit_prices = replace(unit_prices, input=_MILLION, output=_MILLION)
-        compute_mean_output(ballots, np.arange(len(ballots)))  # raises if tokens aren't recorded
+        compute_mean_output(ballots, np.arange(len(ballots)))  # raises an error if tokens aren't recorded
         prompts = count_prompt_tokens(ballots, unit_prices) * unit_prices.input / _MILLION
         choices, once = choose_charge(ballots, unit_prices).choices, unit_prices.prompts == "once"
         return cls(budget.unit, prompts, unit_prices.output / _MILLION, choices, once)
 
     def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
-        """The cost of requests, from their samples, waves, output tokens and problem rows.
+        """Computes each request's cost from its samples, rounds of calls, output tokens and problem row.
 
-        All arguments are (…, requests), except `problems` (requests,).
+        `problems` has shape (requests,), and the other arguments (…, requests).
         """
         if self.unit == "samples":
             return drawn.astype(np.float64)
@@ -265,7 +267,7 @@ def find_dial(
     *,
     unit: str = "samples",
 ) -> float:
-    """The dial for a budget; `cost` maps a dial to its cost, and may be called twice with the same dial."""
+    """Finds the price or threshold for a budget. `cost` returns the average cost at a price or threshold."""
     threshold = policy.dial == "threshold"
     highest, lowest = cost(0.0), cost(1.0 if threshold else _MAX_PRICE)
     if not lowest <= budget <= highest * (1 + tolerance):
@@ -280,7 +282,7 @@ def find_dial(
 
 
 def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, float]:
-    """Checks a budget and a tolerance; raises if they can't be used."""
+    """Returns budget and tolerance as numbers; raises an error if they can't be used."""
     average, share = parse_finite(budget), parse_finite(tolerance)
     if average is None or average <= 0:
         raise BudgetOutOfRange(
@@ -294,7 +296,7 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 
 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """The problems to calibrate on. A policy without a dial is fitted, and `fit` checks them instead."""
+    """Selects the problems with enough samples. If the policy is fitted instead, `fit` checks them."""
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
@@ -304,7 +306,7 @@ def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error",
 def _bisect(
     cost: Callable[[float], float], budget: float, low: float, high: float, *, enough: float, by_ratio: bool
 ) -> float:
-    """The dial in (low, high] with the highest cost within the budget; cost(low) exceeds it."""
+    """Bisects for the lowest price or threshold in (low, high] whose cost is within the budget."""
     for _ in range(_MAX_STEPS):
         if cost(high) >= enough or high - low <= _RESOLUTION * high:
             break
@@ -318,7 +320,7 @@ def _find_middle(low: float, high: float, *, by_ratio: bool) -> float:
 
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
-    """A price that costs too much (or 0), and one that fits."""
+    """Finds a price at which the cost exceeds the budget (or 0), and one at which it doesn't."""
     low, high = _BRACKET_LOW, _BRACKET_HIGH
     while cost(high) > budget and high < _MAX_PRICE:
         low, high = high, high * 2
@@ -335,7 +337,7 @@ def _make_cost(
     request_costs: RequestCosts,
     map_blocks: BlockMap,
 ) -> Callable[[float], float]:
-    """A function from dials to mean costs, which replays each dial once."""
+    """Returns a function that replays the policy at a price or threshold and returns the mean cost."""
     reading = policy.read(ballots.prompts)
     places = count_places(policy, len(ballots))
     rows = np.repeat(np.arange(len(ballots)), places)
@@ -357,7 +359,7 @@ def _make_cost(
             costs[dial] = float(amounts.mean())
         elif dial not in costs:
             dials = [dial]
-            if map_blocks is not map:  # try more dials per pass, because each pass draws the paths again
+            if map_blocks is not map:  # a pass in parallel is slow, so each tries several dials
                 dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
             sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
             requests = len(ballots) * layout.orders
@@ -371,7 +373,7 @@ def _make_cost(
 def _sum_costs(
     policy: Policy, dials: Sequence[float], request_costs: RequestCosts, block: PathBlock
 ) -> Floats:
-    """The total cost of a block's requests, (dials,)."""
+    """Replays a block of problems at several prices or thresholds; returns the total cost at each."""
     problems, sums = block.start + block.paths.problems, []
     for dial in dials:
         reading, own = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
@@ -381,7 +383,7 @@ def _sum_costs(
 
 
 def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> list[float]:
-    """The dials that bisection may need in its next steps."""
+    """Lists the prices or thresholds that bisection may need in its next steps."""
     below, above = [value for value in tried if value < dial], [value for value in tried if value > dial]
     if not below or not above:
         return []
@@ -394,7 +396,7 @@ def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> li
 
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:
-    """Fits a policy without a dial for a budget, by its `fit` or as a new one."""
+    """Fits a policy again for this budget, if it has neither price nor threshold."""
     fit: Any = policy.fit
     if "budget" in inspect.signature(fit).parameters:
         fit(source, budget=budget)
@@ -426,7 +428,9 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """The average cost that meets a quality, in the unit of the modes; BudgetInvalid if none does."""
+    """Finds the average cost at which the policy is as good as `quality`, such as "as good as 8".
+
+    Raises BudgetInvalid if no cost is enough, or there are too few problems to tell."""
     if seen := policy.count_in_sample(ballots):
         raise BudgetInvalid(
             f"budget '{quality}': {policy.kind} was fitted on {seen} of these {len(ballots)} problems; give "
@@ -445,7 +449,8 @@ def measure_quality(
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
         parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
-    cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)  # (dials + 1, problems) each
+    # one row per dial, and a last row for the mode to compare with; shape (dials + 1, problems)
+    cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
     known = ~np.isnan(accuracy[-1])
     right = accuracy if known.any() else agreement
     known |= not known.any()
@@ -468,7 +473,7 @@ def measure_quality(
 
 
 def _find_rival(policy: Policy, quality: Quality) -> int:
-    """The index of a quality's mode; BudgetInvalid, listing possible comparisons, if there is none."""
+    """Returns the index of the mode that a quality names; raises BudgetInvalid if there is none."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:

@@ -1,7 +1,8 @@
-"""A policy at one average cost, beside others at the same: the mix of two settings around it, and intervals.
+"""Compares policies at the same average cost, with intervals.
 
-Settings are what a policy costs and gives at some values of its dial, problem by problem. Intervals come from
-a bootstrap over problems, or over groups of alike ones; gains are paired.
+A setting is one value of a policy's price or threshold. To meet an average cost exactly, the two settings
+around it are mixed. Intervals come from a bootstrap over problems, or over groups of similar problems, and
+gains are paired by problem.
 """
 
 import math
@@ -19,22 +20,22 @@ from adacompute.replay.per_problem import count_most
 from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
 from adacompute.solve.hull import find_hull
 
-HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, both (corners,)
+HullCurve: TypeAlias = tuple[Floats, Floats]  # average cost and accuracy at each corner of the hull
 
-_PERCENTILES = (2.5, 97.5)  # ends of a 95% interval
+_PERCENTILES = (2.5, 97.5)  # the two ends of a 95% interval
 _BOOTSTRAP_SEED, _VERDICT_SEED = 0, 17
 _DRAWS = 2000
 _LEVEL = 0.95
-FEWEST_SPREAD = 1e-12  # a smaller standard error is none
-RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of which no case was seen
-_WINDOW = 1.25  # factor around the budget within which a curve's slope is measured
+FEWEST_SPREAD = 1e-12  # a smaller standard error is a rounding error
+RULE_OF_THREE = 3.0  # what none of n problems shows may still have a share of up to 3 / n (95%)
+_WINDOW = 1.25  # a curve's slope is measured from budget / 1.25 to budget * 1.25
 _TOLERANCE = 1e-9
-_QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # average costs at which a quality is measured; digits of what is told
+_QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # number of costs at which policies are compared; digits of results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval; no ends for one problem or too few groups."""
+    """A mean over problems with its 95% interval; the ends are None for one problem or too few groups."""
 
     mean: float
     low: float | None
@@ -48,15 +49,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bootstrap:
-    """Bootstrap draws of problems: each problem's share in each draw; the shares in a draw sum to one."""
+    """Bootstrap draws: problems drawn at random with replacement, again and again.
 
-    shares: Floats = field(repr=False)  # (draws, problems); no draws: too few groups for an interval
+    `shares` has the share of each problem in each draw; a draw's shares sum to 1."""
+
+    shares: Floats = field(repr=False)  # shape (draws, problems); 0 draws if there are too few groups
 
     @classmethod
     def of(
         cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Makes `draws` draws with as many problems each as there are."""
+        """Draws `problems` problems at random with replacement, `draws` times."""
         rng = np.random.default_rng(_BOOTSTRAP_SEED) if rng is None else rng
         return cls(shares=draw_resamples(problems, rng, draws))
 
@@ -64,7 +67,7 @@ class Bootstrap:
     def of_groups(
         cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Draws of whole groups; `groups` is each problem's group.
+        """Draws whole groups of problems at random; `groups` has each problem's group.
 
         >>> shares = Bootstrap.of_groups("aabcdefghij").shares
         >>> bool((shares[:, 0] == shares[:, 1]).all())
@@ -74,11 +77,11 @@ class Bootstrap:
         return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
 
     def means(self, values: Floats) -> Floats:
-        """The mean in each draw, (draws,), of values (problems,)."""
+        """Returns the mean of the problems' values in each draw."""
         return np.asarray(self.shares @ values)
 
     def interval(self, values: Floats) -> Interval:
-        """The mean of values (problems,) with its percentile interval.
+        """Returns the mean of the problems' values with its percentile interval.
 
         >>> interval = Bootstrap.of(4).interval(np.array([0.0, 1.0, 1.0, 1.0]))
         >>> interval.mean, interval.low, interval.high
@@ -87,12 +90,12 @@ class Bootstrap:
         return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
 
     def difference(self, first: Floats, second: Floats) -> Interval:
-        """The mean of `first - second` over problems, with its interval; both arguments are (problems,)."""
+        """Returns the mean difference of two values of each problem, with its interval."""
         return self.interval(first - second)
 
 
 def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in draws, (draws,), if any."""
+    """Makes an interval around a mean from its values in bootstrap draws; without draws, it has no ends."""
     if draws is None or not len(draws):
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
@@ -100,7 +103,7 @@ def make_interval(mean: float, draws: Floats | None) -> Interval:
 
 
 def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
-    """The corners of the upper concave hull of points, both (points,)."""
+    """Returns cost and accuracy at the corners of the points' upper concave hull."""
     corners = find_hull(cost, accuracy)
     return cost[corners], accuracy[corners]
 
@@ -110,11 +113,11 @@ class Rounds:
     """Rounds per request: a round is all samples requested together, before any of them is seen."""
 
     mean: float
-    p95: int  # 95th percentile
+    p95: int  # 95th percentile of the rounds per request
 
     @classmethod
     def of(cls, shares: Floats) -> Self:
-        """From the share of requests with 0, 1, ... rounds.
+        """Computes mean and percentile from the shares of requests with 0, 1, 2, ... rounds.
 
         >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
         Rounds(mean=1.54, p95=2)
@@ -124,52 +127,53 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyPoints:
-    """The settings of a policy, run on the same problems; both arrays are (settings, problems)."""
+    """What a policy costs and how often it is right, at each setting and for each problem.
+
+    A setting is a value of its price or threshold. `cost` and `accuracy` have shape (settings, problems)."""
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    labels: tuple[str, ...] = ()  # (settings,)
-    rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
+    labels: tuple[str, ...] = ()  # one name per setting
+    rounds: Floats | None = field(default=None, repr=False)  # shares of requests with 0, 1, ... rounds
 
     def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Rounds of requests that get the second setting with this probability, and otherwise the first."""
+        """Computes rounds per request, if it gets the second setting with `probability`, else the first."""
         if self.rounds is None:
             return None
         low, high = (self.rounds[one] for one in settings)
         return Rounds.of((1 - probability) * low + probability * high)
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Average cost and accuracy at the corners of the hull, cheapest first, both (corners,)."""
+        """Returns average cost and accuracy at the corners of the settings' hull, cheapest first."""
         return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MatchedCost:
-    """The best mix of two settings at one average cost.
+    """A policy at one average cost: two of its settings, mixed at random so that the cost is met.
 
-    `each` is every problem's contribution to the accuracy at that cost: its accuracy minus its cost above the
-    average at the current price (the hull's slope). The mean is the accuracy. With other problems, the mix
-    would have to change to meet the cost; `each` includes this effect to first order, as the bootstrap
-    requires.
+    `each` has one value per problem, whose mean is the accuracy: the problem's accuracy, minus `price` times
+    its cost above the average. A bootstrap draw of problems has another average cost, so the mix would have
+    to change; `each` corrects for that to first order.
     """
 
     budget: float
-    cost: float  # the budget, or less where the best setting costs less
+    cost: float  # the budget, or less if the most expensive setting costs less
     accuracy: float
-    settings: tuple[int, int]  # rows; equal if one setting is enough
-    probability: float  # probability of the second one
-    price: float  # accuracy per sample: the slope of the hull
-    each: Floats = field(repr=False)  # (problems,)
+    settings: tuple[int, int]  # rows of the two settings; equal if one is enough
+    probability: float  # probability of the second setting
+    price: float  # accuracy that one more unit of cost buys at this cost
+    each: Floats = field(repr=False)  # what each problem contributes to the accuracy
     rounds: Rounds | None = None
 
 
 def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """A policy at one average cost: the mix of the two settings around it, chosen by cost alone.
+    """Mixes the two settings whose costs are next to the budget, so that the average cost is the budget.
 
-    Unlike `match_cost`, accuracy doesn't affect the choice, so nothing is selected by luck. None if even the
-    cheapest setting costs more.
+    Accuracy doesn't affect the choice, so no setting is selected because it was lucky. Returns None if even
+    the cheapest setting costs more.
     """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # averages by setting
     order = np.argsort(cost, kind="stable")
     rising = cost[order]
     if budget < rising[0] - _TOLERANCE:
@@ -200,7 +204,7 @@ def mix_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
 
 
 def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """The accuracy of one more sample on average near a budget: the value of extra cost elsewhere."""
+    """Returns how much accuracy one more unit of average cost buys near a budget."""
     ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
     if ends[1] - ends[0] < _TOLERANCE:
         return 0.0
@@ -209,7 +213,7 @@ def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
 
 
 def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Turns values of problems, (settings, problems), into shares of groups with the same mean."""
+    """Sums values (settings, problems) by group of problems, scaled so that the mean stays the same."""
     count = int(groups.max()) + 1
     if count == len(groups):
         return values
@@ -219,13 +223,15 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
 
 
 def draw_bootstrap(groups: int) -> Bootstrap:
-    """The bootstrap draws of groups shared by all intervals of a verdict."""
+    """Draws the bootstrap of groups that all intervals of one comparison share."""
     return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_VERDICT_SEED, 0xB007]))
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """95% intervals of the means of values (groups, budgets): separately, jointly, and the joint critical
-    value in standard errors.
+    """Estimates 95% intervals of the means of values (groups, budgets).
+
+    Returns an interval for each budget on its own, wider ones that hold for all budgets at once, and how many
+    standard errors wide these are on each side.
 
     Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
     standard errors. If no two groups differ, the spread says nothing and the rule of three is used: what was
@@ -235,7 +241,7 @@ def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval],
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(count)
     varies = error > FEWEST_SPREAD
-    means = boot.shares @ values  # (draws, budgets)
+    means = boot.shares @ values  # mean of each draw at each budget
     squares = boot.shares @ values**2
     errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
     distance = np.abs(means - mean)
@@ -257,29 +263,29 @@ def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
 
 
 class UniformVotes(NamedTuple):
-    """A uniform number of samples from one mode."""
+    """The same number of samples from one mode for every question, to compare a policy with."""
 
     samples: int
     mode: str | None
-    cost: float  # per request
-    rights: Floats  # (questions,)
+    cost: float  # average per request
+    rights: Floats  # accuracy on each question, 0 to 1
 
 
 def compare_qualities(
     points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
 ) -> tuple[QualityCurve, ...]:
-    """A policy against each rival at many costs, rounded to `digits`; intervals are for single costs."""
-    mean = points.cost.mean(axis=1)  # (settings,)
+    """Compares a policy at many average costs with each uniform number of samples in `rivals`."""
+    mean = points.cost.mean(axis=1)  # average cost of each setting
     grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
     costs = sorted({float(f"{cost:{digits}}") for cost in grid})
     matched = [(cost, mix) for cost in costs if (mix := match_neighbours(points, cost)) is not None]
-    own = np.stack([mix.each for _, mix in matched], axis=1)  # (questions, costs)
+    own = np.stack([mix.each for _, mix in matched], axis=1)  # accuracy on each question at each cost
     boot = draw_bootstrap(len(own))
     curves = []
     for rival in rivals:
         gaps = own - rival.rights[:, None]
         alone, _, _ = estimate_intervals(gaps, boot)
-        # drawing all that the rival draws, it is the rival: nothing is left to doubt
+        # if cost and results are equal everywhere, both draw the same samples: the difference is exactly 0
         is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
         lows = np.where(is_rival, 0.0, [gain.low or 0.0 for gain in alone]).round(QUALITY_DIGITS)
         curve = QualityCurve(

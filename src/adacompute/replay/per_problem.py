@@ -1,8 +1,8 @@
-"""A policy's results on each problem, along recorded paths or exactly, at one dial or several.
+"""Computes a policy's results on each problem, by drawing its recorded samples in random orders.
 
-A policy that decides from the prompt alone takes an unweighted vote of b samples, whose exact accuracy over
-all subsets is known, so no orders are needed. Giving ties to the first answer seen makes each tied answer win
-equally often, so the mean over all orders equals sharing the tie.
+A policy that decides from the prompt alone takes an unweighted vote of b samples. Its exact accuracy over all
+subsets of b samples can be computed, without random orders. If ties go to the first answer seen, each tied
+answer wins equally often over all orders, so the exact mean shares the tie.
 """
 
 import copy
@@ -32,20 +32,21 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
-_MAX_CELLS = 1 << 22  # draws over all paths of a block, about 60 bytes each
-_MODE_PATHS = 6000  # paths in a block of several modes, up to a hundred megabytes
-_SKIPPED_AT_ONCE = 1 << 20  # random numbers
+_MAX_CELLS = 1 << 22  # most samples drawn for a block of problems, about 60 bytes each
+_MODE_PATHS = 6000  # most random orders in a block with several modes, up to 100 MB
+_SKIPPED_AT_ONCE = 1 << 20  # random numbers discarded at a time
 _ROUNDING = 1e-9  # smaller shares of requests are rounding errors
-_PLACES, _MOST_PLACES = 1 << 15, 64  # places: all prompts together (about), and most per prompt
+# a prompt is decided up to 64 times at slightly different prices, all prompts about 32,768 times
+_PLACES, _MOST_PLACES = 1 << 15, 64
 
 
 def run_policy(
     policy: Policy, paths: Paths | ModePaths, *, dial: float | Floats | None, reading: Floats | None = None
 ) -> PolicyRun:
-    """Runs the policy along every path, wave by wave, until it stops.
+    """Runs the policy along every path (a random order of a problem's samples) until it stops.
 
-    `dial` may be given per path, (paths,). `reading` is what `policy.read` returns for the prompts of the
-    paths' problems, or for each path, if the caller has it.
+    `dial` is the price or threshold, or an array of one for each path. `reading` is what `policy.read`
+    returns for the prompts, or for each path; None: it is computed.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
@@ -72,14 +73,14 @@ def run_policy(
 
 
 def follow_mode(paths: Paths | ModePaths, mode: int, samples: int) -> PolicyRun:
-    """So many samples of one mode for every request, in one wave."""
+    """Draws the same number of samples of one mode for every request, in one round."""
     walk, rows = Walk(paths), np.arange(len(paths))
     walk.draw(rows, Draws(np.full(len(rows), mode), np.full(len(rows), samples)))
     return walk.finish(np.ones(len(rows), dtype=np.int64))
 
 
 def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Draws:
-    """The first draws for each request, as `decide` returns them."""
+    """Asks the policy what each request draws first. Raises PolicyError if it draws nothing."""
     draws = policy.decide(reading, make_empty_state(len(reading), len(policy.names)), dial)
     if (draws.counts < 1).any():
         raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
@@ -87,7 +88,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """Raises PolicyError if the paths are too short for the policy, or weigh votes differently."""
+    """Raises PolicyError if random orders (paths) have too few samples, or weigh votes differently."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -102,21 +103,21 @@ def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProblemResults:
-    """Expected results per problem, all (problems,)."""
+    """A policy's mean results on each problem; one value per problem unless a shape is given."""
 
-    cost: Floats  # samples; with several modes, their cost
+    cost: Floats  # in samples, or in the modes' unit if there are several modes
     accuracy: Floats  # 0 to 1; NaN if unknown
-    agreement: Floats  # with the vote of all samples, 0 to 1
+    agreement: Floats  # share of requests whose answer is that of a vote of all samples
     waves: Floats
-    tokens: Floats  # output tokens; NaN if unknown
-    counts: Ints = field(repr=False)  # (longest + 1,) requests by number of samples
-    rounds: Ints = field(repr=False)  # (problems, waves + 1) requests by number of waves
-    by_mode: Floats  # (problems, modes) samples
-    certified: Floats | None = None  # share of requests with a certified answer; None if not measured
+    tokens: Floats  # number of output tokens; NaN if unknown
+    counts: Ints = field(repr=False)  # number of requests with 0, 1, 2, ... samples, over all problems
+    rounds: Ints = field(repr=False)  # requests with 0, 1, ... waves of calls; shape (problems, waves + 1)
+    by_mode: Floats  # number of samples; shape (problems, modes)
+    certified: Floats | None = None  # share of requests whose answer has a guarantee
 
     @classmethod
     def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
-        """The means over each problem's paths."""
+        """Averages a run of a policy over the random orders (paths) of each problem's samples."""
         return cls(
             cost=paths.mean_per_problem(policy_run.cost),
             accuracy=paths.mean_per_problem(policy_run.grade),
@@ -137,10 +138,10 @@ class ProblemResults:
         dial: float | Floats | None,
         reading: Floats | None = None,
     ) -> "ProblemResults":
-        """The results of the policy along paths."""
+        """Runs the policy along random orders (paths) of samples, and averages by problem."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
         results, certified = cls.from_run(paths, policy_run), None
-        if isinstance(paths, Paths):  # votes over several modes are never certified
+        if isinstance(paths, Paths):  # votes over several modes never have a guarantee
             ends = paths.state_after(np.arange(len(paths)), policy_run.drawn)
             certified = policy.mask_certified(ends, dial)
         if certified is None:
@@ -149,7 +150,7 @@ class ProblemResults:
 
     @classmethod
     def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
-        """The results of several blocks, concatenated."""
+        """Joins the results of several blocks of problems."""
         names = ["cost", "accuracy", "agreement", "waves", "tokens", "by_mode", "rounds"]
         names += [] if parts[0].certified is None else ["certified"]
         return cls(
@@ -159,13 +160,15 @@ class ProblemResults:
 
 
 def _count_rounds(paths: Paths | ModePaths, waves: Ints) -> Ints:
-    """Requests by number of waves, (problems, waves + 1)."""
+    """Counts each problem's requests with 0, 1, ... rounds of calls; shape (problems, waves + 1)."""
     shape = (len(paths.ballots), int(np.sum(paths.longest)) + 1)
     return np.bincount(paths.problems * shape[1] + waves, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
-    """The number of waves that this share of requests doesn't exceed; `rounds` are counts (waves + 1,).
+    """Returns the number of rounds that a share of requests doesn't exceed.
+
+    `rounds` counts the requests with 0, 1, 2, ... rounds of calls.
 
     >>> count_most(np.array([0, 90, 8, 2]), 0.95), count_most(np.array([0, 90, 8, 2]))
     (2, 3)
@@ -176,22 +179,22 @@ def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathBlock:
-    """Some problems, and the random state for their paths, which are the same each time."""
+    """A block of problems, and the random state that draws the same orders of their samples each time."""
 
     ballots: Ballots
-    reading: Floats  # what `policy.read` returns for the prompts
-    start: int  # first row among all problems
+    reading: Floats  # what the policy's `read` returns for these prompts
+    start: int  # row of the block's first problem among all problems
     layout: PathLayout
-    rng: np.random.Generator  # at the start of this block's part of the stream
+    rng: np.random.Generator  # random generator, just before it draws this block's orders
     weigh: VoteWeights | None
 
     @cached_property
     def paths(self) -> Paths | ModePaths:
-        """The paths, drawn on first use and kept."""
+        """The orders of the problems' samples, drawn on first use and kept."""
         return self.draw()
 
     def draw(self) -> Paths | ModePaths:
-        """The paths, drawn for a single use."""
+        """Draws the orders of the problems' samples, without keeping them."""
         rng, layout = copy.deepcopy(self.rng), self.layout
         if layout.by_mode:
             return draw_paths_by_mode(
@@ -203,13 +206,14 @@ class PathBlock:
 def split_paths(
     policy: Policy, ballots: Ballots, reading: Floats, *, layout: PathLayout, rng: np.random.Generator
 ) -> Iterator[PathBlock]:
-    """Splits problems into blocks whose paths fit in memory.
+    """Splits problems into blocks whose random orders of samples fit in memory.
 
-    With one mode, `rng` ends as if everything had been drawn; with several, each block has its own stream.
+    With one mode, `rng` is advanced past all numbers that the blocks will draw. With several modes, each
+    block has a generator of its own.
     """
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
-    draws = layout.shuffles * ballots.classes.shape[1]  # per problem
+    draws = layout.shuffles * ballots.classes.shape[1]  # random numbers per problem
     step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
@@ -226,7 +230,7 @@ def split_paths(
 
 
 def skip_draws(rng: np.random.Generator, draws: int) -> None:
-    """Advances a generator by this many 64-bit numbers."""
+    """Advances a random generator as if it had drawn this many 64-bit numbers."""
     if not isinstance(rng.bit_generator, np.random.PCG64):
         for start in range(0, draws, _SKIPPED_AT_ONCE):
             rng.integers(0, 1 << 62, min(_SKIPPED_AT_ONCE, draws - start), dtype=np.int64)
@@ -234,12 +238,12 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
     before: Any = rng.bit_generator.state
     rng.bit_generator.advance(draws)
     after: Any = rng.bit_generator.state
-    # restore an unused half of a number, which `advance` discards
+    # the generator may keep an unused half of a number, which `advance` discards: restore it
     rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
 
 
 def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> ProblemResults:
-    """The policy's results on a block's problems."""
+    """Runs the policy on a block of problems; returns the results per problem."""
     reading, dials = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
     return ProblemResults.from_policy(policy, block.paths, dial=dials, reading=reading)
 
@@ -247,31 +251,31 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """The readings for each order of each prompt, and the dials, by the request's place."""
+    """Returns what the policy reads, and its price or threshold, for each random order of each prompt."""
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
 def count_places(policy: Policy, requests: int) -> int:
-    """The number of places to decide each prompt at, without orders: enough for smooth costs."""
+    """Returns how often to decide each prompt, at slightly different prices, so that costs are smooth."""
     return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
 class ExactReplay:
-    """Unweighted votes of b samples per problem, scored exactly when first needed."""
+    """Computes the exact accuracy of unweighted votes of b samples per problem, when first needed."""
 
     def __init__(self, ballots: Ballots, *, map_blocks: BlockMap = map) -> None:
         self._ballots = ballots
         self._map_blocks = map_blocks
         self._grades = grade_samples(ballots)
         self._agreement = compute_agreement(ballots)
-        self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement by b, both (problems,)
+        self._scores: dict[int, tuple[Floats, Floats]] = {}  # by b: accuracy and agreement of each problem
 
     def replay(
         self, policy: Policy, *, dial: float | Floats | None, reading: Floats | None = None
     ) -> ProblemResults:
-        """The results of a policy that decides from the prompt alone and doesn't weigh votes.
+        """Returns the results of a policy that decides from the prompt alone and doesn't weigh votes.
 
-        `reading` and `dial` may be given for several places per prompt, (prompts * places,).
+        `reading` and `dial` may have several rows for each prompt; results are averaged over them.
         """
         reading = policy.read(self._ballots.prompts) if reading is None else reading
         budgets = decide_first_wave(policy, reading, dial).counts.reshape(len(self._ballots), -1)
@@ -306,8 +310,8 @@ class ExactReplay:
 
 
 def compute_agreement(ballots: Ballots) -> Floats:
-    """Each answer's share of the vote of all samples of its problem, (problems, samples); NaN if absent."""
-    share = compute_full_vote(ballots)  # (problems, classes)
+    """Returns each answer's share in a vote of all the problem's samples; NaN where a sample is missing."""
+    share = compute_full_vote(ballots)  # share of each distinct answer; shape (problems, answers)
     agreement = np.zeros(ballots.classes.shape)
     row, column = np.nonzero(ballots.classes >= 0)
     agreement[row, column] = share[row, ballots.classes[row, column]]
@@ -316,33 +320,33 @@ def compute_agreement(ballots: Ballots) -> Floats:
 
 
 def compute_mean_tokens(ballots: Ballots) -> Floats:
-    """Mean output tokens per sample, (problems,); NaN if unknown."""
+    """Returns each problem's mean number of output tokens per sample; NaN if unknown."""
     present = ballots.classes != ABSENT
     return np.asarray(np.where(present, ballots.tokens, 0.0).sum(axis=1) / np.maximum(1, present.sum(axis=1)))
 
 
 def can_replay_exactly(policy: Policy) -> bool:
-    """Whether a policy can be replayed exactly, without orders."""
+    """Whether a policy's exact results can be computed, without random orders of the samples."""
     return policy.one_shot and policy.weigh is None and policy.longest <= MAX_EXACT_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
-    """Expected results per dial and problem, all (dials, problems) except the dials."""
+    """A policy's mean results at each dial (price or threshold) and problem; shape (dials, problems)."""
 
     dials: tuple[float | None, ...]
-    cost: Floats  # samples
+    cost: Floats  # number of samples
     accuracy: Floats  # 0 to 1; NaN if unknown
-    agreement: Floats  # with the vote of all samples, 0 to 1
+    agreement: Floats  # share of requests whose answer is that of a vote of all samples
     waves: Floats
-    tokens: Floats  # NaN if unknown
-    rounds: Ints  # (dials, problems, waves + 1) requests by number of waves
+    tokens: Floats  # number of output tokens; NaN if unknown
+    rounds: Ints  # requests with 0, 1, ... waves of calls; (dials, problems, waves + 1)
 
     def __len__(self) -> int:
         return len(self.dials)
 
     def select(self, problems: Sequence[int] | np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> "Sweep":
-        """Some of the problems, by row."""
+        """Returns the results of some of the problems, given by row."""
         rows = np.asarray(problems, dtype=np.intp)
         arrays = {f.name: getattr(self, f.name)[:, rows] for f in fields(self) if f.name != "dials"}
         return Sweep(dials=self.dials, **arrays)
@@ -351,10 +355,10 @@ class Sweep:
 def sweep(
     policy: Policy, paths: Paths, dials: Sequence[float | None], *, exact: ExactReplay | None = None
 ) -> Sweep:
-    """The policy's results at each dial (`[None]` if it has none), on paths with its own votes.
+    """Runs the policy along random orders (paths) of samples, at each price or threshold in `dials`.
 
-    `exact` must be made from the same ballots; with it, a policy that decides from the prompt alone is scored
-    exactly.
+    With `exact`, made from the same recorded answers, a policy that decides from the prompt alone is scored
+    exactly instead.
     """
     reading = policy.read(paths.ballots.prompts)
     if exact is not None and can_replay_exactly(policy):

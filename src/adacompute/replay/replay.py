@@ -1,4 +1,4 @@
-"""Replays a policy over a pool as if live: cost, accuracy with an interval over problems, waves."""
+"""Replays a policy over recorded samples as if live, and reports its cost, accuracy and rounds of calls."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,23 @@ from adacompute.score import MeanEstimate
 from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
 
-DEFAULT_SEED = 0  # used without a given generator, so that results repeat
-_MAX_ORDERS = 1_000_000  # per problem: more is probably a mistake
-_MAX_DRAWS = 1 << 28  # draws over all paths, about 60 bytes each: 16 GB
+DEFAULT_SEED = 0  # seed if the caller gives no generator, so that results repeat
+_MAX_ORDERS = 1_000_000  # most random orders per problem: more is probably a mistake
+_MAX_DRAWS = 1 << 28  # most samples drawn over all orders: at 60 bytes each, 16 GB
 RESAMPLES = 2000  # bootstrap samples of the problems
-_MOST_COMPARED = 50_000  # with more problems, only equal questions are grouped
+_MOST_COMPARED = 50_000  # with more problems, only equal questions are grouped, not similar ones
 _TAIL = 0.025  # probability on each side of a 95% interval
 
 
 def check_policy(policy: object) -> Policy:
-    """Returns a policy; PolicyError for anything else."""
+    """Returns the argument if it is a policy; raises PolicyError otherwise."""
     if not isinstance(policy, Policy):
         raise PolicyError(f"{format_value(policy)} is not a policy; give one, e.g. StoppingPolicy()")
     return policy
 
 
 def resolve_dial(policy: Policy, price: float | None) -> float | None:
-    """The dial's value from `price`; PolicyError if it is invalid."""
+    """Returns the value of the policy's price or threshold; raises PolicyError if `price` is invalid."""
     if policy.dial is None:
         if price is not None:
             raise PolicyError(
@@ -60,7 +60,7 @@ def resolve_dial(policy: Policy, price: float | None) -> float | None:
 
 
 def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
-    """The generator for orders; PolicyError if the number of orders is invalid."""
+    """Returns the generator for random orders. Raises PolicyError if the number of orders is invalid."""
     check_integer("orders", orders, high=_MAX_ORDERS)
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise PolicyError(f"rng {format_value(rng)} can't be used; give np.random.default_rng(seed)")
@@ -68,9 +68,9 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
 
 
 def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
-    """Raises PolicyError if the paths of these orders need too much memory.
+    """Raises PolicyError if drawing this many orders of the samples needs too much memory.
 
-    Paths of several modes are drawn in parts, for each price again.
+    Policies with several modes never do, because their orders are drawn in parts.
     """
     longest = max(policy.longest, ballots.classes.shape[1])
     max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * longest))
@@ -84,7 +84,7 @@ def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
 def select_replayable(
     ballots: Ballots, longest: Sequence[int], *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
-    """The problems with enough recorded answers in each mode, and the ids of the others."""
+    """Returns the problems with enough recorded answers in each mode, and the ids of the others."""
     usable = np.ones(len(ballots), dtype=np.bool_)
     for votes, count in zip(ballots.parts, longest, strict=True):
         usable &= find_replayable(votes.ids, votes.drawn, mask_votable(votes), count, too_few=too_few)
@@ -96,7 +96,7 @@ def select_replayable(
 
 
 def arrange_paths(policy: Policy, ballots: Ballots, orders: int) -> PathLayout:
-    """How to draw the paths for replaying a policy; `ballots` are the replayable ones."""
+    """Decides how to draw the random orders of samples for a policy. `ballots` hold the recorded answers."""
     if len(policy.names) > 1:
         return PathLayout(longest=policy.longest, windows=1, shuffles=orders, by_mode=policy.longest_by_mode)
     return PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
@@ -110,9 +110,9 @@ def find_replayable(
     *,
     too_few: Literal["error", "drop"] = "error",
 ) -> Bools:
-    """Which problems have answers (`has_votes`), and enough of them, (problems,).
+    """Marks the problems that have answers to vote on (`has_votes`) and at least `longest` samples.
 
-    Raises if some don't, unless `too_few` is "drop" and others remain.
+    Raises an error if a problem doesn't, unless `too_few` is "drop" and other problems do.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if not len(ids):
@@ -136,7 +136,7 @@ def find_replayable(
 
 
 def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """The weight of each problem in each bootstrap resample, (resamples, problems); rows sum to 1.
+    """Draws bootstrap resamples. Returns the weight of each problem in each resample; rows sum to 1.
 
     `weights @ values` are the resampled means. To compare two policies on the same problems, use the same
     weights.
@@ -158,7 +158,7 @@ def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RES
 
 
 def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
-    """The 95% interval of the mean of one value per problem, (problems,)."""
+    """Computes the 95% interval of the mean of one value per problem from bootstrap weights."""
     low, high = np.quantile(weights @ values, (_TAIL, 1 - _TAIL))
     return float(low), float(high)
 
@@ -166,9 +166,10 @@ def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
 def bootstrap_mean(
     values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, *, groups: Ints | None = None
 ) -> MeanEstimate:
-    """The mean of one value per problem with its bootstrap interval; Wilson's if all values are equal.
+    """Averages one value per problem, with a bootstrap interval, or Wilson's interval if all are equal.
 
-    Resamples whole `groups`; too few groups give no interval. None: each problem is a group.
+    Resamples whole `groups` of similar problems; by default each problem is a group. Too few groups give no
+    interval.
 
     >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
@@ -184,32 +185,32 @@ def bootstrap_mean(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replayed:
-    """The results of a policy on recorded samples, as if live, at one dial."""
+    """A policy's results on recorded samples, drawn as if live, at one price or threshold."""
 
-    policy: str  # the policy's kind
-    dial: float | None  # None if the policy has none
+    policy: str  # kind of the policy, such as "stopping"
+    dial: float | None  # the price or threshold; None if the policy has neither
     problems: int
-    orders: int  # paths per problem; 0 if none were needed
-    cost: float  # mean per request, in `unit`
-    accuracy: MeanEstimate  # with its 95% interval over problems; NaN of 0 problems if unknown
-    agreement: float  # with the vote of all samples of a problem, 0 to 1
-    waves: float  # mean per request
+    orders: int  # random orders of each problem's samples; 0 if none were needed
+    cost: float  # mean cost per request, in `unit`
+    accuracy: MeanEstimate  # mean, and 95% interval over problems; NaN if unknown
+    agreement: float  # share of requests whose answer is that of a vote of all samples
+    waves: float  # mean rounds of calls per request
     most_waves: int
-    rounds_p95: int  # 95th percentile of waves per request
+    rounds_p95: int  # 95th percentile of the rounds of calls per request
     tokens: float | None  # mean output tokens per request; None if unknown
-    counts: Ints = field(repr=False)  # (longest + 1,) requests that drew 0, 1, ... samples
-    each_cost: Floats = field(repr=False)  # (problems,)
-    each_accuracy: Floats = field(repr=False)  # (problems,); NaN if unknown
-    dropped: tuple[str, ...] = ()  # ids of problems left out for too few samples
-    exact: bool  # over all subsets instead of random orders
-    protocol: str  # description of the method
-    certified: float | None = None  # share of requests with a certified answer; None if not measured
-    in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # unit of costs; with several modes, theirs
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
+    counts: Ints = field(repr=False)  # number of requests that drew 0, 1, 2, ... samples
+    each_cost: Floats = field(repr=False)  # mean cost of each problem
+    each_accuracy: Floats = field(repr=False)  # accuracy on each problem; NaN if unknown
+    dropped: tuple[str, ...] = ()  # ids of problems left out because they have too few samples
+    exact: bool  # computed over all subsets of samples instead of random orders
+    protocol: str  # how the replay was done, in words
+    certified: float | None = None  # share of requests whose answer has a guarantee; None if not measured
+    in_sample: int = 0  # number of these problems that the policy is known to have been fitted on
+    unit: str = "samples"  # unit of costs: that of the modes if there are several
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean number of samples by mode
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         accuracy = self.accuracy
         return {
             "policy": self.policy,
@@ -246,7 +247,7 @@ def replay(
     too_few: Literal["error", "drop"] = "error",
     map_blocks: BlockMap = map,
 ) -> Replayed:
-    """The policy's cost and accuracy on recorded samples, drawn in many random orders.
+    """Measures a policy's cost and accuracy on recorded samples, drawn in many random orders.
 
     `price` is the value of the policy's dial: a price, or for some policies a threshold; `calibrate` finds it
     for a budget. The policy sees samples one by one as if live, and its own weights (`policy.weigh`) apply to
@@ -267,7 +268,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    if len(policy.names) > 1:  # its maximum number of samples depends on them
+    if len(policy.names) > 1:  # how many samples a policy of several modes may draw depends on the recording
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
     if len(policy.names) == 1:
@@ -288,9 +289,8 @@ def replay(
     if policy.mode_set is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    sample = (
-        policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
-    )  # so far each counted as 1
+    # cost of a sample; until here, each sample of a single mode counted as 1
+    sample = policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
     unit = policy.mode_set.currency or policy.mode_set.unit
     return replace(
         result, unit=unit, draws=draws, cost=result.cost * sample, each_cost=result.each_cost * sample
@@ -307,7 +307,7 @@ def build_result(
     dropped: tuple[str, ...],
     rng: np.random.Generator,
 ) -> Replayed:
-    """Builds the result from the results per problem; uses only the prompts of `ballots`."""
+    """Averages the results over problems. Uses only the prompts of `ballots`."""
     known = ~np.isnan(results.accuracy)
     groups = (ballots.group() if len(ballots) <= _MOST_COMPARED else ballots).groups
     tokens, rounds = float(results.tokens.mean()), results.rounds.sum(axis=0)
@@ -340,7 +340,7 @@ def build_result(
 
 
 def describe_replay_protocol(policy: Policy, orders: int) -> str:
-    """Describes how a replay was done; `orders` is 0 if none were needed."""
+    """Describes in words how a replay was done; `orders` is 0 if no random orders were needed."""
     votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     if orders:
         method = f"{orders} random orders of each problem's samples, ties to the first seen"

@@ -1,4 +1,7 @@
-"""From an accuracy table and a budget to a frontier and an allocation. Knows no models or files."""
+"""Decides how many samples each problem gets, from a table of accuracies and costs, and a budget.
+
+Only arithmetic: nothing here calls models or reads files.
+"""
 
 from adacompute.solve.allocation import solve
 from adacompute.solve.constraints import Cap

@@ -1,7 +1,7 @@
-"""Solves one budget: its price, each problem's mode, the one mixed problem and the bound.
+"""Solves for one budget: finds the price, a mode for each problem, and the one problem to mix.
 
 The price is the slope of the hull edge at which the budget runs out, taking the edges of all problems
-steepest first. Only edges near the price are sorted; a sample of rows locates it.
+steepest first. A sample of the rows tells roughly where the price is, and only edges near it are sorted.
 
 `method="bisection"` is the paper's method: it bisects for a price in [0, 5] in 50 steps (the paper's "Binary
 Search Details"). Cost is a staircase in the price, so the search ends at a step that misses the budget.
@@ -38,10 +38,10 @@ from adacompute.solve.pricing import (
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-_SMALL_TABLE = 4096  # for fewer rows, sorting all edges is faster than estimating a bracket
-_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # bounds of slopes that are neither 0 nor infinite
+_SMALL_TABLE = 4096  # below this many rows, sorting all hull edges is faster than first estimating the price
+_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive float
 
-# the paper's bisection
+# constants of the paper's bisection for the price
 _MAX_PRICE = 5.0
 _STEPS = 50
 _TOLERANCE = 1e-12
@@ -55,7 +55,7 @@ def solve(
     method: Literal["exact", "bisection"] = "exact",
     limits: Sequence[Cap] = (),
 ) -> Allocation:
-    """The best allocation with average cost at most `budget`, with its price and an upper bound.
+    """Finds the best allocation with average cost at most `budget`, its price, and an upper bound.
 
     `limits` are further averages to respect, each with its own price. `method="bisection"` is the paper's: a
     price in [0, 5] found in 50 steps, with all undecided problems mixed.
@@ -91,17 +91,17 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """The steps of all problems, split by whether their slope is inside a bracket."""
+    """All problems' steps to their next mode, split by slope: above a range of slopes, or inside it."""
 
-    choice: Ints  # (problems,) steps above the bracket
-    base_cost: float  # cost of these steps, plus the cheapest modes
-    slope: Floats  # (within,) of steps inside the bracket
-    place: npt.NDArray[np.int64]  # (within,) row times width plus step
-    cost: Floats  # (within,)
-    width: int  # steps per problem
+    choice: Ints  # number of steps above the range; shape (problems,)
+    base_cost: float  # total cost of each problem's cheapest mode and of all steps above the range
+    slope: Floats  # slopes of the steps inside the range; shape (steps,)
+    place: npt.NDArray[np.int64]  # position of each step: row of its problem times `width`, plus its number
+    cost: Floats  # costs of the steps inside the range; shape (steps,)
+    width: int  # steps per problem: number of modes minus 1
 
     def sort_steepest_first(self) -> tuple[Floats, Floats]:
-        """Slopes inside the bracket, steepest first, and the total cost after each."""
+        """Sorts the steps inside the range. Returns their slopes and the total cost after each step."""
         order = np.argsort(self.slope)[::-1]
         return self.slope[order], self.base_cost + np.cumsum(self.cost[order])
 
@@ -111,7 +111,7 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
     low, high = _find_bracket(table, target)
     steps = _collect_steps(table, low, high)
     if steps.base_cost > target or (low > _MIN_SLOPE and steps.base_cost + steps.cost.sum() <= target):
-        steps = _collect_steps(table, _MIN_SLOPE, _MAX_SLOPE)  # the sample's bracket was wrong
+        steps = _collect_steps(table, _MIN_SLOPE, _MAX_SLOPE)  # the estimate missed the price
     price = _find_price(*steps.sort_steepest_first(), target * (1 + COST_TOLERANCE))
     choice = steps.choice
     above = steps.slope > price
@@ -125,10 +125,11 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
-    """Two slopes that probably enclose the price, estimated from some of the rows."""
+    """Returns two slopes that probably enclose the price, estimated from some of the rows."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    stride = round(0.5 * len(table) ** (1 / 3))  # balances sampled rows against rows left to sort
+    # every `stride`-th row is sampled: a larger sample takes longer, but leaves fewer steps to sort
+    stride = round(0.5 * len(table) ** (1 / 3))
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],
         costs=table.costs if table.shared_costs else table.costs[::stride],
@@ -140,7 +141,7 @@ def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
     above = steps.slope > _find_price(slope, reach, goal)
     rows = steps.place[above] // steps.width
     each = np.bincount(rows, weights=steps.cost[above], minlength=len(sample))
-    doubt = 5 * float(each.std()) * len(sample) ** 0.5  # in cost: five standard deviations
+    doubt = 5 * float(each.std()) * len(sample) ** 0.5  # five standard deviations of the estimated total cost
     first, last = np.searchsorted(reach, [goal - doubt, goal + doubt]).tolist()
     high = float(slope[first]) if 0 < first < len(slope) else _MAX_SLOPE
     return float(slope[last]) if last < len(slope) else _MIN_SLOPE, high
@@ -173,7 +174,7 @@ def _collect_steps(table: AccuracyTable, low: float, high: float) -> _BracketSte
 
 
 def _find_price(slope: Floats, reach: Floats, target: float) -> float:
-    """The slope of the first step that doesn't fit, steepest first; 0 if all fit."""
+    """Returns the slope of the first step (in descending order) that exceeds the budget; 0 if all fit."""
     first = int(np.searchsorted(reach, target, side="right"))
     return float(slope[first]) if first < len(slope) else 0.0
 
@@ -181,36 +182,37 @@ def _find_price(slope: Floats, reach: Floats, target: float) -> float:
 def _fill_room(
     steps: _BracketSteps, choice: Ints, price: float, room: float, *, tolerance: float
 ) -> tuple[Mix, int, int]:
-    """Takes edges at the price, in order of rows, while they fit, in place; the next one is mixed.
+    """Spends what is left of the budget on hull edges whose slope is the price, in the order of the rows.
 
-    Returns the mix, and the row and target mode of that next edge.
+    Changes `choice` in place. The first edge that doesn't fit is taken with a probability. Returns this mix,
+    and the row and new mode of that edge.
     """
     tied = np.flatnonzero(steps.slope == price)
     tied = tied[np.argsort(steps.place[tied])]
     rows, first, width = np.unique(steps.place[tied] // steps.width, return_index=True, return_counts=True)
-    cost = np.add.reduceat(steps.cost[tied], first)  # (rows,) an edge may consist of several steps
+    cost = np.add.reduceat(steps.cost[tied], first)  # sum over the steps of each row's hull edge
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    if fits == len(rows):  # true only through rounding
+    if fits == len(rows):  # at least one edge shouldn't fit: a rounding error
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
     share = (room - (float(reach[fits - 1]) if fits else 0.0)) / float(cost[fits])
-    if share * float(cost[fits]) <= tolerance:  # negligible: only rounding
+    if share * float(cost[fits]) <= tolerance:  # the rest of the budget is only a rounding error
         return Mix(), row, mode
     mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
     return mix, row, mode
 
 
 def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int) -> float:
-    """An edge's exact gain divided by its cost, not rounded like other slopes."""
+    """Divides the gain of a hull edge by its cost, without the rounding that other slopes have."""
     costs = table.costs if table.shared_costs else table.costs[row]
     cost = float(costs[after] - costs[before])
     return float(table.accuracy[row, after] - table.accuracy[row, before]) / cost if cost > 0 else 0.0
 
 
 def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """The allocation at the price found by bisection, with the steps of the search as its trace."""
+    """Solves by bisecting for the price, as the paper does. The result's `trace` lists the search's steps."""
     low, high = 0.0, _MAX_PRICE
     choice = {price: best_at(table, price) for price in (low, high)}
     cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
@@ -227,7 +229,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
         steps.append((low, high, middle, cost[middle], cost[low], cost[high]))
         low, high = (middle, high) if cost[middle] > budget else (low, middle)
         choice = {price: choice[price] for price in (low, high)}
-    if cost[low] <= budget:  # all problems' best modes fit the budget
+    if cost[low] <= budget:  # the budget pays for every problem's best mode
         high = low
     columns = np.array(steps, dtype=np.float64).reshape(-1, 6).T
     return build_allocation(
@@ -242,7 +244,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Every problem whose mode differs gets the more expensive one with the same probability."""
+    """Mixes all problems whose modes differ: each gets its more expensive mode with the same probability."""
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

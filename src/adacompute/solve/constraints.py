@@ -1,4 +1,4 @@
-"""Solves several limits at once: one price per limit, and few mixed problems.
+"""Finds the best allocation under several limits at once (money, latency). Each limit gets its own price.
 
 The best mixture of modes is a linear programme: the shares of a problem's modes sum to 1, and every average
 cost is within its limit. HiGHS solves it.
@@ -24,8 +24,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
-_LIMIT_TOLERANCE = 1e-12  # relative to a limit: rounding that an average may add
-_JOINT_TOLERANCE = 1e-9  # relative to a limit's range: accuracy to which limits are met together
+_LIMIT_TOLERANCE = 1e-12  # relative rounding error by which an average may exceed its limit
+_JOINT_TOLERANCE = 1e-9  # allowed error if limits can only just be met together, in parts of a limit's range
 _SHARE_TOLERANCE = 1e-9  # smaller shares of a problem are rounding errors
 _VALUE_TOLERANCE = 1e-11  # accuracies this close are equal
 
@@ -39,12 +39,12 @@ class Cap:
     """
 
     name: str
-    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order
-    at_most: float  # the average over problems
+    costs: npt.ArrayLike  # cost of each mode; shape (modes,), or (problems, modes) if problems differ
+    at_most: float  # limit of the average cost over all problems
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:
-    """The best allocation within the budget and all limits; `price` is the price of the budget.
+    """Finds the best allocation within the budget and all limits. Its `price` is that of the budget.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
     >>> plan = solve_with_limits(table, 2.0, [Cap(name="seconds", costs=[1, 5], at_most=2.0)])
@@ -81,27 +81,27 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
     )
 
 
-# --- the limits, checked and scaled ---
+# --- checking and scaling the limits ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Limit:
-    """A limit: the table's own cost under the budget, or another cost.
+    """One cost whose average is limited: the table's own cost, by the budget, or another one.
 
-    Scaled costs are above each problem's cheapest mode, in units of the average range.
+    Scaled costs are 0 for each problem's cheapest mode, and 1 for its most expensive one on average.
     """
 
     name: str
-    costs: Floats  # (problems, modes)
+    costs: Floats  # unscaled costs; shape (problems, modes)
     at_most: float
-    scaled: Floats  # (problems, modes)
-    unit: float  # average of most expensive minus cheapest; 0: the same for every choice
-    room: float  # upper bound of the average scaled cost
-    tolerance: float  # rounding that the average may add
+    scaled: Floats  # scaled costs; shape (problems, modes)
+    unit: float  # cost that becomes 1 when scaled; 0 if all modes cost the same
+    room: float  # limit of the average scaled cost
+    tolerance: float  # rounding error by which the average may exceed `room`
 
 
 def _check_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> list[_Limit]:
-    """The table's own cost with the budget first, then each limit; each alone is feasible."""
+    """Checks and scales the budget and all limits. Raises an error if one can't be met even on its own."""
     checked = [_scale_limit(table.unit, table.cost_matrix, budget)]
     for limit in limits:
         if any(limit.name == other.name for other in checked):
@@ -153,45 +153,42 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
     return checked.cost_matrix
 
 
-# --- the linear programme ---
+# --- solving the linear programme ---
 
-# HiGHS's interior point method (with crossover) is faster than its simplex above this many problems
+# above this many problems, HiGHS's interior point method is faster than its simplex method
 _LARGE = 500
 _OPTIMAL, _INFEASIBLE = 0, 2  # `linprog` status codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """The linear programme: shares of modes that maximise the average value within the limits."""
+    """A linear programme: the shares of each problem's modes with the best average value within limits."""
 
-    values: Floats  # (problems, modes)
-    own_costs: Floats  # (problems, modes) the table's costs: break ties between equally good shares
-    costs: Floats  # (limits, problems, modes) scaled
-    room: Floats  # (limits,) upper bounds of the average costs
-    tolerance: Floats  # (limits,) rounding allowed beyond `room`
+    values: Floats  # accuracies; shape (problems, modes)
+    own_costs: Floats  # the table's costs, which break ties; shape (problems, modes)
+    costs: Floats  # scaled costs of each limit; shape (limits, problems, modes)
+    room: Floats  # limits of the average scaled costs; shape (limits,)
+    tolerance: Floats  # rounding error allowed beyond `room`; shape (limits,)
 
     def compute_excess(self, choice: Ints) -> Floats:
-        """A choice's use beyond each limit, summed over problems, (limits,); negative: unused room."""
+        """Returns by how much a choice's total cost exceeds each limit; negative if something is left."""
         used = self.costs[:, np.arange(len(choice)), choice].sum(axis=1)
         return np.asarray(used - len(choice) * (self.room + self.tolerance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Vertex:
-    """A mode for each problem except a few mixed ones, at most as many as limits bind."""
+    """A solution of the linear programme. All problems have one mode, except a few that mix several."""
 
-    choice: Ints  # (problems,) for mixed problems the largest share
-    rows: Ints  # (mixed,) ascending
-    shares: Floats  # (mixed, modes) sum to 1
-    prices: Floats  # (limits,) scaled
-    value: float  # average, including mixed problems
+    choice: Ints  # mode with the largest share; shape (problems,)
+    rows: Ints  # the problems that mix modes, ascending
+    shares: Floats  # shares of modes in the mixed problems; shape (len(rows), modes)
+    prices: Floats  # price of each limit, per unit of scaled cost; shape (limits,)
+    value: float  # average over all problems, mixed ones included
 
 
 def _find_vertex(programme: _Programme) -> _Vertex | None:
-    """The best vertex of the programme; among several, a cheap one by the table's cost.
-
-    None if infeasible.
-    """
+    """Solves the linear programme. Among equally good solutions it takes a cheap one; None if infeasible."""
     if (solution := _solve_programme(programme, -programme.values)) is None:
         return None
     shares, prices = solution
@@ -209,7 +206,7 @@ def _find_vertex(programme: _Programme) -> _Vertex | None:
 
 
 def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) -> Floats:
-    """The shares with the same value and the lowest cost by the table, (problems, modes)."""
+    """Returns shares, (problems, modes), that are as good as these and cost least by the table's costs."""
     net = programme.values - np.tensordot(prices, programme.costs, axes=1)
     best = net >= net.max(axis=1, keepdims=True) - _VALUE_TOLERANCE
     aim = programme.own_costs / max(1e-300, float(programme.own_costs.max()))
@@ -221,9 +218,9 @@ def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) 
 def _solve_programme(
     programme: _Programme, aim: Floats, *, most: Floats | float = 1.0, equal: Bools | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Shares (problems, modes) at a vertex that minimises `aim`, and the limits' prices; None if infeasible.
+    """Finds the shares (problems, modes) that minimise `aim`, and the limits' prices; None if infeasible.
 
-    `most` bounds the shares. `equal` (limits,): limits that must be used up exactly; these get no price.
+    `most` are upper bounds of the shares. `equal` marks limits to be used up exactly, which get no price.
     """
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
@@ -260,9 +257,9 @@ def _solve_programme(
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
-    """The programme and its vertex. If there is none, raises Infeasible with the limits that clash."""
+    """Returns the programme and its solution. If there is none, raises Infeasible and names the limits."""
     vertex = _find_vertex(programme)
-    if vertex is None:  # allow a rounding error for limits that can only just be met together
+    if vertex is None:  # limits that can only just be met together: allow a rounding error
         programme = _check_joint_feasibility(programme, priced_limits)
         vertex = _find_vertex(programme)
     if vertex is None:
@@ -271,14 +268,14 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """The programme, with room for rounding if the limits are otherwise feasible together."""
+    """Returns the programme with limits raised by a rounding error; raises Infeasible if they still clash."""
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
-        no_room = programme.room[:j] <= programme.tolerance[:j]  # only the cheapest modes fit
+        no_room = programme.room[:j] <= programme.tolerance[:j]  # limits that only the cheapest modes meet
         cheapest = (programme.costs[:j][no_room] <= _LIMIT_TOLERANCE).all(axis=0)
         solution = _solve_programme(before, programme.costs[j], most=cheapest.astype(float))
-        assert solution is not None  # the previous limits are feasible together
+        assert solution is not None  # the limits before this one can be met together
         scaled_least = float((solution[0] * programme.costs[j]).sum()) / len(programme.values)
         if scaled_least > room[j] + _JOINT_TOLERANCE:
             least = float((solution[0] * limit.costs).sum()) / len(programme.values)
@@ -304,16 +301,16 @@ def _format_only_mixed(vertex: _Vertex, priced_limits: Sequence[_Limit]) -> str:
     )
 
 
-# --- one mode for each problem ---
+# --- choosing one mode for each problem ---
 
-_MAX_COMBINATIONS = 4096  # combinations tried
-_MAX_CONCESSIONS = 64  # problems whose mode may be changed to meet the limits
-_INTEGER_PROBLEMS = 400  # problems in the integer programme
-_MAX_NODES = 20_000  # search tree nodes: a limit independent of the clock
+_MAX_COMBINATIONS = 4096  # combinations of the mixed problems' modes to try
+_MAX_CONCESSIONS = 64  # most changes of a problem's mode to meet the limits
+_INTEGER_PROBLEMS = 400  # number of problems in the integer programme
+_MAX_NODES = 20_000  # search nodes of the integer programme: limiting time instead would not be reproducible
 
 
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """One mode for each problem, (problems,), within all limits; None if none was found.
+    """Chooses one mode for each problem, within all limits. Returns None if it finds no such choice.
 
     There are few mixed problems, so all combinations of their modes are tried. If none meets the limits,
     other problems get cheaper modes one by one, first those that lose least value per cost saved. If that
@@ -331,16 +328,18 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """The best combination of the mixed problems' modes; if none meets the limits, the closest one."""
+    """Picks the mixed problems' best modes within the limits, or those that exceed the limits least."""
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
     options = [np.arange(modes)] * count
     if float(modes) ** count > _MAX_COMBINATIONS:
         options = [np.flatnonzero(share) for share in vertex.shares]
-    combinations = np.array(list(product(*options)), dtype=np.intp)[:_MAX_COMBINATIONS]  # (ways, mixed)
+    # each row has one mode for every mixed problem
+    combinations = np.array(list(product(*options)), dtype=np.intp)[:_MAX_COMBINATIONS]
     excess = programme.compute_excess(choice) - programme.costs[:, rows, choice[rows]].sum(axis=1)
-    uses = programme.costs[:, rows, combinations].sum(axis=2)  # (limits, ways)
-    beyond = np.maximum(0.0, excess[:, None] + uses).sum(axis=0)  # (ways,)
+    uses = programme.costs[:, rows, combinations].sum(axis=2)  # cost of each combination, for each limit
+    # how far each combination exceeds the limits
+    beyond = np.maximum(0.0, excess[:, None] + uses).sum(axis=0)
     values = programme.values[rows, combinations].sum(axis=1)
     order = np.lexsort((programme.own_costs[rows, combinations].sum(axis=1), -values, beyond))
     choice[rows] = combinations[order[0]]
@@ -348,21 +347,21 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 
 
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
-    """The problem and mode that lose least value per cost saved; None if nothing saves."""
+    """Finds the change of one problem's mode that loses least value per cost saved; None if none saves."""
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
     changes = programme.costs - programme.costs[:, rows, choice][:, :, None]
     saved = total - np.maximum(0.0, excess[:, None, None] + changes).sum(axis=0)
     loss = programme.values[rows, choice][:, None] - programme.values
     rate = np.full(saved.shape, np.inf)
-    # when nothing loses value, the constant prefers one large step to many small ones
+    # 1e-6: if several changes lose nothing, the one that saves most wins
     np.divide(np.maximum(loss, 0.0) + 1e-6, saved, out=rate, where=saved > 1e-9 * total)
     row, mode = divmod(int(rate.argmin()), programme.values.shape[1])
     return (row, mode) if rate[row, mode] < np.inf else None
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Solves an integer programme over the mixed problems and others spread over the table."""
+    """Chooses modes by an integer programme. Only mixed problems and a spread of others may change."""
     from scipy.optimize import LinearConstraint, milp
 
     choice, (count, modes) = vertex.choice.copy(), programme.values.shape
@@ -379,15 +378,15 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
     if solution.x is None:
         return None
     choice[subset] = solution.x.reshape(-1, modes).argmax(axis=1)
-    # the solver's tolerance is wider than ours
+    # the solver tolerates larger rounding errors than this module does
     return choice if (programme.compute_excess(choice) <= 0).all() else None
 
 
-# --- bound and mix in the table's own units ---
+# --- the result, in the table's own units ---
 
 
 def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Floats) -> float:
-    """The dual value at these prices; costs are above each problem's cheapest mode to reduce rounding."""
+    """Computes an upper bound of the accuracy within the limits: the dual value at these prices."""
     net, bound = table.accuracy.copy(), 0.0
     for limit, price in zip(limits, prices, strict=True):
         if price:
@@ -398,8 +397,8 @@ def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Float
 
 
 def _build_mix(choice: Ints, vertex: _Vertex) -> Mix:
-    """The changes to `choice`, with probabilities, that give the vertex's averages."""
-    # changed to meet the limits: move back
+    """Returns the random changes to `choice` that on average give the linear programme's solution."""
+    # problems whose mode was changed to meet the limits get their old mode back
     moved = np.setdiff1d(np.flatnonzero(choice != vertex.choice), vertex.rows)
     mixed_index, modes = np.nonzero(vertex.shares)
     rows = vertex.rows[mixed_index]

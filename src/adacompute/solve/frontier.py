@@ -1,4 +1,4 @@
-"""The whole frontier: all hull edges of all problems, steepest first."""
+"""Computes the best accuracy at every budget, by sorting the hull edges of all problems by slope."""
 
 import math
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# the hull leaves the low bits of a slope 0; here they encode the edge
+# hull.py leaves the low bits of a slope 0; here they tell which two modes the hull edge connects
 _CODE_BITS = np.uint64(0xFFFF)
-_SIGN_BIT = np.uint64(1 << 63)  # sign bit: an ascending sort puts the steepest first
+_SIGN_BIT = np.uint64(1 << 63)  # negates slopes, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
-_MAX_KEYED_MODES = 257  # more modes don't fit in these bits
+_MAX_KEYED_MODES = 257  # the codes of more modes don't fit in 16 bits
 _ROUNDING = 1e-14  # relative accuracy of sums of doubles
-_BLOCK = 1 << 14  # edges per block, which stays in the processor's cache during all sums
+_BLOCK = 1 << 14  # hull edges summed at a time, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frontier:
-    """The best accuracy at every average cost, as vertices, cheapest first. Arrays are read-only.
+    """The best accuracy at every average cost, as vertices of a concave curve. Arrays are read-only.
 
     From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At any price below that and at
     least `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
     """
 
-    cost: Floats  # (vertices,) average, ascending
-    accuracy: Floats  # (vertices,) average, ascending
-    price: Floats  # (vertices,) accuracy per unit of cost, descending; the first is infinite
+    cost: Floats  # average cost, ascending; shape (vertices,)
+    accuracy: Floats  # average accuracy, ascending; shape (vertices,)
+    price: Floats  # accuracy per unit of cost, descending; the first is infinite; shape (vertices,)
     unit: str = "samples"
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Frontier:
     @overload
     def at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def at(self, cost: npt.ArrayLike) -> float | Floats:
-        """Best accuracy at one or many average costs; constant beyond the last vertex."""
+        """Returns the best accuracy at one or many average costs."""
         costs = self._check_cost(cost)
         accuracies = np.interp(costs, self.cost, self.accuracy)
         return float(accuracies) if costs.ndim == 0 else accuracies
@@ -56,7 +56,7 @@ class Frontier:
     @overload
     def price_at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def price_at(self, cost: npt.ArrayLike) -> float | Floats:
-        """The accuracy that one more unit of cost buys; 0 beyond the last vertex."""
+        """Returns how much accuracy one more unit of cost buys at one or many average costs."""
         costs = self._check_cost(cost)
         after = np.searchsorted(self.cost, costs, side="right")
         prices = np.append(self.price, 0.0)[after]
@@ -67,7 +67,7 @@ class Frontier:
             costs = np.asarray(cost, dtype=np.float64)
         except (TypeError, ValueError) as exc:
             raise BudgetOutOfRange(f"an average cost of {cost!r} is not a number; give one") from exc
-        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # rounding may put a mean slightly below
+        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # allows a rounding error
             low = np.atleast_1d(costs)[np.atleast_1d(~(costs >= self.cost[0]))][0]
             least = format_lower_bound(float(self.cost[0]))
             raise BudgetOutOfRange(
@@ -78,9 +78,9 @@ class Frontier:
 
 
 def frontier(table: AccuracyTable) -> Frontier:
-    """Every vertex of the concave frontier of (average cost, average accuracy), with its price.
+    """Computes the concave curve of the best average accuracy at each average cost, with its prices.
 
-    Its value at a budget is the optimum of the linear programme, reached by mixing one problem.
+    Between two vertices of the curve, the best accuracy is reached by mixing one problem's modes at random.
 
     >>> curve = frontier(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]))
     >>> curve.cost.tolist(), curve.price.round(3).tolist(), round(curve.at(1.25), 3)
@@ -100,10 +100,10 @@ def frontier(table: AccuracyTable) -> Frontier:
 
 
 def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
-    """Negated slopes with the edge's code in the low bits, sorted; an array for costs; costs by code.
+    """Sorts all hull edges, each as one number: its negated slope, with its two modes in the low bits.
 
-    If costs are shared, an edge's two modes determine everything, so one plain sort is enough. The first
-    place is left free.
+    Works if all problems have the same costs. Returns these numbers, an empty array of the same length, and
+    the cost of each code of two modes. The first place of both arrays is left for the first vertex.
     """
     width = len(table.modes) - 1
     free = width > 0 and table.costs[1] == table.costs[0]
@@ -111,7 +111,7 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     for _, _, slopes in iterate_slopes(table):
         codes, ends = _encode_edges(slopes)
         if free:
-            ends &= slopes < np.inf  # the others belong to the first vertex
+            ends &= slopes < np.inf  # edges that cost nothing belong to the first vertex
         bits, marks = slopes.view(np.uint64), codes.astype(np.uint64) | _SIGN_BIT
         if ends.all():
             np.bitwise_or(bits, marks, out=keys[filled : filled + bits.size].reshape(bits.shape))
@@ -127,9 +127,9 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 
 
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """The code of the edge that each step belongs to, and whether the edge ends there, both (steps, rows).
+    """Returns a code of each step's hull edge, and whether the edge ends with this step; both (steps, rows).
 
-    A code is the edge's last step, plus the number of steps times the edge's number of earlier steps.
+    The code is the number of the edge's last step, plus `width` times how many steps come before it.
     """
     width = len(slopes)
     ends = np.empty(slopes.shape, dtype=bool)
@@ -137,7 +137,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
     numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
-        return numbers, ends  # each step is its own edge
+        return numbers, ends  # every edge consists of one step
     codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint16(width), out=codes[k])
@@ -147,7 +147,9 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
 
 
 def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
-    """Sorted slopes, and their steps' costs if these differ by problem; the first place is left free."""
+    """Sorts all steps by slope, for costs that differ by problem. Returns slopes and costs of the steps.
+
+    The first place of both arrays is left for the first vertex."""
     prices, costs = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in iterate_slopes(table):
         places = np.flatnonzero((slopes > 0) & (slopes < np.inf))
@@ -167,7 +169,7 @@ def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
 def _accumulate_vertices(
     table: AccuracyTable, keys: Keys, cost: Floats, costs: Floats | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Price, cost and accuracy of each vertex, computed in place because the arrays are large.
+    """Computes price, cost and accuracy of each vertex, in place because the arrays are large.
 
     Edges of equal slope make one vertex. Each block is summed separately and added to the sum so far, which
     limits the rounding error over millions of edges to a few units in the last place.
@@ -175,7 +177,7 @@ def _accumulate_vertices(
     price, accuracy = keys.view(np.float64), np.empty(len(keys))
     price[0], cost[0], accuracy[0] = np.inf, _compute_first_cost(table), _compute_first_accuracy(table)
     filled, reached = 1, complex(cost[0], accuracy[0]) * len(table)
-    # cost and gain as one complex number: a single running sum
+    # cost and gain are one complex number, so that one running sum is enough
     buffer = np.empty(_BLOCK, dtype=np.complex128)
     for start in range(1, len(keys), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -193,7 +195,7 @@ def _accumulate_vertices(
             price[filled : filled + len(sums)] = price[block].take(ends)
         elif filled < start:
             price[filled : filled + len(sums)] = price[block]
-        # one problem's cost is 1/N of the average
+        # divide sums over the problems by their number
         np.divide(sums.real, len(table), out=cost[filled : filled + len(sums)])
         np.divide(sums.imag, len(table), out=accuracy[filled : filled + len(sums)])
         filled += len(sums)
@@ -201,27 +203,27 @@ def _accumulate_vertices(
 
 
 def _decode_keys(keys: Keys) -> npt.NDArray[np.int64]:
-    """The codes of the keys; leaves plain slopes in `keys`."""
+    """Returns the codes in the low bits of the keys, and removes them from `keys`, which become slopes."""
     codes = (keys & _CODE_BITS).view(np.int64)
     keys &= _SLOPE_BITS
     return codes
 
 
 def _mark_last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """Marks where a slope occurs last in a block."""
+    """Marks each key of a block whose slope differs from the next one."""
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]  # the next key may not be decoded yet
+        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]  # the next key may still contain its code
     return last
 
 
 def _rescale_accuracy(accuracy: Floats, last: float) -> None:
-    """Rescales in place so that the last vertex's accuracy is `last`, because slopes are rounded."""
+    """Corrects the error of rounded slopes: rescales in place so that the last accuracy is `last`."""
     first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
     if gain <= 0:
         return
-    if abs(last - first - gain) <= _ROUNDING * gain:  # rounding errors cancelled
+    if abs(last - first - gain) <= _ROUNDING * gain:  # the sum is already exact
         accuracy[-1] = max(last, accuracy[-2])
         return
     for start in range(0, len(accuracy), _BLOCK):
@@ -234,12 +236,12 @@ def _rescale_accuracy(accuracy: Floats, last: float) -> None:
 
 
 def _trim(array: Floats, kept: int) -> Floats:
-    # copy if a view would keep a much longer array in memory
+    # a view would keep the whole array in memory: copy if less than half is needed
     return array[:kept].copy() if 2 * kept < len(array) else array[:kept]
 
 
 def _compute_last_accuracy(table: AccuracyTable) -> float:
-    """Average accuracy of each problem's best mode."""
+    """Computes the average accuracy if every problem gets its best mode."""
     total = []
     for start in range(0, len(table), _BLOCK):
         rows = table.accuracy[start : start + _BLOCK]
@@ -255,7 +257,7 @@ def _compute_first_cost(table: AccuracyTable) -> float:
 
 
 def _compute_first_accuracy(table: AccuracyTable) -> float:
-    """Average accuracy of the cheapest modes; the best if several cost the same."""
+    """Computes the average accuracy if every problem gets its cheapest mode, the best if several are."""
     if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0

@@ -1,7 +1,7 @@
-"""Each problem's upper concave hull, as slopes.
+"""Computes each problem's upper concave hull of (cost, accuracy), as slopes.
 
 Only modes on the upper hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's corners we
-keep, for each step from one mode to the next more expensive one, the slope of the hull above the step:
+keep, for each step from one mode to the next more expensive one, the slope of the hull over this step:
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
@@ -17,15 +17,15 @@ import numpy.typing as npt
 from adacompute.records import AccuracyTable
 
 Floats = npt.NDArray[np.float64]
-Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
+Chunk = tuple[int, int, Floats]  # first row, row after the last one, and slopes of shape (modes - 1, rows)
 
-_MIN_ROWS = 2048  # rows per chunk: with fewer, calls cost more than arithmetic
-_CELLS = 50000  # cells per chunk: its columns fit in the second-level cache
-_GRAIN = np.uint64(0xFFFF)  # bits that are rounded away
+_MIN_ROWS = 2048  # least rows per chunk: with fewer, calling numpy takes longer than computing
+_CELLS = 50000  # table entries per chunk, so that a chunk fits in the second-level cache
+_GRAIN = np.uint64(0xFFFF)  # the low bits of a slope, which are rounded away
 
 
 def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
-    """Slopes of consecutive rows, one chunk at a time. Each chunk overwrites the previous one."""
+    """Yields the slopes of a table, a chunk of rows at a time. Each chunk overwrites the previous one."""
     accuracy, costs = table.accuracy, table.costs
     size = min(len(accuracy), max(_MIN_ROWS, _CELLS // accuracy.shape[1]))
     # reuse one workspace: allocating memory per chunk takes longer than the hulls
@@ -37,20 +37,20 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
 
 
 def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """The cost of each step to the next mode, (modes - 1, rows), or (modes - 1, 1) if costs are shared."""
+    """Returns the costs of steps to the next mode; one column per row, or just one if costs are shared."""
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
     return np.diff(table.costs[start:stop], axis=1).T
 
 
 def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
-    """How many steps of each problem are marked, (rows,); `above` is (modes - 1, rows)."""
+    """Counts the marked steps of each row; `above` has shape (modes - 1, rows)."""
     small = np.uint8 if len(above) < 256 else np.uint64  # summing bytes is eight times as fast
     return np.asarray(np.add.reduce(above.view(np.uint8), axis=0, dtype=small))
 
 
 def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
-    """The hull's slope over each step, (modes - 1, rows); 0 if a step doesn't gain accuracy.
+    """Computes the hull's slope over each step, (modes - 1, rows); 0 if a step doesn't gain accuracy.
 
     A better mode at the same cost is free, and has an infinite slope.
 
@@ -61,7 +61,7 @@ def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
 
 
 def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Floats:
-    """The slopes, written to a part of `workspace`, (3, modes, rows)."""
+    """Computes the slopes into a part of `workspace`, an array of shape (3, modes, rows)."""
     modes = accuracy.shape[1]
     columns, least, steepest = workspace[0], workspace[1, 1:], workspace[2, 1:]
     if accuracy.strides[0] == accuracy.itemsize:
@@ -71,7 +71,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
-        # the steepest slope from mode a to any mode from b on, which never rises with b
+        # row b: the steepest slope from mode a to mode a + 1 + b or a later one
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -100,13 +100,13 @@ def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
         none = cost <= 0
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))
     elif cost.shape[1] == 1:
-        np.multiply(gain, 1.0 / cost, out=gain)  # faster than dividing
+        np.multiply(gain, 1.0 / cost, out=gain)  # multiplying is faster than dividing
     else:
         np.divide(gain, cost, out=gain)
 
 
 def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """The corners of the upper concave hull by ascending cost, from the cheapest point to the best.
+    """Returns the indices of the upper concave hull's corners, from the cheapest point to the best.
 
     >>> find_hull([1, 2, 3, 4, 5], [0.5, 0.5, 0.75, 0.8, 0.8]).tolist()
     [0, 2, 3]
@@ -115,7 +115,7 @@ def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.in
     corners: list[int] = []
     for k in np.lexsort((-y, x)).tolist():
         if corners and not y[k] > y[corners[-1]]:
-            continue  # more expensive and no better
+            continue  # costs more than the last corner, and is no better
         while len(corners) > 1:
             a, b = corners[-2:]
             if (y[b] - y[a]) * (x[k] - x[a]) > (y[k] - y[a]) * (x[b] - x[a]):

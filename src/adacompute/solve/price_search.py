@@ -2,9 +2,9 @@
 
 The price is the slope at which the budget runs out, taking the steps of all problems steepest first. In each
 pass every block counts how many of its problems choose each mode at a thousand prices. The sums show between
-which two of them the budget runs out, and the next pass looks there. A slope, as hull.py rounds it, has 47
-significant bits and a pass settles 10, so there are at most five passes. Then each block takes its problems'
-steps above the price, and edges at the price in order of rows while they fit.
+which two prices the budget runs out, and the next pass looks there. A slope, as hull.py rounds it, has 47
+significant bits and a pass settles 10, so there are at most five passes. Then each block takes all steps
+steeper than the price, and hull edges whose slope is the price, row by row, while the budget lasts.
 
     search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
     while len(search.prices):
@@ -24,20 +24,20 @@ from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PRICES = 1 << 10  # prices per pass
-_GRAIN_BITS = 16  # low bits of a slope, which hull.py rounds away
-_LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # index of the largest finite slope
+_PRICES = 1 << 10  # number of prices tried in each pass
+_GRAIN_BITS = 16  # number of low bits that hull.py rounds away in a slope
+_LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the largest finite slope without its low bits
 
 
 def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
-    """How many problems choose each mode at each price, (prices, modes).
+    """Counts how many problems choose each mode at each price; shape (prices, modes).
 
-    `curves` are (problems, modes) accuracies, `costs` (modes,) and `prices` ascend.
+    `curves` are accuracies of shape (problems, modes). `costs` and `prices` ascend.
 
     >>> count_choices(np.array([[0.5, 0.9], [0.6, 0.8]]), np.array([1.0, 2.0]), np.array([0.0, 0.3])).tolist()
     [[0, 2], [1, 1]]
     """
-    steps = []  # problems that take each step, (prices,)
+    steps = []  # for each step, how many problems take it at each price
     for slopes in compute_slopes(curves, costs):
         cheaper = np.bincount(np.searchsorted(prices, slopes), minlength=len(prices) + 1)
         steps.append(len(curves) - np.cumsum(cheaper)[:-1])
@@ -47,45 +47,45 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What problems may take: all steps steeper than the price, and edges at the price that fit."""
+    """What a block of problems may spend: all steps steeper than the price, and equal ones up to `room`."""
 
-    price: float  # a slope, rounded like those of the hull
-    room: float = -np.inf  # cost left for edges at the price; infinity: take all, minus infinity: none
-    tolerance: float = 0.0  # rounding that the cost may add
+    price: float  # rounded like the slopes in hull.py
+    room: float = -np.inf  # cost left for hull edges whose slope is the price; infinite: take all; -inf: none
+    tolerance: float = 0.0  # rounding error by which the cost may exceed `room`
 
     def after(self, choice: "ModeChoice") -> "Quota":
-        """The quota for the rows after those that made this choice."""
+        """Returns the quota that this choice leaves for later rows."""
         return replace(self, room=self.room - choice.tied if choice.edge is None else -np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The first edge at the price that doesn't fit: one problem's, from its mode to a more expensive one."""
+    """One problem's change to a more expensive mode: the first one that the budget can't fully pay."""
 
     row: int
-    mode: int  # a column
+    mode: int  # number of the more expensive mode
     cost: float
-    gain: float  # in accuracy
-    probability: float  # the more expensive mode's, to spend the budget; 0: not mixed
+    gain: float  # accuracy gained
+    probability: float  # of the more expensive mode, so that the expected cost meets the budget
 
     @property
     def slope(self) -> float:
-        """The exact gain divided by the cost, not rounded like other slopes."""
+        """The gain divided by the cost, without the rounding that other slopes have."""
         return self.gain / self.cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModeChoice:
-    """The modes of some problems."""
+    """The modes chosen for a block of problems."""
 
-    columns: npt.NDArray[np.intp]  # (problems,)
-    accuracy: float  # the sum over them
-    tied: float  # cost of the edges taken at the price
-    edge: Edge | None  # the edge that didn't fit; None if it belongs to another block
+    columns: npt.NDArray[np.intp]  # number of each problem's mode; shape (problems,)
+    accuracy: float  # sum of the problems' accuracies
+    tied: float  # cost of the taken hull edges whose slope is the price
+    edge: Edge | None  # first hull edge that didn't fit; None if it is in another block
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes steps steeper than the price, then edges at the price that fit, in order of rows."""
+    """Takes all steps steeper than the price, then hull edges at the price, row by row, up to `room`."""
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -100,7 +100,7 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
         if fits < len(rows):
             edge = _build_edge(curves, costs, int(rows[fits]), int(before[fits]), int(after[fits]))
             left = quota.room - tied
-            # the rest may be a rounding error
+            # what is left may be only a rounding error
             share = min(1.0, left / edge.cost) if left > quota.tolerance else 0.0
             edge = replace(edge, probability=share)
     return ModeChoice(
@@ -119,32 +119,32 @@ def _build_edge(curves: Floats, costs: Floats, row: int, before: int, mode: int)
 
 
 class PriceSearch:
-    """Finds the price of a budget in passes. Done when `prices` is empty."""
+    """Finds the price of a budget in several passes over all problems. It is done when `prices` is empty."""
 
     def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
         self.price = 0.0
         self.passes = 0
-        self.nbytes = 0  # bytes of all counts so far
+        self.nbytes = 0  # size of all counts received so far
         self._costs = costs
         self._target = float(budget) * problems
-        # indexes of slopes: the first exceeds the budget (unless everything fits), the second doesn't
+        # the price lies between these slopes: costs exceed the budget at the first, not at the second
         self._ends = 0, _LARGEST
-        self._spent = 0.0  # by all problems at the price
-        self._tied = np.zeros(0)  # (blocks,) cost of the edges at the price; empty if there are none
+        self._spent = 0.0  # total cost of all problems at the price
+        self._tied = np.zeros(0)  # cost of each block's hull edges at the price; shape (blocks,) or empty
 
     @property
     def prices(self) -> Floats:
-        """The prices for the next pass, ascending."""
+        """The prices to count at in the next pass, ascending."""
         low, high = self._ends
         numbers = np.unique(low + (high - low) * np.arange(_PRICES) // (_PRICES - 1))
         return (numbers << _GRAIN_BITS).view(np.float64) if high > low else np.zeros(0)
 
     def narrow(self, counts: Sequence[Ints]) -> None:
-        """Processes a pass: the `count_choices` of each block at `prices`, in order of rows."""
+        """Narrows the range of prices, given the `count_choices` of each block at `prices`."""
         numbers = self.prices.view(np.int64) >> _GRAIN_BITS
-        spent = sum(counts[1:], counts[0]) @ self._costs  # (prices,) falls as the price rises
+        spent = sum(counts[1:], counts[0]) @ self._costs  # total cost at each price, descending
         fits = spent <= self._target * (1 + COST_TOLERANCE)
-        fits[-1] = True  # always fits, apart from rounding
+        fits[-1] = True  # the highest price always fits, apart from rounding
         first = int(fits.argmax())
         self._ends = int(numbers[max(0, first - 1)]), int(numbers[first])
         self.passes += 1
@@ -157,7 +157,7 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """The quota of each block."""
+        """Divides what may be spent at the price among the blocks, in the order of rows."""
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

@@ -1,4 +1,4 @@
-"""Each problem's best mode at a price, averages, the dual value and the `Allocation`."""
+"""Finds each problem's best mode at a price, and builds the `Allocation`, the result of solving a budget."""
 
 import math
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-COST_TOLERANCE = 1e-12  # rounding that a cost may add
-_ROWS = 1 << 14  # rows at a time, so that no temporary array is as large as the table
+COST_TOLERANCE = 1e-12  # relative rounding error by which a cost may exceed a budget
+_ROWS = 1 << 14  # rows processed at a time, so that temporary arrays stay small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """The probability with which a problem gets this mode instead of its choice."""
+    """One problem gets another mode than its chosen one, with this probability."""
 
-    problem: int  # row
-    mode: int  # column
+    problem: int  # row of the table
+    mode: int  # column of the table
     probability: float
 
 
@@ -31,13 +31,13 @@ class Move:
 class Mix:
     """The problems mixed between modes, so that the expected cost is exactly the budget.
 
-    One problem at most under one budget; under several limits, at most as many as limits. The paper's method
-    mixes every problem whose choice changes between two prices. Iterates over `Move`s.
+    One budget needs at most one mixed problem, and several limits at most one each. The paper's method mixes
+    every problem whose choice changes between two prices. Iterating yields a `Move` for each change.
     """
 
-    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) rows
-    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) columns
-    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # (moves,) 0 to 1
+    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # rows of the table
+    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # columns of the table
+    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # probability of each change
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -49,14 +49,14 @@ class Mix:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """The steps of a bisection, for diagnosis: one entry per step."""
+    """What a search for the price by bisection did, for diagnosis. Every array has one entry per step."""
 
-    low: Floats  # (steps,) lower end of the price bracket before the step
-    high: Floats  # (steps,) upper end
-    price: Floats  # (steps,) the price tried, their middle
-    cost: Floats  # (steps,) average cost at that price
-    cost_low: Floats  # (steps,) average cost at the lower end
-    cost_high: Floats  # (steps,) average cost at the upper end
+    low: Floats  # lower end of the range of prices before the step
+    high: Floats  # upper end of the range of prices before the step
+    price: Floats  # the price tried: the middle of the range
+    cost: Floats  # average cost at the price tried
+    cost_low: Floats  # average cost at the lower end of the range
+    cost_high: Floats  # average cost at the upper end of the range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,40 +65,40 @@ class CapUse:
 
     name: str
     at_most: float
-    price: float  # accuracy per unit; 0: the limit isn't binding
-    cost: float  # average of the deterministic choice
-    mixed_cost: float  # average with the mixed problems mixed
+    price: float  # accuracy that one more unit would buy; 0: the limit doesn't bind
+    cost: float  # average cost of the choice without mixing
+    mixed_cost: float  # expected average cost with mixing
 
     @property
     def slack(self) -> float:
-        """The unused part of the limit in expectation; 0 if it binds."""
+        """The part of the limit that is unused on average; 0 if the limit binds."""
         return max(0.0, self.at_most - self.mixed_cost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Allocation:
-    """A mode for each problem. `choice` is deterministic and within the budget; arrays are read-only.
+    """A mode for each problem. `choice` has no randomness and is within the budget. Arrays are read-only.
 
-    The best deterministic choice lies between `accuracy` and `bound`. Mixing reaches `bound`.
+    No choice within the budget is better than `bound`. Mixing modes at random reaches `bound` on average.
     """
 
     budget: float  # the requested average cost
-    price: float  # accuracy per unit of cost at the margin; 0: the budget isn't binding
-    choice: Ints  # (problems,) columns of the table
-    mix: Mix  # changes and their probabilities that make the expected cost the budget
-    cost: float  # average of `choice`
-    accuracy: float  # average of `choice`
-    mixed_cost: float  # expected, with the mix
-    mixed_accuracy: float  # expected, with the mix
-    bound: float  # an upper bound for all allocations within the budget
+    price: float  # accuracy that one more unit of cost would buy; 0: the budget doesn't bind
+    choice: Ints  # each problem's mode, as a column of the table; shape (problems,)
+    mix: Mix  # random changes that make the expected cost exactly the budget
+    cost: float  # average cost of `choice`
+    accuracy: float  # average accuracy of `choice`
+    mixed_cost: float  # expected average cost with the random changes
+    mixed_accuracy: float  # expected average accuracy with the random changes
+    bound: float  # upper bound of the accuracy of any allocation within the budget
     modes: tuple[ModeName, ...]
     unit: str = "samples"
-    limits: tuple[CapUse, ...] = ()  # one per limit if there are several; the budget first
-    trace: Trace | None = None  # the steps of a bisection
+    limits: tuple[CapUse, ...] = ()  # the budget and then each limit; empty without limits
+    trace: Trace | None = None  # what the search did; only with method="bisection"
 
     @property
     def gap(self) -> float:
-        """An upper bound on how much accuracy `choice` loses: bound minus accuracy."""
+        """How much worse than the best choice `choice` may be: `bound` minus `accuracy`."""
         return max(0.0, self.bound - self.accuracy)
 
     @property
@@ -108,17 +108,17 @@ class Allocation:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many problems get each mode, (modes,)."""
+        """How many problems get each mode, in the order of `modes`."""
         return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """A choice with the mixed problems drawn at random, (problems,); expected cost `mixed_cost`."""
+        """Draws the modes of mixed problems at random, and returns all modes; expected cost: `mixed_cost`."""
         if not isinstance(rng, np.random.Generator):
             raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
         modes = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
-        chance = rng.random(len(rows))[which]  # (moves,) one random number per problem
-        start = np.zeros(len(which))  # where each move's interval in [0, 1) begins
+        chance = rng.random(len(rows))[which]  # one random number for each problem
+        start = np.zeros(len(which))  # where each change's interval of random numbers begins
         used = np.zeros(len(rows))
         for at, row in enumerate(which) if len(rows) < len(which) else ():
             start[at] = used[row]
@@ -129,7 +129,7 @@ class Allocation:
 
 
 def best_at(table: AccuracyTable, price: float) -> Ints:
-    """Each problem's best mode at a price, (problems,) columns: maximises accuracy minus price times cost.
+    """Finds each problem's mode with the largest accuracy minus price times cost; returns columns.
 
     Ties go to the cheaper mode, so the average cost never rises with the price.
 
@@ -148,7 +148,7 @@ def best_at(table: AccuracyTable, price: float) -> Ints:
 
 
 def averages(table: AccuracyTable, choice: npt.ArrayLike) -> tuple[float, float]:
-    """Average cost and accuracy of a choice, (problems,) columns."""
+    """Computes the average cost and accuracy of a choice of one column for each problem."""
     columns = _check_choice(table, choice)
     return compute_total_cost(table, columns) / len(table), math.fsum(
         _sum_blocks(table.accuracy, columns)
@@ -190,29 +190,30 @@ def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) 
 
 
 def check_table(table: object) -> None:
-    """Raises TableInvalid unless it is an AccuracyTable."""
+    """Raises TableInvalid unless `table` is an AccuracyTable."""
     if not isinstance(table, AccuracyTable):
         kind = type(table).__name__
         raise TableInvalid(f"a {kind} is not an accuracy table; make one with AccuracyTable.of(…, costs=…)")
 
 
 def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) -> float:
-    """The total cost of a choice, (problems,) columns."""
+    """Computes the total cost of a choice of one column for each problem."""
     if not table.shared_costs:
         return math.fsum(_sum_blocks(table.costs, choice))
     return math.fsum(np.bincount(choice, minlength=len(table.modes)) * table.costs)
 
 
 def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
-    """The sum of the chosen values, one block of rows at a time."""
+    """Yields the sum of the chosen values in each block of rows."""
     for start in range(0, len(values), _ROWS):
         yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
 
 
 def dual(table: AccuracyTable, price: float, budget: float) -> float:
-    """The dual value at a price: an upper bound for allocations with average cost `budget`.
+    """Computes an upper bound of the accuracy of any allocation within the budget: the dual value at a price.
 
-    The mean over problems of the best accuracy minus price times cost, plus price times budget.
+    Takes the best accuracy minus price times cost of each problem; the bound is their mean plus price times
+    budget.
     """
     check_price(price)
     total = []
@@ -223,19 +224,19 @@ def dual(table: AccuracyTable, price: float, budget: float) -> float:
 
 
 def take_chosen(values: Floats, choice: npt.NDArray[np.integer]) -> Floats:
-    """The chosen value of each row, (problems,), from values (problems, modes)."""
+    """Takes one value from each row: the one in the chosen column."""
     return np.asarray(values[np.arange(len(values)), choice])
 
 
 def restore_columns(columns: Ints, rows: Ints, modes: Ints) -> Ints:
-    """The original columns, before `sort_by_cost`, of these modes of these rows."""
+    """Converts columns of a table sorted by `sort_by_cost` to columns of the original table."""
     return np.asarray(columns[modes] if columns.ndim == 1 else columns[rows, modes])
 
 
 def sort_by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
-    """The table with each row's modes in ascending cost, and their original columns; None if unchanged.
+    """Sorts the modes of each row by cost. Returns the table and the original columns; None if unchanged.
 
-    Columns are (modes,) if costs are shared, else (problems, modes).
+    The columns have shape (modes,) if all rows have the same costs, else (problems, modes).
     """
     if table.ascending:
         return table, None
@@ -264,7 +265,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """The allocation of a choice and its mix, with averages; without `bound`, the mix is optimal."""
+    """Builds the allocation of a choice and its random changes; `bound=None`: they reach the optimum."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
@@ -279,7 +280,7 @@ def build_allocation(
         accuracy=accuracy,
         mixed_cost=mixed_cost,
         mixed_accuracy=mixed_accuracy,
-        # it is at least that, apart from rounding
+        # rounding must not put the bound below the accuracy
         bound=max(accuracy, mixed_accuracy if bound is None else bound),
         modes=table.modes,
         unit=table.unit,
@@ -289,7 +290,7 @@ def build_allocation(
 
 
 def compute_mix_change(values: Floats, choice: Ints, mix: Mix) -> float:
-    """By how much the mix changes the average of values, (problems, modes)."""
+    """Computes by how much the random changes in `mix` move the average of `values`, (problems, modes)."""
     rows = mix.problems
     change = values[rows, mix.modes] - values[rows, choice[rows]]
     return float((mix.probabilities * change).sum()) / len(choice)

@@ -1,4 +1,4 @@
-"""Stop, ask again, or ask another mode: one policy over several models and efforts, at one price."""
+"""A policy over several modes (models or efforts): it stops, asks the same mode again, or asks another."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from adacompute.policies.base import Policy
 
 
 def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
-    """PolicyError if the policy doesn't match the modes of the menu that samples come from.
+    """Raises PolicyError if the policy doesn't match the menu's modes, from which samples come.
 
     A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
     menu with one mode, or none; a fixed policy is served with the first mode, unless `except_fixed` is False.

@@ -1,11 +1,11 @@
-"""Backward induction over the lattice of draws per mode: the decision in every state, at every price.
+"""Learns by backward induction what to draw in every state of a request, at every price.
 
-A cell of the lattice is a number of draws per mode. Trees predict, from the votes of a state, how likely its
-leader is right, now and after two more samples of each mode. These predictions and each mode's critical price
-divide a cell's states into a few leaves. At a price, leaves are decided cell by cell from the last one back:
-stop, or draw from the mode whose paths gained most above their price. Predictions come from trees that
-haven't seen the problem. The value of a price's decisions is measured on problems used neither for the
-decisions nor for the leaves.
+A cell is a number of draws of each mode, such as 2 cheap and 1 expensive; all cells are the lattice. Trees
+predict, from a state's votes, how likely its leading answer is right, now and after two more samples of each
+mode. These predictions and each mode's critical price divide a cell's states into a few groups (leaves). At
+a price, leaves are decided cell by cell from the last cell back: stop, or draw from the mode whose recorded
+paths gained most above their price. Predictions come from trees that haven't seen the problem. The value of
+the decisions is measured on problems used neither for the decisions nor for the leaves.
 """
 
 import itertools
@@ -26,21 +26,21 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # scikit-learn tree, and the leaf number of each node
-Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
+_CellTree = tuple[Any, Ints]  # a scikit-learn tree, and the number of the leaf at each of its nodes
+Actions = npt.NDArray[np.int8]  # mode to draw from in each leaf; -1 stops
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
-_ODDS_PRIOR = 0.3  # votes added to both sides of the odds
+_ODDS_PRIOR = 0.3  # votes added to both answers before taking their odds
 _TINY = 1e-9
-_MAX_CELLS = 130  # most cells with two modes; with more modes, three times as many
+_MAX_CELLS = 130  # most cells (numbers of draws of each mode) with two modes; three times as many with more
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # most draws of the cheaper and of the more expensive of two modes
-_LOOKAHEAD = 2  # samples of a mode that predictions look ahead
-_FOLDS = 3  # folds for cross-fitting predictions, leaves and decisions
+_LOOKAHEAD = 2  # predictions look ahead by this many samples of a mode
+_FOLDS = 3  # number of folds for cross-fitting predictions, leaves and decisions
 _NO_FOLD = -1
-_LEAVES = 10  # most leaves per cell
-_LEAF_PROBLEMS = 16  # fewest paths in a leaf, in problems
-_MAX_COST_CHANGE = 0.15  # largest relative difference in a rule's cost between folds and all problems
+_LEAVES = 10  # most groups of states (leaves) per cell
+_LEAF_PROBLEMS = 16  # a leaf has at least the paths of this many problems
+_MAX_COST_CHANGE = 0.15  # a rule's cost in cross-fitting may differ by 15% from its cost on all problems
 _ROWS = 100_000  # most states used to train trees
 _TREES = 50
 _SETTINGS: dict[str, Any] = {
@@ -53,12 +53,12 @@ _SETTINGS: dict[str, Any] = {
     "nthread": 1,
     "verbosity": 0,
 }
-# smallest leaf of these trees, and their penalty, in rows of a problem
+# smallest leaf of the trees, and their penalty, in multiples of a problem's rows
 _MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0
 
 
 def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
-    """The lattice's number of draws per mode, given the recorded samples per mode."""
+    """Chooses how many samples of each mode the learned decisions cover, given those recorded."""
     modes = len(recorded)
     if modes == 2:
         return min(_CHEAP_CAP, recorded[0]), min(_DEAR_CAP, recorded[1])
@@ -67,11 +67,11 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
 
 
 def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Floats:
-    """The input of the trees for each request, (requests, features).
+    """Computes the features from which the trees predict; shape (requests, features).
 
-    First the joint vote; then each mode's votes for the two leading answers, its own first two answers, its
-    confidence and its critical price (`critical`, (requests, modes), logarithms; NaN before its first
-    sample); then the prompts' hints.
+    First come numbers about the vote over all modes. Then, for each mode: its votes for the two leading
+    answers, its own first two answers, its confidence and the logarithm of its critical price (`critical`,
+    (requests, modes), NaN before its first sample). The prompts' hints are last.
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -108,15 +108,15 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattice:
-    """Every state of some paths by cell. `worth` is the value of each leader, (cells, paths)."""
+    """All states that recorded paths can reach. A cell is a number of draws of each mode."""
 
     caps: tuple[int, ...]
-    cells: Ints  # (cells, modes) number of draws
-    features: npt.NDArray[np.float32]  # (cells, paths, features)
-    critical: npt.NDArray[np.float32]  # (cells, paths, modes) logarithms; 0 before a mode's first sample
-    worth: Floats  # (cells, paths)
-    first: npt.NDArray[np.int16]  # (cells, paths, modes) votes for each mode's most common answer
-    owner: Ints  # (paths,) problem of each path
+    cells: Ints  # number of draws of each mode; shape (cells, modes)
+    features: npt.NDArray[np.float32]  # input of the trees; shape (cells, paths, features)
+    critical: npt.NDArray[np.float32]  # log critical prices, 0 if unknown; (cells, paths, modes)
+    worth: Floats  # value of the leading answer; shape (cells, paths)
+    first: npt.NDArray[np.int16]  # votes for each mode's most common answer; (cells, paths, modes)
+    owner: Ints  # problem of each path; shape (paths,)
     problems: int
 
     @classmethod
@@ -129,10 +129,10 @@ class Lattice:
         hints: Floats,
         by_agreement: bool,
     ) -> "Lattice":
-        """All states of these paths.
+        """Lists all states of recorded paths.
 
-        `critical` are each mode's critical prices after 0, 1, ... draws, (draws + 1, paths); `hints` are
-        (paths, hints).
+        `critical` has each mode's critical prices after 0, 1, ... draws, (draws + 1, paths); `hints` has
+        shape (paths, hints).
         """
         cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
         rows = np.arange(len(paths))
@@ -161,18 +161,18 @@ class Lattice:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance between the indexes of two cells that differ by one draw, for each mode."""
+        """For each mode, by how much the number of a cell grows with one more draw of this mode."""
         return _compute_strides(self.caps)
 
     def moves(self, cell: int) -> Iterator[tuple[int, int]]:
-        """The modes that can be drawn in a cell, each with the next cell."""
+        """Yields each mode that can be drawn in a cell, and the cell that follows."""
         for mode, stride in enumerate(self.strides):
             if self.cells[cell, mode] < self.caps[mode]:
                 yield mode, cell + stride
 
 
 def average_paths(values: Floats, problems: int) -> Floats:
-    """The mean over each problem's paths, (problems,); a problem's paths are adjacent."""
+    """Averages values over each problem's paths, which are adjacent."""
     return np.asarray(values.reshape(problems, -1).mean(axis=1))
 
 
@@ -182,17 +182,17 @@ def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Partition:
-    """One small tree per cell, which divides its states into leaves, numbered over all cells."""
+    """One small tree per cell, which divides the cell's states into leaves, numbered over all cells."""
 
-    roots: npt.NDArray[np.int32]  # (cells,)
-    feature: npt.NDArray[np.int32]  # (nodes,) column of the predictions
-    threshold: Floats  # (nodes,) values up to this go left
-    left: npt.NDArray[np.int32]  # (nodes,) a leaf points to itself
+    roots: npt.NDArray[np.int32]  # root node of each cell's tree
+    feature: npt.NDArray[np.int32]  # column that each node tests
+    threshold: Floats  # values up to this go left; shape (nodes,)
+    left: npt.NDArray[np.int32]  # left child of each node; a leaf points to itself
     right: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int32]  # (nodes,) number of the leaf; 0 for inner nodes
+    leaf: npt.NDArray[np.int32]  # number of the leaf at each node; 0 for inner nodes
 
     def find(self, cells: Ints, predictions: npt.NDArray[np.float32]) -> Ints:
-        """The leaf of each state, (requests,), from its cell and its predictions, (requests, columns)."""
+        """Finds the leaf of each request from its numbers of draws (cell) and its predictions."""
         node = self.roots[cells].astype(np.intp)
         rows = np.arange(len(node))
         while True:
@@ -205,28 +205,28 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticeModel:
-    """Maps states to leaves. Decisions are stored per leaf and price."""
+    """Maps states of requests to groups of similar states (leaves), in which the decision is the same."""
 
     caps: tuple[int, ...]
-    # from features to how likely the leader is right, now and after more samples of each mode
+    # predict how likely the leader is right: now, and after more samples of each mode
     trees: tuple[Trees, ...]
     partition: _Partition
     leaves: int
 
     def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
-        """The leaf of each request, (requests,); `critical` as in `compute_features`.
+        """Finds the group of states (leaf) of each request. More draws than were learned count as the most.
 
-        A state beyond the lattice counts as its last one.
+        `critical` and `hints` are those of `compute_features`.
         """
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
         features = compute_features(votes, critical, hints)
         scores = np.hstack([trees.scores(features) for trees in self.trees])
         columns = np.hstack([scores, np.nan_to_num(critical)])
-        return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn uses 32 bits too
+        return self.partition.find(cells, columns.astype(np.float32))  # as scikit-learn does in training
 
     def arrays(self, prefix: str) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         parts = {
             f"leaf_{name}": getattr(self.partition, name)
             for name in ("roots", "feature", "threshold", "left", "right", "leaf")
@@ -240,7 +240,7 @@ class LatticeModel:
 
     @classmethod
     def restore(cls, arrays: Arrays, prefix: str, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
-        """Restores a model from arrays; PolicyInvalid if they are invalid."""
+        """Restores a model from arrays; raises PolicyInvalid if they don't describe one."""
         modes = len(caps)
         cells = math.prod(cap + 1 for cap in caps)
         nodes = len(read_array(arrays, "leaf_feature", np.int32, (None,)))
@@ -277,27 +277,27 @@ class LatticeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticePoint:
-    """The decisions at one price, and their results on problems that they weren't derived from."""
+    """The decisions at one price, and their results on problems from which they weren't learned."""
 
     price: float
     actions: Actions
     full_cost: float  # mean cost of these decisions on all problems
-    cost: Floats  # (problems,)
-    worth: Floats  # (problems,)
+    cost: Floats  # mean cost of each problem
+    worth: Floats  # mean value of each problem's answer
 
     @property
     def is_stable(self) -> bool:
-        """Whether decisions from two thirds of the problems cost about the same as those from all."""
+        """Whether decisions learned on two thirds of the problems cost about the same as those of all."""
         return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CellLeaves:
-    """The leaf of every state; a cell's leaves are adjacent."""
+    """The group (leaf) of every state. All leaves with the same numbers of draws (cell) are adjacent."""
 
-    starts: list[int]  # (cells,) the first leaf
-    ends: list[int]  # (cells,) one past the last leaf
-    within: Ints  # (cells, paths) leaf number, counted from the cell's first
+    starts: list[int]  # number of the first leaf (group of states) of each cell
+    ends: list[int]  # one more than the number of the last leaf of each cell
+    within: Ints  # leaf of each state, counted from the first of the cell; shape (cells, paths)
 
     @classmethod
     def of(cls, leaves: Ints) -> "_CellLeaves":
@@ -306,10 +306,10 @@ class _CellLeaves:
 
 
 class LatticeSolver:
-    """Decides the leaves of a lattice at any price.
+    """Decides what to draw in each group of states (leaf), at any price.
 
-    `leaf` are the leaves from all problems; `fold_leaves` are those from the other folds' problems, fold by
-    fold: a rule is evaluated with leaves and decisions that haven't seen the problem.
+    `leaf` are the leaves learned from all problems. `fold_leaves` are, for each fold, those learned from the
+    other folds, so that decisions are measured with leaves that haven't seen the problem.
     """
 
     def __init__(
@@ -318,11 +318,11 @@ class LatticeSolver:
         self._lattice = lattice
         self._leaf = _CellLeaves.of(leaf)
         self._fold_leaves = [_CellLeaves.of(leaves) for leaves in fold_leaves]
-        self._folds = folds  # (paths,)
-        self._costs = costs  # (modes,)
+        self._folds = folds  # fold of each path
+        self._costs = costs  # cost of a sample of each mode
 
     def solve(self, price: float) -> LatticePoint:
-        """The decisions at a price, and their value by cross-fitting."""
+        """Finds the decisions at a price, and measures them by cross-fitting."""
         cost, worth = np.zeros(len(self._folds)), np.zeros(len(self._folds))
         actions, full_cost, _ = self._induce(price, self._leaf, np.ones(len(cost)))
         for fold, leaf in enumerate(self._fold_leaves):
@@ -338,7 +338,7 @@ class LatticeSolver:
         )
 
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Actions per leaf, from the paths with nonzero weight; each path's cost and value with these."""
+        """Decides what to draw in each leaf, from the last cell back. Also returns costs and values."""
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
@@ -364,14 +364,14 @@ class LatticeSolver:
 def fit_lattice(
     lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
 ) -> tuple[LatticeModel, LatticeSolver]:
-    """Fits a model to these states, with a solver that decides its leaves at any price.
+    """Fits a model that groups states into leaves, and a solver that decides these at any price.
 
-    `groups`, (problems,) numbered from 0, are held out together.
+    `groups` has each problem's group, numbered from 0; groups are held out whole.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
-    folds = fold_of_group[groups][lattice.owner]  # (paths,)
-    targets = _compute_targets(lattice)  # (cells, paths, outputs)
+    folds = fold_of_group[groups][lattice.owner]  # fold of each path
+    targets = _compute_targets(lattice)  # what the trees predict; shape (cells, paths, outputs)
     predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
     _align_folds(predictions, folds)
     columns = np.concatenate([predictions, lattice.critical], axis=2)
@@ -379,7 +379,7 @@ def fit_lattice(
     def divide(fold: int) -> tuple[list[_CellTree], Ints]:
         return _divide_cells(columns, targets, folds != fold, problems=lattice.problems, seed=seed)
 
-    with ThreadPoolExecutor() as executor:  # training releases the GIL
+    with ThreadPoolExecutor() as executor:  # training runs in parallel, without the GIL
         (cell_trees, leaf), *by_fold = executor.map(divide, (_NO_FOLD, *range(_FOLDS)))
     model = LatticeModel(
         caps=lattice.caps,
@@ -393,7 +393,7 @@ def fit_lattice(
 def _divide_cells(
     columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
 ) -> tuple[list[_CellTree], Ints]:
-    """A small tree per cell, trained on `taught` paths, and the leaf of every state, (cells, paths)."""
+    """Trains a small tree per cell on the `taught` paths. Also returns every state's leaf, (cells, paths)."""
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
 
@@ -414,7 +414,7 @@ def _divide_cells(
 
 
 def _compute_targets(lattice: Lattice) -> Floats:
-    """Value of the leader now, and after more samples of each mode, (cells, paths, 1 + modes)."""
+    """Returns the leader's value now, and after more samples of each mode; (cells, paths, 1 + modes)."""
     targets = [lattice.worth]
     strides = np.array(lattice.strides)
     for mode in range(len(lattice.caps)):
@@ -426,7 +426,7 @@ def _compute_targets(lattice: Lattice) -> Floats:
 def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
 ) -> tuple[Floats, tuple[Trees, ...]]:
-    """Cross-fitted predictions for each state, (cells, paths, outputs), and trees for all problems."""
+    """Trains trees on all problems. Also returns cross-fitted predictions, (cells, paths, outputs)."""
     xgb = import_xgboost()
 
     cells, paths, outputs = targets.shape
@@ -443,7 +443,7 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trains on the other folds, and predicts this one; None: trains on all folds."""
+        """Trains on the other folds and predicts this fold; None: trains on all folds."""
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
         judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
@@ -478,7 +478,7 @@ def _align_folds(predictions: Floats, folds: Ints) -> None:
 
 
 def _join_cell_trees(cell_trees: Sequence[_CellTree]) -> _Partition:
-    """Joins scikit-learn's trees, one per cell, into one set of arrays; children follow their parents."""
+    """Joins the cells' scikit-learn trees into one set of arrays; children come after their parents."""
     sizes = [tree.node_count for tree, _ in cell_trees]
     starts = np.cumsum([0, *sizes[:-1]])
     parts: dict[str, list[npt.NDArray[Any]]] = {

@@ -1,11 +1,11 @@
-"""A policy over a menu: at one price it stops, asks the same mode again, or asks another.
+"""A policy over several modes (a menu): it stops, asks the same mode again, or asks another.
 
-`fit` learns three kinds of rules from recorded samples: the lattice's decisions (backward induction over
-draws per mode), cascades of two modes, and each mode's own stopping. A router chooses among the best rules by
-the prompt's hints. Every rule is a point of cost and accuracy (cross-fitted for the lattice and the router);
-the policy keeps the corners of their upper hull. A price between two corners divides requests between them by
-a hash of the prompt. So cost doesn't rise with the price, and every budget can be met. With few problems, for
-which the lattice isn't better, a cascade or a single mode decides. An unfitted policy uses plain cascades.
+`fit` learns three kinds of rules from recorded samples: a decision for every state by backward induction
+(`lattice`), cascades of two modes, and each mode's own stopping. A router chooses among the best rules by the
+prompt. Every rule has a mean cost and accuracy (cross-fitted for the lattice and the router), and the policy
+keeps the rules on their upper hull. A price between those of two rules divides requests between the two by a
+hash of the prompt. So cost doesn't rise with the price, and every budget can be met. With few problems a
+cascade or a single mode decides. An unfitted policy uses plain cascades.
 """
 
 import functools
@@ -79,35 +79,34 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 
-_LONGEST = 16  # most samples per mode
-_UNFITTED_LONGEST = 8  # the same for an unfitted policy
-_UNFITTED_FACTOR = 0.25  # weight of a mode's vote relative to the next more expensive mode
-_UNFITTED_ORDERS = 8  # paths per problem to measure how often samples agree
-_UNFITTED_GAIN = 0.05  # assumed accuracy gain from e times the cost
-_PATHS = 5000  # paths for learning a lattice
-_ORDERS = (4, 24)  # fewest and most paths per problem
-MIN_PROBLEMS = 80  # with fewer problems no lattice is learned
-# possible weights of a mode's vote relative to the most expensive mode
+_LONGEST = 16  # most samples of each mode
+_UNFITTED_LONGEST = 8  # most samples of each mode in an unfitted policy
+_UNFITTED_FACTOR = 0.25  # weight of a vote, relative to one of the next more expensive mode
+_UNFITTED_ORDERS = 8  # random orders per problem to measure how often samples agree
+_UNFITTED_GAIN = 0.05  # accuracy that a rule is assumed to gain if its cost grows by a factor of e
+_PATHS = 5000  # approximate number of random orders from which decisions are learned
+_ORDERS = (4, 24)  # fewest and most random orders (paths) per problem
+MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
+# weights of a vote that are tried, relative to one of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # states used to compare weights
-_PRICES = 22  # prices at which the lattice is first solved
-_REFINEMENTS = 14  # prices added where neighbouring costs differ most
-_BELIEVED = 0.5  # share of a mode's training gain that is trusted
-_MIN_GROUPS = 3  # one per fold
-Origin = Literal[
-    "cascades", "settled", "fitted"
-]  # origin of its rules; "settled": cascades adapted to samples only
+_FACTOR_CELLS = 24  # number of states in which weights are compared
+_PRICES = 22  # number of prices at which decisions are computed first
+_REFINEMENTS = 14  # number of prices added later, where neighbouring costs differ most
+_BELIEVED = 0.5  # share of the gain over the prior on training problems that is trusted
+_MIN_GROUPS = 3  # fewest groups: one per fold
+# where the rules come from; "settled": plain cascades that were adapted to samples
+Origin = Literal["cascades", "settled", "fitted"]
 
 
 class MenuPolicy(Policy):
-    """Stops, or draws from the mode whose next sample gains most above its price.
+    """Draws from the mode whose next sample gains most above its price, or stops if none does.
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides like `StoppingPolicy`.
     Unfitted, it uses plain cascades from each mode to the next more expensive one; `calibrate` and `replay`
     adapt it to their samples, without labels. A mode with infinite cost is never drawn. `weigh=None` counts
-    votes; "auto" also weighs them by confidence if log-probabilities are recorded. `families=True` learns for
-    requests from new groups: rules are compared on groups of similar problems (`Ballots.group`) that they
-    weren't learned on.
+    votes; "auto" also weighs them by confidence if log-probabilities are recorded. `families=True` is for
+    requests unlike the recorded ones: rules are compared on groups of similar problems (`Ballots.group`) from
+    which they weren't learned.
     """
 
     kind: ClassVar[str] = "menu"
@@ -130,7 +129,7 @@ class MenuPolicy(Policy):
         if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
         self.menu = menu
-        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that may be drawn
+        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes to draw from
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         most = (NEVER_SEEN - 1) // len(self.modes)
@@ -148,16 +147,16 @@ class MenuPolicy(Policy):
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
         self.rules_: tuple[Rule, ...] = ()
         self.router_: RuleRouter | None = None
-        self.cost_: Floats = np.zeros(0)  # (rules,) cost on the pool, ascending
-        self.accuracy_: Floats = np.zeros(0)  # (rules,)
-        self.prices_: Floats = np.zeros(0)  # (rules,) price at which each decides alone, descending
+        self.cost_: Floats = np.zeros(0)  # mean cost of each rule on the pool, ascending
+        self.accuracy_: Floats = np.zeros(0)  # mean accuracy of each rule
+        self.prices_: Floats = np.zeros(0)  # price at which each rule decides all requests, descending
         self.model_: LatticeModel | None = None
         self.labels_ = False
         self.origin_: Origin = "cascades"
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
-            self.spreads_price = False  # rules are mixed by a hash of the prompt instead
+            self.spreads_price = False  # instead, a hash of the prompt decides between two rules
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -176,7 +175,7 @@ class MenuPolicy(Policy):
 
     @property
     def costs(self) -> Floats:
-        """The cost per sample of each mode, (modes,)."""
+        """The cost per sample of each mode."""
         return np.array([mode.cost for mode in self.modes])
 
     def _make_stopper(self, longest: int, *, cost: float | None = None) -> StoppingPolicy:
@@ -185,13 +184,13 @@ class MenuPolicy(Policy):
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
 
-    # --- without a recording ---
+    # --- rules without recorded samples ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Sets plain cascades. `stoppers` weigh each mode's votes and limit the number of samples.
+        """Uses plain cascades. `stoppers` have each mode's vote weights and most samples.
 
-        Their value is unknown. It is assumed to rise with the logarithm of the cost, so that a price
-        corresponds to the same cost for all cascades.
+        The accuracy of a cascade is unknown. It is assumed to rise with the logarithm of the cost, so that
+        every price corresponds to a cost.
         """
         self.stoppers_ = tuple(stoppers)
         factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
@@ -212,7 +211,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Keeps the cascades with rising cost on these samples, and their scale of confidence."""
+        """Adapts plain cascades to these samples: their costs, and the scale of confidence."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -240,7 +239,7 @@ class MenuPolicy(Policy):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
         self.labels_ = choose_labels(ballots, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
-        with ThreadPoolExecutor() as executor:  # training releases the GIL
+        with ThreadPoolExecutor() as executor:  # training runs in parallel, without the GIL
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
@@ -251,7 +250,7 @@ class MenuPolicy(Policy):
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
     def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
-        """The weights of modes' votes, relative to the most expensive mode, that make most leaders right."""
+        """Finds the relative weights of modes' votes with which leading answers are right most often."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
@@ -260,9 +259,8 @@ class MenuPolicy(Policy):
         paths = draw_paths_by_mode(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
-        weights = [
-            np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells
-        ]  # each (modes, paths, classes)
+        # for each state, vote weights of shape (modes, paths, classes)
+        weights = [np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells]
         worth = self._get_worth(paths)
         factors = np.full(len(self.modes), 1.0)
         for _ in range(2 if len(factors) > 2 else 1):
@@ -276,7 +274,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """The value of each answer, (paths, classes): its grade if labels are used and known."""
+        """Returns each answer's value: its grade if labels are used and known, else its agreement."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -311,7 +309,7 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
-        if self.families:  # little is certain about new groups, so prefer cascades
+        if self.families:  # for unlike requests little is certain, so prefer cascades
             stopping = doubt_by_error(stopping, cascades, groups)
         first = [mode.weights[1].sum(axis=1) for mode in paths.modes]
         points = [*cascades, *stopping, *list_confidence_points(lattice, first, self.costs)]
@@ -346,7 +344,7 @@ class MenuPolicy(Policy):
     def _fit_router(
         self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
     ) -> list[RulePoint]:
-        """Learns to choose among the best rules, and among single modes (`once`), from the prompts' hints."""
+        """Learns to choose among the best rules, and single samples of a mode (`once`), from the prompts."""
         self.router_ = None
         if len(ballots) < MIN_PROBLEMS:
             return []
@@ -360,7 +358,7 @@ class MenuPolicy(Policy):
         return doubt_by_error(routed, points, groups)
 
     def _number_groups(self, ballots: Ballots) -> Ints:
-        """Groups to hold out together, (problems,): each problem alone, or similar problems."""
+        """Numbers the groups of problems to hold out whole: similar problems, or each problem alone."""
         return ballots.group().groups if self.families else np.arange(len(ballots))
 
     def _list_prices(self) -> Floats:
@@ -372,7 +370,7 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Each mode alone after 0, 1, ... draws: critical prices, the prior's prices, the leader's value."""
+        """Computes each mode's critical prices, the prior's, and the value, after 0, 1, ... draws of it."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):
@@ -395,7 +393,7 @@ class MenuPolicy(Policy):
         return critical, prior_critical, worth
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
-        """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
+        """Keeps the rules on the upper hull of cost and value, and the price at which each decides alone."""
         corners = find_corners(points)
         self.rules_ = tuple(point.rule for point in corners)
         if not any(isinstance(rule, RoutedRule) for rule in self.rules_):
@@ -404,10 +402,10 @@ class MenuPolicy(Policy):
         self.accuracy_ = np.array([point.likely_worth for point in corners])
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
-    # --- deciding ---
+    # --- deciding what to draw ---
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The prompts' hints for each mode and for the router, and a hash, (prompts, numbers)."""
+        """Reads from the prompts the hints for each mode and for the router; the last column is a hash."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
@@ -430,9 +428,9 @@ class MenuPolicy(Policy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """The mode and number of samples to draw, or None to stop. `tally` has samples with modes.
+        """Returns the mode and number of samples to draw, or None to stop. Votes in `tally` name their mode.
 
-        If that mode isn't in `modes`, the most expensive of these continues by its own stopping rule.
+        If the chosen mode isn't in `modes`, the most expensive of `modes` draws by its own stopping rule.
         """
         if len(self.modes) == 1:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -467,7 +465,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """The most expensive of these modes if its own stopping rule continues at this price; -1 stops."""
+        """Returns the most expensive of these modes if its stopping rule draws at this price; -1 stops."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -479,7 +477,7 @@ class MenuPolicy(Policy):
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
-        """Whether its decision doesn't depend on the prompt: never with several modes."""
+        """Whether the decision doesn't depend on the prompt; with several modes it always does."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
     def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
@@ -493,7 +491,7 @@ class MenuPolicy(Policy):
         return self.stoppers_[0].count_draws(reading, state, dial)
 
     def choose(self, reading: Floats, votes: VotesByMode, price: float | Floats | None) -> Ints:
-        """The mode that each request draws from now, (requests,); -1 stops."""
+        """Returns the mode that each request draws from now; -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
@@ -504,7 +502,7 @@ class MenuPolicy(Policy):
         return np.where((chosen != STOP) & full, STOP, chosen)
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
-        """The rule for each request, (requests,), by its hash."""
+        """Returns the number of each request's rule, from the price and the request's hash."""
         log = log_price(np.maximum(check_dials("price", price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
         last = len(logs) - 1
@@ -514,12 +512,12 @@ class MenuPolicy(Policy):
         return np.where(hashes < (-log - logs[low]) / width, high, low)
 
     def find_costs(self, prices: Floats) -> Floats:
-        """Expected mean cost per request at each price, from the training data, (prices,)."""
+        """Returns the mean cost per request at each price, as measured on the training data."""
         logs = -np.log(np.maximum(prices, 1e-300))
         return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
 
     def find_price(self, cost: float) -> float:
-        """The lowest price with at most this mean cost per request; the highest price if there is none."""
+        """Returns the lowest price with at most this mean cost per request, or else the highest price."""
         if cost <= self.cost_[0]:
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
@@ -543,9 +541,9 @@ class MenuPolicy(Policy):
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
-        """Each mode's critical price from its own samples, (requests, modes); NaN before the first.
+        """Returns the log critical price of each mode, from its own samples; NaN before its first sample.
 
-        The lattice is trained with the prior's prices (`by_prior`), because the pool's own model has seen its
+        The lattice is trained with the prior's prices (`by_prior`), because the prior hasn't seen the
         training problems.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
@@ -565,15 +563,15 @@ class MenuPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """For one mode, as in every policy; with several modes use `next`, which names the mode."""
+        """Returns how many more samples to draw, for one mode; with several modes use `next`."""
         self._check_single()
         return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
 
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
-        With one mode, adapts its stopping. With several, an unfitted policy sets the scale of votes and its
-        cascades, once; a fitted one doesn't change.
+        With one mode, its stopping is adapted. With several, an unfitted policy adapts the scale of votes
+        and its cascades, once; a fitted policy doesn't change.
         """
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0].copy_for(ballots))
@@ -582,12 +580,12 @@ class MenuPolicy(Policy):
         return self
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
-        """Uses this stopping policy if there is one mode."""
+        """Uses this stopping policy for its only mode."""
         self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
         self.longest = stopper.longest
 
     def get_ballots(self, source: PoolSource) -> Ballots:
-        """The samples of its modes; if there is one, ballots of one mode with any name."""
+        """Returns the recorded samples of its modes; a single mode may have any name."""
         if not isinstance(source, JoinedPool):
             check_source(source)
         if len(self.modes) > 1:
@@ -598,7 +596,7 @@ class MenuPolicy(Policy):
         return ballots if len(ballots.modes) == 1 else ballots.select(self.modes)
 
     def count_in_sample(self, ballots: Ballots) -> int:
-        """How many of these problems it was fitted on."""
+        """Counts the problems that the policy was fitted on."""
         return self.stoppers_[-1].count_in_sample(ballots) if self.stoppers_ else 0
 
     def _check_single(self) -> None:
@@ -607,7 +605,7 @@ class MenuPolicy(Policy):
                 f"a menu of {', '.join(self.names)} decides by mode; call next(prompt, tally, price)"
             )
 
-    # --- storing ---
+    # --- saving and loading ---
 
     def settings(self) -> dict[str, Any]:
         weigh = self._weigh if isinstance(self._weigh, str) else dump_weights(self._weigh)
@@ -626,7 +624,7 @@ class MenuPolicy(Policy):
         }
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         arrays = {
             f"mode{k}.{name}": array
             for k, stopper in enumerate(self.stoppers_)
@@ -649,7 +647,7 @@ class MenuPolicy(Policy):
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
         if len(self.modes) > 1 and not learned["rules"]:
-            return  # saved unfitted by an earlier version: use cascades
+            return  # unfitted, and saved by an earlier version: keep the plain cascades
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)
@@ -681,12 +679,12 @@ class MenuPolicy(Policy):
 
 
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
-    """The relative weight of each mode's votes; confidence scales within a mode may differ."""
+    """Lists the relative weight of each mode's votes."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
 
 
 def _hint_width(stopper: StoppingPolicy) -> int:
-    """The number of values that a stopping policy extracts from a prompt."""
+    """Returns how many numbers a stopping policy extracts from a prompt."""
     model = stopper.pool_model_
     return 0 if model is None or model.hints is None else HINT_COUNT
 

@@ -1,7 +1,8 @@
-"""The rules of a policy over several modes at one price: the lattice, a cascade, or one mode's stopping.
+"""The rules among which a policy over several modes chooses by price.
 
-A rule decides every state of a request. Each is a point of cost and accuracy; the policy keeps their upper
-hull, so at every price it is as good as the best of them.
+A rule decides what every request draws next: by learned decisions (`LatticeRule`), as a cascade, or by one
+mode's stopping. Each rule has a mean cost and accuracy. The policy keeps the rules on their upper hull, so at
+every price it is as good as the best of them.
 """
 
 import itertools
@@ -18,14 +19,14 @@ from adacompute.policies.modes.lattice import STOP, Actions, Lattice, average_pa
 from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
 
-_CASCADE_DEAR = 6  # most samples of a cascade's second mode
-_AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade
-# Plain cascades of modes without recordings: most samples, equal answers that end it, and samples of the next
-# more expensive mode otherwise; and for the most expensive mode alone.
+_CASCADE_DEAR = 6  # most samples of the second mode of a cascade
+_AGREEMENTS = (1, 2, 3, 4)  # a cascade ends with this many equal answers of its second mode
+# Cascades for modes that weren't recorded: most samples of a mode, equal answers that end the cascade, and
+# samples of the next more expensive mode if that many don't agree. The second list is for the last mode.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
 _PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
-# samples until this many of at most that many agree, and how often they don't: rough means over recorded
-# modes
+# (most samples, equal answers that end it) -> (mean samples drawn, share of requests that don't agree): rough
+# means over recorded modes
 _GUESSED_ENDS = {
     (1, 1): (1.0, 0.03),
     (2, 2): (2.0, 0.55),
@@ -36,28 +37,28 @@ _GUESSED_ENDS = {
     (5, 3): (3.9, 0.3),
     (7, 4): (5.2, 0.25),
 }
-_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample of a mode
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # share of requests whose first sample isn't confident
-_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't trusted
-_END_RATIO = 1.5  # ratio of the price at a hull's end to the adjacent slope
-_LEAST_STEP = 0.01  # smallest relative cost difference between plain cascades
-# if the cheapest cascade costs more than this many cheap samples, one sample alone is a rule too
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which one mode's stopping is measured
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask a second mode
+_DOUBT = 1.0  # a rule's gain over simpler rules is reduced by this many standard errors
+_END_RATIO = 1.5  # prices of a hull's first and last rule, relative to the slope next to them
+_LEAST_STEP = 0.01  # cascades must differ in cost by at least 1%
+# if the cheapest cascade costs more than 1.5 cheap samples, a single cheap sample is a rule too
 _FAR_ABOVE = 1.5
-_CHEAP_SHARE = 0.125  # highest share of an expensive sample's cost that several cheap ones may have
+_CHEAP_SHARE = 0.125  # several cheap samples may cost at most 1/8 of an expensive one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateInputs:
-    """The inputs of rules for several requests."""
+    """The inputs from which a rule decides, for several requests."""
 
     votes: VotesByMode
-    critical: Floats  # (requests, modes) logarithms of critical prices; NaN before a mode's first sample
-    leaf: Ints | None  # (requests,) leaf in the lattice; None if no rule needs it
-    # (requests, 2 * rules) predicted value, then cost, of a router's rules; None if no rule needs it
+    critical: Floats  # log critical price of each mode, NaN before its first sample; (requests, modes)
+    leaf: Ints | None  # group of states in which each request is; None if no rule needs it
+    # predicted values, then costs, of a router's rules, (requests, 2 * rules); None if no rule needs it
     forecast: Floats | None = None
 
     def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
-        """The inputs of some of the requests."""
+        """Returns the inputs of some of the requests."""
         return StateInputs(
             votes=self.votes.select(rows),
             critical=self.critical[rows],
@@ -68,62 +69,62 @@ class StateInputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatticeRule:
-    """The lattice's decisions at one price."""
+    """Learned decisions for every group of states (leaf), at one price."""
 
-    actions: Actions = field(repr=False)  # (leaves,)
+    actions: Actions = field(repr=False)  # mode to draw from in each leaf; -1 stops
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """The mode to draw from, (requests,); -1 stops."""
+        """Returns the mode that each request draws from; -1 stops."""
         assert inputs.leaf is not None
         return self.actions[inputs.leaf].astype(np.int64)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """None: its decisions were computed in training."""
+        """Returns None, because these decisions were computed in training."""
         return None
 
     def dump(self) -> dict[str, Any]:
-        """Plain data; the actions are stored with the arrays."""
+        """Returns plain data for JSON; `actions` are stored with the arrays."""
         return {"rule": "lattice"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """Draws from one mode while its critical price is above `price`, the price per sample."""
+    """Draws from one mode while its next sample is worth more than `price`, the price per sample."""
 
     mode: int
     price: float
-    longest: int  # most samples
+    longest: int  # most samples per request
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """The mode to draw from, (requests,); -1 stops."""
+        """Returns the mode that each request draws from; -1 stops."""
         drawn = inputs.votes.drawn[:, self.mode]
         log = math.log(self.price) if self.price > 0 else -math.inf
         goes_on = (drawn == 0) | (np.nan_to_num(inputs.critical[:, self.mode]) > log)
         return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """The gain of one request's next sample, and its price; None before the mode's first sample."""
+        """Returns what one request's next sample is worth, and its price; None before the first sample."""
         worth = float(np.exp(inputs.critical[0, self.mode]))
         return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
     def dump(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data for JSON."""
         return {"rule": "stopping", "mode": self.mode, "price": self.price, "longest": self.longest}
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeRule:
-    """Draws from one mode until enough answers agree; otherwise from a more expensive mode until they do.
+    """Draws from one mode until enough answers agree. If they don't, asks a more expensive mode likewise.
 
-    The answer is that of the joint vote. With `draws[0]` = 0 only the second mode is used.
+    The answer is that of the vote over both modes. With `draws[0]` = 0 only the second mode is used.
     """
 
     modes: tuple[int, int]
-    draws: tuple[int, int]  # most samples of each
-    agree: tuple[int, int]  # equal answers of each that end it
+    draws: tuple[int, int]  # most samples of each mode
+    agree: tuple[int, int]  # equal answers of each mode that are enough
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """The mode to draw from, (requests,); -1 stops."""
+        """Returns the mode that each request draws from; -1 stops."""
         (cheap, dear), votes = self.modes, inputs.votes
         cheap_agrees = votes.count_first(cheap) >= self.agree[0]
         dear_agrees = votes.count_first(dear) >= self.agree[1]
@@ -134,14 +135,14 @@ class CascadeRule:
         return np.where(in_second, second, np.where(cheap_agrees, STOP, cheap))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion:
-        """The number of equal answers in one request's current mode, and the number needed."""
+        """Returns how many answers of one request's current mode are equal, and how many must be."""
         second = int(inputs.votes.drawn[0, self.modes[1]] > 0 or self.draws[0] == 0)
         mode = self.modes[second]
         agree = float(inputs.votes.count_first(mode)[0])
         return Criterion("agreement", agree, float(self.agree[second]), names[mode])
 
     def dump(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data for JSON."""
         return {
             "rule": "cascade",
             "modes": list(self.modes),
@@ -152,43 +153,43 @@ class CascadeRule:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceRule:
-    """One sample of a mode; if its vote weighs less than `least`, one of a more expensive mode too.
+    """Draws one sample of a mode, and one of a more expensive mode if the first isn't confident.
 
-    A vote's weight comes from its sample's confidence. The answer is that of the joint vote.
+    A sample is confident if its vote weighs at least `least`. The answer is that of the vote over both modes.
     """
 
     modes: tuple[int, int]
-    least: int  # in units of a vote
+    least: int  # least weight of a confident vote, in integer units
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """The mode to draw from, (requests,); -1 stops."""
+        """Returns the mode that each request draws from; -1 stops."""
         (cheap, dear), votes = self.modes, inputs.votes
         ends = (votes.drawn[:, dear] > 0) | (votes.weights[:, cheap].sum(axis=1) >= self.least)
         return np.where(votes.drawn[:, cheap] == 0, cheap, np.where(ends, STOP, dear))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """None: a weight means little to people."""
+        """Returns None, because the weight of a vote means little to people."""
         return None
 
     def dump(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data for JSON."""
         return {"rule": "confidence", "modes": list(self.modes), "least": self.least}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRule:
-    """For each prompt, the rule with the best predicted value minus price."""
+    """Follows, for each prompt, the rule with the best predicted value minus price times cost."""
 
     price: float
     rules: "tuple[Rule, ...]" = field(repr=False)
 
     def choose(self, forecast: Floats) -> Ints:
-        """The index of each request's rule, (requests,)."""
+        """Returns the number of the rule that each request follows."""
         worth, cost = forecast[:, : len(self.rules)], forecast[:, len(self.rules) :]
         return np.asarray((worth - self.price * cost).argmax(axis=1))
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """The mode to draw from, (requests,); -1 stops."""
+        """Returns the mode that each request draws from; -1 stops."""
         assert inputs.forecast is not None
         rules, chosen = self.choose(inputs.forecast), np.full(len(inputs.votes), STOP, dtype=np.int64)
         for number in np.unique(rules):
@@ -197,12 +198,12 @@ class RoutedRule:
         return chosen
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:
-        """The criterion of one request's rule."""
+        """Returns the criterion of the rule that the request follows."""
         assert inputs.forecast is not None
         return self.rules[int(self.choose(inputs.forecast)[0])].find_criterion(inputs, names)
 
     def dump(self) -> dict[str, Any]:
-        """Plain data; the rules are stored with the router."""
+        """Returns plain data for JSON; the rules are stored with the router."""
         return {"rule": "routed", "price": self.price}
 
 
@@ -212,7 +213,7 @@ Rule = LatticeRule | StoppingRule | CascadeRule | ConfidenceRule | RoutedRule
 def load_rule(
     stored: object, *, modes: int, actions: Iterator[Actions], routed: tuple[Rule, ...] | None = None
 ) -> Rule:
-    """Restores a rule from `dump`; `actions` come from the arrays, and `routed` are a router's rules."""
+    """Restores a rule from the result of `dump`, with stored `actions` and a router's rules (`routed`)."""
     if not isinstance(stored, Mapping):
         raise PolicyError(f"rule {stored!r} of a policy is not an object")
     values = dict(stored)
@@ -251,39 +252,39 @@ def _load_pair(name: str, value: object) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RulePoint:
-    """A rule with its cost and value on recorded problems."""
+    """A rule with its mean cost and value on each recorded problem."""
 
     rule: Rule
-    cost: Floats  # (problems,)
-    worth: Floats  # (problems,)
-    doubt: float = 0.0  # how much less its mean value probably is on other problems
-    full_cost: float | None = None  # mean cost of these decisions, if `cost` is cross-fitted
+    cost: Floats  # mean cost of each problem
+    worth: Floats  # mean value of each problem's answer
+    doubt: float = 0.0  # how much lower the mean value probably is on other problems
+    full_cost: float | None = None  # mean cost of exactly this rule, if `cost` is cross-fitted
 
     @property
     def mean_cost(self) -> float:
-        """Mean cost per request."""
+        """The mean cost per request."""
         return float(self.cost.mean())
 
     @property
     def rule_cost(self) -> float:
-        """Mean cost per request of this exact rule."""
+        """The mean cost per request of exactly this rule."""
         return self.mean_cost if self.full_cost is None else self.full_cost
 
     @property
     def likely_worth(self) -> float:
-        """Expected mean value per request on other problems."""
+        """The expected mean value per request on other problems."""
         return float(self.worth.mean()) - self.doubt
 
 
 def _list_stopping_points(
     mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
-    """One mode's stopping at these prices per sample; arrays are (draws + 1, paths), from 0 draws."""
+    """Measures one mode's stopping at several prices per sample; row k of an array is after k draws."""
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
     points = []
     for price in prices:
-        goes_on = critical[1:longest] > math.log(price)  # (draws, paths) after 1, 2, ... draws
+        goes_on = critical[1:longest] > math.log(price)  # whether to draw on after 1, 2, ... draws
         drawn = 1 + np.cumprod(goes_on, axis=0).sum(axis=0)
         points.append(
             RulePoint(
@@ -305,17 +306,17 @@ def list_honest_points(
     problems: int,
     believed: float,
 ) -> list[RulePoint]:
-    """One mode's stopping at several prices, with its expected value on other problems.
+    """Measures one mode's stopping at several prices, with its expected value on other problems.
 
-    Its model of the pool has seen these problems, so only a share of its gain over the prior, which hasn't,
-    is trusted.
+    The learned model has seen these problems, and the prior hasn't. So only a share, `believed`, of the gain
+    over the prior is trusted.
     """
     prices = _STOPPING_PRICES.tolist()
     own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
     of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
         [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # ascending
+        [point.mean_cost for point in of_prior],  # ascending, as interpolation needs
         [point.likely_worth for point in of_prior],
     )
     return [
@@ -325,10 +326,10 @@ def list_honest_points(
 
 
 def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
-    """Reduces rules' values by a standard error of their gain over the best mix of simpler ones.
+    """Reduces rules' values by a standard error of their gain over the best mix of simpler rules.
 
     The best of many rules is better on these problems than on others, so a rule must gain more than chance to
-    be preferred to a simpler one. `groups` are held out together.
+    be preferred to a simpler one. `groups` has each problem's group of similar problems.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -353,18 +354,18 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
 
 
 def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
-    """The points at the corners of the upper hull, cheapest first, with rising own costs."""
+    """Returns the rules at the corners of the upper hull of cost and value, cheapest first."""
     cost = np.array([point.mean_cost for point in points])
     corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
     rising = corners[:1]
-    for point in corners[1:]:  # the lattice's points have the costs of cross-fitted decisions, not their own
+    for point in corners[1:]:  # costs of exactly these rules may fall where cross-fitted costs rise
         if point.rule_cost > rising[-1].rule_cost:
             rising.append(point)
     return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """The price at which each corner decides alone: between the adjacent slopes; descending."""
+    """Computes the price at which all requests follow one rule, for each rule on the hull; descending."""
     if len(cost) == 1:
         return np.ones(1)
     slopes = np.diff(accuracy) / np.diff(cost)  # descending
@@ -375,7 +376,7 @@ def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
 
 
 def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
-    """Every sequential cascade of two modes, cheaper one first."""
+    """Measures all cascades of two modes that ask the cheaper mode first."""
     points = []
     modes = len(lattice.caps)
     for cheap in range(modes):
@@ -385,9 +386,9 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 
 
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
-    """For every two modes, one sample of the cheaper one, and one of the other if it isn't confident.
+    """Measures rules that draw one cheap sample, and an expensive one if the first isn't confident.
 
-    `weights` are of each mode's first vote, (paths,). Empty if all votes weigh the same.
+    `weights` has the weight of each mode's first vote on each path. Returns nothing if all weights are equal.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -409,12 +410,12 @@ def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Flo
 def list_plain_cascades(
     costs: Floats, longest: Sequence[int], firsts: Sequence[Ints] | None = None
 ) -> tuple[tuple[Rule, ...], Floats]:
-    """Cascades of modes without recordings, and their expected cost per request, both ascending.
+    """Lists cascades for modes that weren't recorded, with their expected costs per request, ascending.
 
     Some samples of a mode must agree; otherwise one sample of the next more expensive mode is drawn. A
-    cascade is dropped if it isn't cheaper than those of more expensive modes, or if its cheap samples, wasted
-    when their mode is useless, are too expensive. `firsts` are votes for each mode's most common answer after
-    0, 1, ... draws, (draws + 1, paths); None: agreement rates are guessed.
+    cascade is left out if it isn't cheaper than those of more expensive modes, or if its cheap samples would
+    cost too much should they be useless. `firsts` are votes for each mode's most common answer after 0, 1,
+    ... draws, (draws + 1, paths); None: how often samples agree is guessed.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -437,7 +438,7 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even a rare expensive sample costs that much
+    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even rare expensive samples cost much
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
@@ -468,7 +469,7 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 
 
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """After how many draws each path ends, (paths,), and whether enough answers agreed by then."""
+    """Finds after how many draws each path ends, and whether enough answers agreed by then."""
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)
     return np.where(agrees, reached.argmax(axis=0) + 1, draws), np.asarray(agrees)

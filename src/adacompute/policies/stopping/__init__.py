@@ -1,4 +1,4 @@
-"""Priced stopping: draw while the price of a sample is below the state's critical price."""
+"""Priced stopping: draws another sample as long as it is worth its price."""
 
 from adacompute.policies.stopping.policy import StoppingPolicy
 

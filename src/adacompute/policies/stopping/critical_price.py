@@ -1,8 +1,8 @@
-"""Critical prices of vote states: the highest price per sample at which another draw pays.
+"""Learns critical prices: for each state of the votes, the highest price at which another sample pays.
 
-They are learned from recorded paths by backward induction: as a table over unweighted tallies, and as trees
-over features of a state, which improve on the table by one step of policy iteration. `WavePlan` turns
-critical prices into the number of samples to draw now.
+They are learned by backward induction over recorded samples in random orders (paths): first as a table by
+numbers of votes, then as trees that also use the model's confidence, and improve on the table by one step of
+policy iteration. `WavePlan` turns critical prices into the number of samples to draw now.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ from adacompute.records import quick_dataclass
 
 Bools = npt.NDArray[np.bool_]
 
-# name, and the sign of its effect on the value of drawing: more margin never means more sampling
+# features and the allowed sign of their effect: a larger margin never means more sampling
 _FEATURES: Final = {
     "drawn": 0,
     "first": -1,
     "second": 1,
     "answered": 0,
     "kinds": 0,
-    "share": -1,  # the leader's votes
-    "weighed_share": -1,  # the leader's weight
+    "share": -1,  # share of votes for the leading answer
+    "weighed_share": -1,  # share of weight for the leading answer
     "margin": -1,  # weight of the leader minus the runner-up's
     "sureness": 0,  # log of the mean weight of all votes
     "leader_sureness": 0,  # log of the mean weight of the leader's votes
@@ -40,30 +40,31 @@ _FEATURES: Final = {
 FEATURE_NAMES: Final = tuple(_FEATURES)
 MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # the leader's sureness if no sample gave an answer
-_ODDS_PRIOR = 0.3  # votes added to both sides of the odds
+_ODDS_PRIOR = 0.3  # votes added to both answers before taking their odds
 
-# zero crossings of advantages: change of prices beyond the grid per advantage at its ends
-_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # logarithms, relative to the ends of the grid
+# if the advantage of drawing crosses zero below the lowest price tried or above the highest, the critical
+# price is extrapolated
+_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # change of the log price per unit of advantage
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # how far the log price may go beyond the prices tried
 
-# --- the table over unweighted tallies ---
+# --- the table by numbers of votes ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
-_MIN_PROBLEMS = 4  # with fewer problems, a tally's own price isn't used
-MIN_PRICE = 1e-5  # the critical price if another draw never pays
+_MIN_PROBLEMS = 4  # with fewer problems, a state's price comes from similar states
+MIN_PRICE = 1e-5  # critical price of a state in which another sample never pays
 
-# --- waves ---
-# quantiles of critical prices for: no limit on waves, several waves, one wave
+# --- drawing several samples at a time (waves) ---
+# the first wave depends on this quantile of critical prices: without a limit on waves, with one, with 1 wave
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
-_STEEP_RATIO = 2.5  # ratio of critical price to price above which the larger of two steps is taken
+_STEEP_RATIO = 2.5  # above this ratio of critical price to price, the larger of two waves is drawn
 
-# --- trees over features of a state ---
+# --- the trees ---
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
-_TREES = 24  # per price
+_TREES = 24  # number of trees at each price
 _TOTAL_STEP = 4.0  # learning rate times number of trees
 _SETTINGS: dict[str, Any] = {
     "max_depth": 4,
     "tree_method": "hist",
-    "min_child_weight": 100,  # rows, many from one problem
+    "min_child_weight": 100,  # counted in rows, of which each problem has many
     "reg_lambda": 50,
     "max_bin": 64,
     "subsample": 0.7,
@@ -77,9 +78,9 @@ _FINAL_TREES = 40
 
 
 def compute_state_features(state: VoteState) -> Floats:
-    """The features of vote states, (requests, features), ordered as FEATURE_NAMES.
+    """Computes the features of requests' votes, (requests, features), in the order of FEATURE_NAMES.
 
-    All are scale-free: weight 1 is a sample of average confidence with any model.
+    Weights are comparable between models: a sample of average confidence always weighs 1.
     """
     rows = np.empty((len(state), len(FEATURE_NAMES)))
     for column, values in enumerate(_list_features(state, larger=np.maximum, choose=np.where)):
@@ -88,7 +89,7 @@ def compute_state_features(state: VoteState) -> Floats:
 
 
 def compute_tally_features(tally: Tally) -> tuple[float, ...]:
-    """Like `compute_state_features` for one tally, equal to the last bit, without arrays."""
+    """Computes the features of one request's votes without arrays, which would be slower."""
     return _list_features(tally, larger=max, choose=_choose)
 
 
@@ -121,32 +122,32 @@ def _choose(condition: bool, value: float, other: float) -> float:
     return value if condition else other
 
 
-def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - of a Tally whether, of a VoteState where, (requests,)
-    """Whether all weights so far are exactly 1, for a Tally, or for each request of a VoteState."""
+def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an array of them
+    """Whether all votes so far weigh exactly 1: for one Tally, or for each request of a VoteState."""
     return (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPriceTrees:
-    """Trees that predict logarithms of critical prices from features of states."""
+    """Trees that predict log critical prices from features of a request's votes."""
 
-    trees: Trees  # one output
+    trees: Trees  # with one output
 
     def predict(self, rows: Floats) -> Floats:
-        """Logarithm of the critical price of each row, (rows,)."""
+        """Predicts the log critical price of each row of features."""
         return self.trees.scores(rows)[:, 0]
 
     def predict_row(self, row: Sequence[float]) -> float:
-        """Like `predict`, for one row."""
+        """Predicts the log critical price of one row of features."""
         return self.trees.score_row(row)
 
     def arrays(self, prefix: str) -> Arrays:
-        """Learned state as arrays, with names that begin with `prefix`."""
+        """Returns learned state as arrays, with names that begin with `prefix`."""
         return {f"{prefix}{name}": array for name, array in self.trees.arrays().items()}
 
     @classmethod
     def restore(cls, arrays: Arrays, prefix: str, *, features: int) -> "CriticalPriceTrees":
-        """Restores trees from arrays; PolicyInvalid if they are invalid."""
+        """Restores trees from arrays; raises PolicyInvalid if they aren't valid trees."""
         tree_arrays = {
             name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)
         }
@@ -154,7 +155,7 @@ class CriticalPriceTrees:
 
 
 def find_crossing(prices: Floats, advantages: Floats) -> Floats:
-    """The logarithm of the price at which advantages of drawing, (rows, prices), cross zero, (rows,).
+    """Finds the log price at which the advantage of drawing, (rows, prices), crosses zero in each row.
 
     Advantages fall as the price rises, so there is one price at which drawing just pays.
 
@@ -174,12 +175,12 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
 
 
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
-    """Logarithms of critical prices, (draws, first, second), each from 0 (draws from 1: row t - 1).
+    """Learns the table of log critical prices by draws (from 1), and votes for first and second answer.
 
-    Backward induction over recorded paths at each price: after t draws, the value of drawing is what the
-    paths through a tally later achieved, with the decisions already made for later tallies, minus the price
-    of their draws. A tally with few problems takes its price from its neighbours. `values` are the value of
-    each path's answer after each draw, (longest, paths), one array per recording.
+    Works backwards from the last draw at each price. The value of drawing in a state is what paths through
+    this state later achieved, with the decisions already found for later states, minus the price of their
+    draws. A state that few problems reach takes its price from similar states. `values` has the value of each
+    path's answer after each draw, (longest, paths), one array per recording.
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -194,9 +195,8 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
             later = np.where(draws_on[t][row][keys[t]], later - price, worth[t])
     table = np.zeros((longest - 1, longest + 1, longest + 1))
     for t, key in enumerate(keys):
-        price_count = np.minimum.accumulate(draws_on[t], axis=0).sum(
-            axis=0
-        )  # prices at which it continues, from the lowest
+        # at how many prices drawing pays, counted from the lowest price
+        price_count = np.minimum.accumulate(draws_on[t], axis=0).sum(axis=0)
         critical = np.log(_price_levels()[price_count]).reshape(longest + 1, longest + 1)
         known = (_count_problems(key, problems, longest) >= _MIN_PROBLEMS).reshape(longest + 1, longest + 1)
         table[t] = _smooth(critical, known)
@@ -204,7 +204,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 
 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
-    """Logarithms of critical prices of tallies, (requests,); tallies beyond the table use its last entry."""
+    """Looks up log critical prices by numbers of votes; larger numbers use the last entry."""
     last_index = table.shape[1] - 1
     return np.asarray(
         table[
@@ -216,7 +216,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
 
 
 def look_up_price(table: Floats, tally: Tally) -> float:
-    """Like `look_up_prices`, for one tally."""
+    """Looks up the log critical price of one request, like `look_up_prices`."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1
     return table.item(row, min(tally.first, last_index), min(tally.second, last_index))
@@ -229,33 +229,33 @@ def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
 
 
 def _number_problems(recordings: Sequence[Paths]) -> Ints:
-    """The problem of each path, numbered over all recordings."""
+    """Returns the problem of each path, numbered over all recordings."""
     starts = np.cumsum([0, *(len(paths.ballots) for paths in recordings)])
     return np.concatenate([paths.problems + start for paths, start in zip(recordings, starts, strict=False)])
 
 
 def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
-    """How many problems pass through each tally."""
+    """Counts the problems that reach each state."""
     pairs = np.unique(key * (problems.max() + 1) + problems)
     return np.bincount(pairs // (problems.max() + 1), minlength=(longest + 1) ** 2)
 
 
 def _price_levels() -> Floats:
-    """The price that represents "continues at the first k prices, but not at the next", by k."""
+    """Returns, for each k, the critical price of a state in which drawing pays at the k lowest prices."""
     middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
     return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
 
 
 def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
-    """The mean of the two monotone envelopes of the known prices, (first, second).
+    """Makes critical prices monotone: the mean of the two monotone envelopes of the known prices.
 
-    So more votes for the first answer never mean more sampling, nor do fewer for the second.
+    So more votes for the first answer, or fewer for the second, never mean more sampling.
     """
     if not known.any():
         return np.full(critical.shape, np.log(MIN_PRICE))
-    upper = np.where(known, critical, -np.inf)  # highest price of any tally with at least this margin
+    upper = np.where(known, critical, -np.inf)  # highest price of any state with at least this lead
     upper = np.maximum.accumulate(np.maximum.accumulate(upper[::-1], axis=0)[::-1], axis=1)
-    lower = np.where(known, critical, np.inf)  # lowest price of any tally with at most this margin
+    lower = np.where(known, critical, np.inf)  # lowest price of any state with at most this lead
     lower = np.minimum.accumulate(np.minimum.accumulate(lower, axis=0)[:, ::-1], axis=1)[:, ::-1]
     upper = np.where(np.isfinite(upper), upper, np.log(MIN_PRICE))
     lower = np.where(np.isfinite(lower), lower, critical[known].max())
@@ -266,11 +266,12 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
 class WavePlan:
     """How many samples to draw at the same time.
 
-    Without a limit on waves: one sample while the price is below the critical price; at the start, as many at
-    once as (nearly) every tally would draw anyway. With `max_waves`, the first wave is what seven tenths of
-    all tallies would draw, and later waves are larger the further the price is below the critical price. The
-    wave is derived from the number drawn, so no counter is needed: intermediate waves have at most as many
-    samples as the first one (but at least two), and the last one takes the rest.
+    Without a limit on waves (rounds of calls), one sample is drawn while the price is below the critical
+    price. At the start, as many are drawn at once as nearly every request would draw anyway. With
+    `max_waves`, the first wave is what seven tenths of all requests would draw, and later waves are larger
+    the further the price is below the critical price. The number of past waves is derived from the number of
+    samples, so no counter is needed: middle waves have at most as many samples as the first one (but at least
+    two), and the last wave takes the rest.
     """
 
     longest: int  # most samples per request
@@ -278,10 +279,10 @@ class WavePlan:
     ladder: tuple[int, ...] | None = None  # the only numbers of samples to stop at
 
     def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
-        """How many more samples each request gets, (requests,); prices may differ by request.
+        """Returns how many more samples each request draws now; prices may differ by request.
 
-        `critical` are logarithms of critical prices, (requests,), ignored for empty tallies; `quantiles` are
-        theirs after each draw, (WAVE_QUANTILES, draws).
+        `critical` has each request's log critical price, which is ignored before the first sample.
+        `quantiles` are those of critical prices after each draw, (WAVE_QUANTILES, draws).
         """
         log = log_price(price)
         draws_on = critical > log
@@ -295,7 +296,7 @@ class WavePlan:
         return np.maximum(np.minimum(target, self.longest) - drawn, 0)
 
     def count_next(self, price: float, drawn: int, critical: float, quantiles: Floats) -> int:
-        """Like `count_draws`, for one request."""
+        """Returns how many more samples one request draws now, like `count_draws`."""
         if not self.draws_one_by_one:
             counts = self.count_draws(price, np.array([drawn]), np.array([critical]), quantiles)
             return int(counts[0])
@@ -307,9 +308,9 @@ class WavePlan:
     def find_stopping_rule(
         self, price: float | Floats, quantiles: Floats
     ) -> tuple[int, float | Floats] | None:
-        """The first wave, and the log price above which one more is drawn, if `draws_one_by_one`.
+        """Returns the size of the first wave, and the log price above which one more sample is drawn.
 
-        None if prices differ so much that first waves do too.
+        Returns None if prices differ so much that the first waves do too. Needs `draws_one_by_one`.
         """
         log = log_price(price)
         start = self._first_waves(log, quantiles[0])
@@ -317,20 +318,20 @@ class WavePlan:
 
     @property
     def draws_one_by_one(self) -> bool:
-        """Whether samples after the first wave are decided one at a time."""
+        """Whether samples after the first wave are drawn one at a time."""
         return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
 
     def _first_wave(self, log: float, critical: Floats) -> int:
-        """Samples to draw at once: one, plus one for every draw after which all would continue."""
+        """Returns how many samples to draw at first: as many as every request would draw anyway."""
         count = 1
-        for price in critical:  # usually the first one ends it
+        for price in critical:  # usually the first price ends the loop
             if not price > log:
                 break
             count += 1
         return min(count, self.longest)
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
-        """Like `_first_wave`, for one price or one per request."""
+        """Returns how many samples to draw at first, for one price or an array of one per request."""
         fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
         if fewest == most:
             return fewest
@@ -349,11 +350,11 @@ class WavePlan:
         start = self._first_waves(log, quantiles[2 if wave_limit == 1 else 1])
         steepness = np.exp(np.minimum(critical - log, 20.0))
         width = np.maximum(2, start)
-        # number of waves, derived from the number drawn
+        # number of past waves, derived from the number of samples drawn
         done = 1 + np.maximum(0, -(-(drawn - start) // width))
         base = start + width * (done - 1)
         between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)
-        final = start + width * (wave_limit - 2)  # where the second last wave ends
+        final = start + width * (wave_limit - 2)  # number of samples after the second last wave
         more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
         last = np.maximum(drawn + more, final + 1)
         target = np.where(done < wave_limit - 1, between, last)
@@ -370,13 +371,13 @@ def fit_critical_prices(
     seed: int = 0,
     trees: int = _TREES,
 ) -> CriticalPriceTrees:
-    """Fits critical prices to states, and to the prompts' hints if given, (problems, hints) each.
+    """Trains trees that predict critical prices from votes, and from hints about each prompt if given.
 
-    At each price, paths are followed back from their end: the value of drawing at a state is what its paths
-    later achieved with the policy of `table`, minus the price of their draws. `trees` trees learn how this
-    advantage depends on the state; the price at which it crosses zero is the critical price, which a final
-    set of trees learns. `values` are (longest, paths), one per recording; `table` comes from
-    `build_price_table`.
+    At each price, paths are followed back from their end: the value of drawing in a state is what its paths
+    later achieved with the decisions of `table`, minus the price of their draws. Trees learn how this
+    advantage depends on the state. The price at which it crosses zero is the critical price, which a final
+    set of trees learns. `values` has the value of each path's answer after each draw, (longest, paths), one
+    array per recording. `table` comes from `build_price_table`.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -385,7 +386,8 @@ def fit_critical_prices(
     steps = recordings[0].longest - 1
     rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)])
     worth = np.concatenate(values, axis=1)
-    table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])  # (steps, paths)
+    # critical prices in the table at each step of each path
+    table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])
     extra = rows.shape[1] - len(MONOTONE_SIGNS)
     settings = {
         **_SETTINGS,
@@ -395,7 +397,7 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """Predictions of the trees at each of these prices, and their training data."""
+        """Trains trees at each of these prices. Returns their training data and predictions."""
         data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
         predictions = []
         for price in prices:
@@ -403,8 +405,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # As many threads as the linear algebra libraries may use: one in the worker processes and threads of an
-    # evaluation; the minimum over libraries, because one loaded later doesn't know the limit.
+    # Uses as many threads as linear algebra libraries may use, which is one in the workers of an evaluation.
+    # Takes the minimum, because a library that is loaded late doesn't know the limit.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:
@@ -420,7 +422,7 @@ def fit_critical_prices(
 
 
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
-    """The gain of drawing over stopping, minus its price, (steps, paths)."""
+    """Computes the gain of drawing over stopping, minus the price of the draws; shape (steps, paths)."""
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()
     for t in range(len(draws_on) - 1, -1, -1):

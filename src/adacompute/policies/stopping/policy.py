@@ -1,9 +1,9 @@
-"""Priced stopping: draw while the next sample is worth its price.
+"""Priced stopping: draws another sample as long as it is worth its price.
 
-Each state of a request (its tally, the model's confidence, the prompt's hints) has one critical price.
-Drawing pays while the dial, the price per sample, is below it, so cost never rises with the price on any
-path. Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a model of the pool.
-With `max_waves`, several samples are drawn at a time, so a path may cost more at a higher price.
+Each state of a request (its votes, the model's confidence, the prompt's words) has one critical price: the
+highest price per sample at which drawing pays. So cost never rises with the price, for any order of samples.
+Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a model learned from a pool.
+With `max_waves`, several samples are drawn at a time, so one order may cost more at a higher price.
 """
 
 import copy
@@ -59,12 +59,12 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
-_ORDERS = 8  # per problem, for the quantiles of critical prices
+_ORDERS = 8  # random orders per problem from which quantiles of critical prices are computed
 _UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):
-    """Draws while the next sample is worth its price; `dial` is that price, accuracy per `unit` of cost.
+    """Draws while the next sample is worth its price, which is given as accuracy per `unit` of cost.
 
     `weigh="auto"` weighs votes by confidence if log-probabilities are recorded. `max_waves` limits round
     trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
@@ -77,7 +77,7 @@ class StoppingPolicy(Policy):
 
     kind: ClassVar[str] = "stopping"
     dial: Dial | None = "price"
-    reads_first: ClassVar[bool] = False  # the first wave depends on the price alone
+    reads_first: ClassVar[bool] = False  # how many samples are drawn first depends on the price alone
     setting_names = ("longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost")
     learned_names = ("auto", "scaled", "prior", "own")
 
@@ -94,8 +94,9 @@ class StoppingPolicy(Policy):
         unit: str = "samples",
         draw_cost: float | None = None,
     ) -> None:
-        """`draw_cost` is the expected cost of one draw in `unit`, e.g. 300 tokens; None: 1 sample, or the
-        mean tokens of the pool that it is fitted on.
+        """`draw_cost` is the expected cost of one sample in `unit`, e.g. 300 tokens.
+
+        None means 1 if the unit is samples, or else the mean tokens of the pool that it is fitted on.
         """
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
@@ -109,7 +110,7 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
-        self.prior_ = self.base_prior_  # once a pool is known, a prior that hasn't seen it
+        self.prior_ = self.base_prior_  # changes to a prior that hasn't seen the pool, once a pool is known
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
         self.scaled_ = not self.auto  # whether the scale of weights was set from samples
@@ -131,7 +132,7 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         seed: int = 0,
     ) -> Self:
-        """Fitted on several recordings, without a prior: to serve another task, or to be used as `prior`.
+        """Fits a policy on several recordings, without a prior: to serve another task, or as `prior`.
 
         Problems that are also in `without` are left out, so that the result can be evaluated on `without`.
         """
@@ -185,7 +186,7 @@ class StoppingPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
-        This sets the scale of weights and the size of waves, and picks a prior that wasn't learned on the
+        Sets the scale of vote weights and the sizes of waves, and picks a prior that wasn't learned on these
         samples. A fitted policy has done this already, and only checks its prior.
         """
         if self.pool_model_ is not None:
@@ -201,7 +202,7 @@ class StoppingPolicy(Policy):
         return self
 
     def count_in_sample(self, ballots: Ballots) -> int:
-        """How many of these problems it was fitted on; results on those are in-sample."""
+        """Counts the problems that the policy was fitted on; results on those are in-sample."""
         return (
             0
             if self.pool_model_ is None
@@ -209,14 +210,14 @@ class StoppingPolicy(Policy):
         )
 
     def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
-        """A copy whose prior has seen none of these prompts; PolicyError if there is none."""
+        """Returns a copy whose prior has seen none of these prompts; raises PolicyError if there is none."""
         policy = copy.copy(self)
         policy._take_prior(select_unseen_prior(self.base_prior_, ballots))
         policy.base_prior_ = policy.prior_
         return policy
 
     def _take_prior(self, prior: Prior) -> None:
-        """Switches to this prior, and to its signal model for vote weights, on the current scale."""
+        """Uses another prior, and its model of vote weights, which keeps the current scale."""
         before, self.prior_ = self.prior_.signal_model, prior
         model = None if self.weigh is None else self.weigh.model
         if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
@@ -227,7 +228,7 @@ class StoppingPolicy(Policy):
         self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
-        """Quantiles of critical prices after each draw of these samples; needs no labels."""
+        """Computes quantiles of the critical prices after each draw of these samples; needs no labels."""
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
             return self.prior_.price_quantiles
@@ -240,7 +241,7 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """The hints from the prompts' words, if it has learned any."""
+        """Predicts hints from the prompts' words, if the policy has learned to."""
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
         return self.pool_model_.hints.predict(prompts)
@@ -248,7 +249,7 @@ class StoppingPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Like `decide` for one request, without arrays: 20 µs instead of 90."""
+        """Decides for one request like `decide`, but without arrays: in 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
         own = self.place_price(dial, prompt)
@@ -259,7 +260,7 @@ class StoppingPolicy(Policy):
         return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        """One more sample (or wave) while the price is below the state's critical price."""
+        """Draws one more sample (or wave of samples) while the price is below the state's critical price."""
         price = self._read_prices(dial)
         critical = np.zeros(len(state))
         started = state.drawn > 0
@@ -276,8 +277,9 @@ class StoppingPolicy(Policy):
         return Criterion("worth", worth, float(self._read_prices(dial)))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """The first wave, and the log critical price above which one more is drawn each time; None if waves
-        are larger, or first waves differ.
+        """Returns the size of the first draw, and the log critical price above which another sample is drawn.
+
+        Returns None if later draws have several samples, or the first draw differs between requests.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
@@ -285,7 +287,7 @@ class StoppingPolicy(Policy):
 
     @property
     def _decides_by_price(self) -> bool:
-        """Whether it decides like this class; a subclass may decide in any way."""
+        """Whether this object decides like this class; a subclass may decide in any way."""
         own = type(self)
         return own is StoppingPolicy or (
             own.count_draws is StoppingPolicy.count_draws
@@ -293,7 +295,7 @@ class StoppingPolicy(Policy):
         )
 
     def _read_prices(self, dial: float | Floats | None) -> float | Floats:
-        """The price of one draw, or one per request."""
+        """Converts prices per unit of cost to prices per sample."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
         return check_dials("price", dial) * self.draw_cost
@@ -303,7 +305,7 @@ class StoppingPolicy(Policy):
         return WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
-        """Logarithms of the critical prices of states after at least one draw, (requests,)."""
+        """Estimates the log critical price of each request, after at least one draw."""
         rows = compute_state_features(state)
         prices = self.prior_.estimate_critical_prices(state, rows)
         share = 0.0 if self.pool_model_ is None else self.pool_model_.share
@@ -312,7 +314,7 @@ class StoppingPolicy(Policy):
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
     def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
-        """Like `estimate_critical_prices`, for one tally."""
+        """Estimates the log critical price of one request from its votes, after at least one draw."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
         price = look_up_price(self.prior_.table, tally)
@@ -335,7 +337,7 @@ class StoppingPolicy(Policy):
         return {"auto": self.auto, "scaled": self.scaled_, "prior": self.prior_.settings(), "own": own}
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         return (
             self.prior_.arrays()
             if self.pool_model_ is None
@@ -347,7 +349,7 @@ class StoppingPolicy(Policy):
         self.auto, self.scaled_ = (check_flag(name, learned[name]) for name in ("auto", "scaled"))
         scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
         problems = check_integer("prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53)
-        signals = prior.get("signals")  # policies saved by older versions have none
+        signals = prior.get("signals")  # policies saved by older versions lack it
         self.base_prior_ = self.prior_ = Prior.restore(
             arrays, problems=problems, scale=scale, signals=signals
         )
@@ -361,7 +363,7 @@ class StoppingPolicy(Policy):
 
 
 def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Whether to learn from labels: as requested, or else if there are any."""
+    """Decides whether to learn from labels: as requested, or by default if there are any."""
     graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
     if labels is None:
         return graded
@@ -371,7 +373,7 @@ def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
 
 
 def _build_weights(prior: Prior) -> VoteWeights:
-    """The initial vote weights, before a scale is fitted to samples."""
+    """Makes the initial vote weights, whose scale isn't fitted to samples yet."""
     return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 

@@ -1,8 +1,8 @@
-"""What one pool adds to the prior: critical prices learned on it, and hints from the words of a prompt.
+"""Learns from one pool what it adds to the prior: critical prices, and hints from the words of a prompt.
 
 With few problems the prior dominates, with many the pool's model does. Hints come from a ridge regression on
-hashed words and word pairs; they are dropped unless they predict held-out problems better than the mean by
-two standard errors. A training prompt gets its held-out hints.
+hashed words and word pairs. They are dropped unless they predict held-out problems better than the mean by
+two standard errors. A training prompt gets hints that were learned from other prompts.
 """
 
 import functools
@@ -23,33 +23,33 @@ from adacompute.policies.stopping.prior import Prior, compute_values, fingerprin
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
 
-HINT_COUNT = 3  # hints per prompt
-BUCKETS = 4096  # hash buckets for words
+HINT_COUNT = 3  # number of hints per prompt
+BUCKETS = 4096  # number of hash buckets for words
 _MAX_CHARACTERS = 4000  # characters of a prompt that are read, to stay fast
 _TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, other characters
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
-_PAIR_FACTOR = 31  # for the first word of a pair, so that order matters
-_STANDARD_ERRORS = 2.0  # margin by which words must beat the mean
-_PATHS = 6000  # in total: twice as many take twice the time without gain
-_ORDERS = (8, 64)  # fewest and most per problem
+_PAIR_FACTOR = 31  # multiplies the hash of a pair's first word, so that order matters
+_STANDARD_ERRORS = 2.0  # hints must beat the mean by this many standard errors
+_PATHS = 6000  # random orders (paths) over all problems: twice as many gain nothing
+_ORDERS = (8, 64)  # fewest and most random orders per problem
 _MAX_HINT_PROBLEMS = 2000  # most training problems for hints: time grows with the cube
 _EQUAL_WEIGHT_HINTS = 120  # number of problems at which the pool and the prior have equal weight
-_EQUAL_WEIGHT_BARE = 480  # the same without hints: the prior then knows most of the rest
+_EQUAL_WEIGHT_BARE = 480  # number of problems for equal weight if there are no hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptHints:
-    """Maps prompts to (prompts, HINT_COUNT): how right one sample is, how right the vote is, and the gain."""
+    """Predicts three numbers from a prompt: how right one sample is, how right the vote is, and the gain."""
 
-    mean: Floats  # (hints,)
-    rarity: Floats  # (buckets,) weight of each bucket
-    weights: Floats  # (buckets, hints)
-    fingerprints: npt.NDArray[np.uint64]  # (problems,) training prompts, ascending
-    held_out: Floats  # (problems, hints) predictions from the other problems
+    mean: Floats  # mean of each hint
+    rarity: Floats  # weight of each hash bucket of words
+    weights: Floats  # coefficients of the regression; shape (buckets, hints)
+    fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
+    held_out: Floats  # hints of each training prompt, learned from other prompts
 
     def predict(self, prompts: Sequence[str]) -> Floats:
-        """The hints of each prompt, independent of the other prompts."""
+        """Predicts the hints of each prompt, independent of the other prompts."""
         hints = np.empty((len(prompts), HINT_COUNT))
         hashes = fingerprint_prompts(prompts)
         nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
@@ -69,7 +69,7 @@ class PromptHints:
         )
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         return {
             "hint_mean": self.mean,
             "hint_rarity": self.rarity,
@@ -80,7 +80,7 @@ class PromptHints:
 
     @classmethod
     def restore(cls, arrays: Arrays) -> "PromptHints":
-        """Restores hints from arrays; PolicyInvalid if they are invalid."""
+        """Restores hints from arrays; raises PolicyInvalid if they are invalid."""
         fingerprints = read_array(arrays, "hint_taught", np.uint64, (None,))
         if not len(fingerprints) or (fingerprints[1:] < fingerprints[:-1]).any():
             raise PolicyInvalid("array 'hint_taught' doesn't ascend, or is empty")
@@ -97,23 +97,23 @@ class PromptHints:
 
 
 def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
-    """Fits hints to problems, with held-out hints for each. Equal prompts count as one.
+    """Learns to predict `targets`, (problems, HINT_COUNT), from the words of prompts.
 
-    None if words don't help to predict the targets, (problems, HINT_COUNT), of held-out problems.
+    Equal prompts count as one. Returns None if words don't help to predict held-out problems.
     """
     fingerprints, first, prompt_index = np.unique(
         fingerprint_prompts(prompts), return_index=True, return_inverse=True
     )
-    if len(fingerprints) < 2 * _FOLDS:  # too few to test whether words help
+    if len(fingerprints) < 2 * _FOLDS:  # too few prompts to test whether words help
         return None
     counts = np.bincount(prompt_index)[:, None]
     targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
     word_marks = mark_words([prompts[row] for row in first])
-    used = np.flatnonzero(word_marks.any(axis=0))  # buckets with a nonzero weight
+    used = np.flatnonzero(word_marks.any(axis=0))  # buckets of words that occur in a prompt
     word_marks = np.ascontiguousarray(word_marks[:, used])
     folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
     guesses = _predict_held_out(word_marks, targets, folds)
-    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # each (problems,)
+    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # squared error of each problem
     best = int(np.argmin([error.sum() for error in errors]))
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
@@ -131,7 +131,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 
 
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
-    """Predictions from the other folds for each penalty, (penalties, problems, HINT_COUNT)."""
+    """Predicts each fold from the other folds, for each penalty; (penalties, problems, HINT_COUNT)."""
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         training = folds != fold
@@ -143,7 +143,7 @@ def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Float
 
 
 def hash_words(prompt: str) -> Ints:
-    """The buckets of a prompt's words and word pairs, ascending, without duplicates."""
+    """Hashes a prompt's words and word pairs to buckets; returns these ascending, without duplicates."""
     hashes = np.array(
         [_hash_word(word) for word in _TOKENS.findall(prompt[:_MAX_CHARACTERS].lower())], dtype=np.int64
     )
@@ -157,7 +157,7 @@ def _hash_word(word: str) -> int:
 
 
 def mark_words(prompts: Sequence[str]) -> Floats:
-    """1 in the buckets of each prompt's words and word pairs, (prompts, BUCKETS)."""
+    """Marks the hash buckets of each prompt's words and word pairs with 1; shape (prompts, BUCKETS)."""
     marks = np.zeros((len(prompts), BUCKETS))
     for row, prompt in enumerate(prompts):
         marks[row, hash_words(prompt)] = 1.0
@@ -166,19 +166,19 @@ def mark_words(prompts: Sequence[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Ridge:
-    """A ridge regression on rows of word marks."""
+    """A ridge regression that predicts hints from a prompt's words."""
 
     mean: Floats
     rarity: Floats
     weights: Floats
 
     def predict(self, rows: Floats) -> Floats:
-        """The hints of rows normalised with its rarity."""
+        """Predicts hints from rows that were normalised with `rarity`."""
         return np.asarray(self.mean + rows @ self.weights)
 
 
 def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
-    """One regression per penalty; they differ only in weights."""
+    """Fits one regression per penalty."""
     rarity = compute_rarity(marks.sum(axis=0), len(marks))
     rows = normalise(marks, rarity)
     mean = targets.mean(axis=0)
@@ -188,30 +188,32 @@ def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> l
 
 
 def compute_rarity(counts: Floats | int, prompts: int) -> Floats:
-    """The weight of a bucket, given how many of the prompts contain its words."""
+    """Computes the weight of a hash bucket, given how many of the prompts contain its words."""
     return np.asarray(np.log((1 + prompts) / (1 + counts)) + 0.1)
 
 
 def normalise(marks: Floats, rarity: Floats) -> Floats:
-    """Marks weighted by rarity and scaled to length 1, (prompts, buckets)."""
+    """Weighs word marks by rarity, and scales each prompt's row to length 1."""
     weighted = marks * rarity
     return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolModel:
-    """What was learned on one pool."""
+    """What was learned on one pool, in addition to the prior."""
 
-    trees: CriticalPriceTrees  # on states, and hints if there are any
+    trees: CriticalPriceTrees  # predict critical prices from votes, and from hints if there are any
     hints: PromptHints | None
     problems: int
-    labels: bool  # learned from labels too, not only from agreement
-    weighted: bool  # votes were weighted
-    fingerprints: npt.NDArray[np.uint64]  # training prompts, ascending
+    labels: bool  # whether labels were used too, not only agreement
+    weighted: bool  # whether votes were weighted
+    fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
 
     @property
     def share(self) -> float:
-        """Its weight relative to the prior's, 0 to 1; 0 without weights and hints, which it would add."""
+        """The share of this model in a critical price; the rest is the prior's.
+
+        0 if it has neither vote weights nor hints, because then it adds nothing to the prior."""
         if self.hints is None and not self.weighted:
             return 0.0
         return self.problems / (
@@ -219,7 +221,7 @@ class PoolModel:
         )
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         arrays = {**self.trees.arrays("own_"), "taught": self.fingerprints}
         return arrays if self.hints is None else {**arrays, **self.hints.arrays()}
 
@@ -227,7 +229,7 @@ class PoolModel:
     def restore(
         cls, arrays: Arrays, *, problems: int, labels: bool, weighted: bool, has_hints: bool
     ) -> "PoolModel":
-        """Restores a model from arrays; PolicyInvalid if they are invalid."""
+        """Restores a model from arrays; raises PolicyInvalid if they are invalid."""
         trees = CriticalPriceTrees.restore(
             arrays, "own_", features=len(FEATURE_NAMES) + (HINT_COUNT if has_hints else 0)
         )
@@ -260,9 +262,8 @@ def fit_pool_model(
     )
     values = compute_values(recorded_paths, labels=labels)
     hints = _fit_pool_hints(ballots, recorded_paths, labels=labels, seed=seed) if features else None
-    prompt_hints = (
-        None if hints is None else [hints.predict(ballots.prompts)]
-    )  # each prompt's, from the other prompts
+    # hints of each prompt, learned from the other prompts
+    prompt_hints = None if hints is None else [hints.predict(ballots.prompts)]
     trees = fit_critical_prices([recorded_paths], [values], prior.table, hints=prompt_hints, seed=seed)
     return PoolModel(
         trees=trees,
@@ -277,7 +278,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Hints learned on the problems with labels, if labels are used; on a subset if there are very many."""
+    """Learns hints on all problems (only those with labels, if labels are used), or on 2,000 of them."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:
@@ -286,7 +287,7 @@ def _fit_pool_hints(
 
 
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
-    """Targets of hints: one sample's value, the last vote's value, and the gain from half of the draws."""
+    """Computes what hints predict: the value of one sample, that of the vote, and the gain of voting."""
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (
         recorded_paths.mean_per_problem(values[t])

@@ -1,8 +1,8 @@
-"""The prior of priced stopping, learned on other recordings, with a guard against leakage.
+"""The prior of priced stopping: critical prices learned on other recordings than the user's.
 
-It combines a table of unweighted tallies with trees that also use the model's confidence; the trees' share
-grows with the number of problems. Prompts are stored as fingerprints, so that a prior is never evaluated on a
-pool whose prompts it was learned on.
+It combines a table by numbers of votes with trees that also use the model's confidence. The trees' share
+grows with the number of problems. Hashes of the training prompts (fingerprints) are stored, so that a prior
+is never evaluated on prompts that it was learned on.
 """
 
 import functools
@@ -35,7 +35,7 @@ from adacompute.policies.votes import Floats, VoteState
 from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
 
-BUNDLED_PRIORS = (  # the first was learned on all recordings, each other one on all but one
+BUNDLED_PRIORS = (  # "all" was learned on all recordings, each other prior on all but one
     "all",
     "without-facts",
     "without-gsm8k",
@@ -44,38 +44,38 @@ BUNDLED_PRIORS = (  # the first was learned on all recordings, each other one on
     "without-reasoning-gym",
     "without-words",
 )
-FALLBACK_PRIOR = "facts-words"  # learned only on the recordings in the package, for pools that combine others
+FALLBACK_PRIOR = "facts-words"  # learned on two recordings only, for pools that combine the others
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
-_PATHS = 24000  # in total: more add little, because there are few problems
-_TREES = 40  # per price
-_ORDERS = (8, 64)  # fewest and most per problem
-_TABLE_ORDERS = 64  # per problem: the table is cheap to fit, and its rare tallies need them
+_PATHS = 24000  # paths over all recordings: more add little, because there are few problems
+_TREES = 40  # number of trees at each price
+_ORDERS = (8, 64)  # fewest and most random orders (paths) per problem
+_TABLE_ORDERS = 64  # random orders per problem for the table, which is fast to fit
 _EQUAL_WEIGHT = 500  # number of problems at which trees and table have equal weight
 _MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, if none knows fewer
 
 
 def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A hash of each prompt, (prompts,), to recognise prompts without storing them."""
+    """Hashes each prompt, to recognise prompts without storing them."""
     digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prior:
-    """Maps vote states to logarithms of critical prices."""
+    """Estimates critical prices (as logarithms) from the votes of requests."""
 
-    table: Floats  # (draws, first, second)
-    trees: CriticalPriceTrees | None  # for weighted votes; None if none were recorded
-    problems: int  # training problems of the trees; 0 without trees
-    price_quantiles: Floats  # (QUANTILES, draws) of critical prices
-    scale: float  # divides mean log-probabilities: the default for vote weights
-    fingerprints: npt.NDArray[np.uint64]  # training prompts, ascending
-    signal_model: SignalModel | None = None  # weighs samples with further signals; None if none had any
+    table: Floats  # log critical price by draws and by votes for the first and second answer
+    trees: CriticalPriceTrees | None  # used for weighted votes; None if no confidence was recorded
+    problems: int  # number of problems that the trees were trained on; 0 without trees
+    price_quantiles: Floats  # quantiles of critical prices after each draw
+    scale: float  # mean log-probabilities are divided by this to weigh votes, by default
+    fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
+    signal_model: SignalModel | None = None  # weighs samples that have further signals; None if none had
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
-        """Logarithms of critical prices, (requests,); `rows` are the states' features."""
+        """Estimates the log critical price of each request; `rows` are the features of the states."""
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
             return prices
@@ -89,7 +89,7 @@ class Prior:
         return prices
 
     def add_trees(self, price: float, row: Sequence[float]) -> float:
-        """Combines the table's critical price of one weighted tally with the trees' for these features."""
+        """Combines the table's critical price for one request with that of the trees, which use `row`."""
         if self.trees is None:
             return price
         share = self._tree_share
@@ -97,22 +97,22 @@ class Prior:
 
     @property
     def _tree_share(self) -> float:
-        """The weight of the trees relative to the table's, 0 to 1."""
+        """The share of the trees in a critical price; the rest is the table's."""
         return self.problems / (self.problems + _EQUAL_WEIGHT)
 
     def arrays(self) -> Arrays:
-        """Learned state as arrays."""
+        """Returns learned state as arrays, by name."""
         arrays = {"table": self.table, "openings": self.price_quantiles, "prints": self.fingerprints}
         return arrays if self.trees is None else {**arrays, **self.trees.arrays("weighed_")}
 
     def settings(self) -> dict[str, Any]:
-        """The arguments of `restore` other than the arrays, as plain data."""
+        """Returns the arguments of `restore` other than the arrays, as plain data."""
         settings = {"problems": self.problems, "scale": self.scale}
         return settings if self.signal_model is None else {**settings, "signals": self.signal_model.dump()}
 
     @classmethod
     def restore(cls, arrays: Arrays, *, problems: int, scale: float, signals: object = None) -> "Prior":
-        """Restores a prior; PolicyInvalid if the data is invalid."""
+        """Restores a prior from stored data; raises PolicyInvalid if the data is invalid."""
         table = read_array(arrays, "table", np.float64, (None, None, None))
         if min(table.shape) < 1 or table.shape[1] != table.shape[2]:
             raise PolicyInvalid(f"array 'table' of shape {table.shape} is not a table of tallies")
@@ -131,10 +131,11 @@ class Prior:
 
 
 def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
-    """Learns from recordings: from agreement with the full vote, and from labels if known.
+    """Learns a prior from recordings: from agreement with a vote of all samples, and from labels if known.
 
-    Recordings with signals train the signal model. Critical prices are learned on paths weighted by
-    log-probabilities: weighting by signals, which few recordings have, didn't improve the trees.
+    Recordings with further signals train the model that weighs votes by them. Critical prices are learned
+    with votes weighted by log-probabilities only: few recordings have signals, and they didn't improve the
+    trees.
     """
     signal_model = fit_signal_model(recordings)
     fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
@@ -176,7 +177,7 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
 
 
 def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
-    """The recordings, without those whose samples are the first samples of another recording."""
+    """Leaves out recordings whose samples are the first samples of another recording."""
     return [
         ballots
         for ballots in recordings
@@ -190,17 +191,17 @@ def _is_part(ballots: Ballots, other: Ballots) -> bool:
     rows = {id_: row for row, id_ in enumerate(other.ids)}
     if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
         return False
-    if not np.isfinite(ballots.logprob).any():  # its samples can't be told from another model's
+    if not np.isfinite(ballots.logprob).any():  # without log-probabilities, samples can't be compared
         return False
     logprob = other.logprob[[rows[id_] for id_ in ballots.ids], :count]
     return np.array_equal(ballots.logprob, logprob, equal_nan=True)
 
 
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
-    """The value of the leading answer as a training target, (longest, paths).
+    """Computes the value of the leading answer after each draw, to train on; shape (longest, paths).
 
-    Agreement with the full vote; if labels are known, its mean with correctness: agreement has less noise,
-    but correctness is the goal.
+    The value is agreement with a vote of all samples, or if labels are known the mean of agreement and
+    correctness: agreement has less noise, but correctness is the goal.
     """
     if not labels:
         return paths.agrees
@@ -209,14 +210,14 @@ def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
 
 @functools.cache
 def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
-    """One of the priors in the package."""
+    """Loads one of the priors that come with the package."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / name) as folder:
         artefact = read_artefact(folder)
     return Prior.restore(widen_arrays(artefact.arrays), **artefact.settings)
 
 
 def narrow_arrays(arrays: Arrays) -> Arrays:
-    """A prior's arrays as stored in the package: floats rounded to 32 bits, half the size."""
+    """Converts a prior's arrays for storage in the package: floats get 32 bits, integers 16."""
     return {name: _convert_array(name, array, _NARROW) for name, array in arrays.items()}
 
 
@@ -226,7 +227,7 @@ def widen_arrays(arrays: Arrays) -> Arrays:
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """The array in the type that `types` maps its own to; tree thresholds have 32 bits anyway."""
+    """Converts an array to the type that `types` gives for its own; thresholds of trees are kept."""
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
         return array
@@ -235,13 +236,13 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 
 @functools.cache
 def load_bundled_chart() -> Chart | None:
-    """The cost and quality of the bundled prior's policy, on recordings that its prior hasn't seen."""
+    """Loads cost and quality of the policy with the bundled prior, measured on recordings it hasn't seen."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
 
 
 def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
-    """The prior with the quantiles of its critical prices after each draw."""
+    """Adds the quantiles of critical prices after each draw to a prior."""
     quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
         vote_states = [paths.state_at(t + 1) for paths in recordings]
@@ -253,15 +254,16 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
 
 
 def count_known(prior: Prior, ballots: Ballots) -> int:
-    """How many of these prompts are among a prior's training prompts."""
+    """Counts the prompts that are among a prior's training prompts."""
     return int(np.isin(fingerprint_prompts(ballots.prompts), prior.fingerprints).sum())
 
 
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
-    """The prior; or if it is bundled and knows any of these prompts, the bundled one that knows fewest.
+    """Returns the prior if it wasn't learned on any of these prompts.
 
-    If each of them knows too many, because the pool combines recordings, returns the fallback; PolicyError if
-    that knows too many as well.
+    If it was, and is a bundled prior, returns the bundled prior that knows fewest of the prompts, or the
+    fallback if all others know too many (because the pool combines recordings). Raises PolicyError if there
+    is no such prior.
     """
     if not count_known(prior, ballots):
         return prior
@@ -275,13 +277,13 @@ def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
 
 
 def _has_same_table(prior: Prior, bundled: Prior) -> bool:
-    """Whether a prior is this bundled one, maybe before rounding to 32 bits."""
+    """Whether a prior is equal to a bundled one, which is rounded to 32 bits."""
     same_shape = prior.table.shape == bundled.table.shape
     return same_shape and np.allclose(prior.table, bundled.table, rtol=1e-6, atol=1e-6)
 
 
 def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
-    """The error for a prior whose training prompts include those to evaluate it on."""
+    """Builds the error for a prior that would be evaluated on prompts it was learned on."""
     return PolicyError(
         f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
         "give one that was not (pooled(..., without=...)), so that it is judged on new prompts"
@@ -289,7 +291,7 @@ def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
 
 
 def exclude_shared(recording: Ballots, without: Ballots | None) -> Ballots:
-    """The problems of a recording whose prompts aren't in another one."""
+    """Returns the problems of a recording whose prompts aren't in the recording `without`."""
     if without is None:
         return recording
     shared = np.isin(fingerprint_prompts(recording.prompts), fingerprint_prompts(without.prompts))
