@@ -89,7 +89,7 @@ class AnswersConfig:
 
     extract: str = setting(
         "auto",
-        "where answers stand in responses: auto, boxed, phrase, line, hash, number, choice, "
+        "how to find answers in responses: auto, boxed, phrase, line, hash, number, choice, "
         "json:FIELD or regex:PATTERN",
     )
     percent: Literal["unit", "fraction"] = setting(
@@ -102,7 +102,7 @@ class AnswersConfig:
 class ScoreConfig:
     """Budgets at which recorded samples are scored."""
 
-    budgets: tuple[int, ...] = setting((1, 2, 4, 8, 16), "samples a vote, ascending")
+    budgets: tuple[int, ...] = setting((1, 2, 4, 8, 16), "numbers of samples that vote, ascending")
 
     def __post_init__(self) -> None:
         if not self.budgets or min(self.budgets) < 1 or list(self.budgets) != sorted(set(self.budgets)):
@@ -116,29 +116,27 @@ class ScoreConfig:
 class EndpointConfig:
     """The OpenAI-compatible endpoint, with rate limits and timeouts."""
 
-    url: str = setting("", "address of the endpoint with its path, e.g. http://127.0.0.1:8081/v1")
+    url: str = setting("", "URL of the OpenAI-compatible endpoint, e.g. http://127.0.0.1:8081/v1")
     model: str = setting("", "name of the model", default_text="the only one that the endpoint lists")
-    key_env: str = setting("ADACOMPUTE_KEY", "environment variable with the endpoint's key, if it has one")
-    key_file: str = setting("", "file that holds the endpoint's key and nothing else")
-    key_header: str = setting("", "header with the key alone, e.g. api-key", default_text="Authorization")
+    key_env: str = setting("ADACOMPUTE_KEY", "environment variable with the endpoint's API key")
+    key_file: str = setting("", "file with only the endpoint's API key")
+    key_header: str = setting("", "header that carries the key, e.g. api-key", default_text="Authorization")
     headers: tuple[str, ...] = setting((), "headers of every request, e.g. X-Title: my app")
-    query: tuple[str, ...] = setting((), "parameters of every request's address, e.g. api-version=2024-10-21")
-    ca_file: str = setting(
-        "", "certificates (PEM) that the endpoint's is checked with", default_text="the system's"
-    )
-    client_cert: str = setting("", "certificate (PEM) that is shown to the endpoint", default_text="none")
+    query: tuple[str, ...] = setting((), "query parameters of every request, e.g. api-version=2024-10-21")
+    ca_file: str = setting("", "CA certificates (PEM) to verify the endpoint", default_text="the system's")
+    client_cert: str = setting("", "client certificate (PEM) for the endpoint", default_text="none")
     client_key: str = setting("", "private key of the client certificate, if it is in another file")
-    unix_socket: str = setting("", "unix socket that the endpoint listens at", default_text="none: TCP")
-    concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
-    requests_per_minute: float = setting(0.0, "requests a minute, at most", default_text="no limit")
+    unix_socket: str = setting("", "unix socket of the endpoint", default_text="none: TCP")
+    concurrency: int = setting(32, "most calls at the same time; fewer if the endpoint is overloaded")
+    requests_per_minute: float = setting(0.0, "most requests per minute", default_text="no limit")
     tokens_per_minute: float = setting(
-        0.0, "tokens of prompts and responses a minute, at most", default_text="no limit"
+        0.0, "most tokens of prompts and responses per minute", default_text="no limit"
     )
     connect_timeout: float = setting(10.0, "seconds to connect")
     first_byte_timeout: float = setting(300.0, "seconds until the reply begins")
-    total_timeout: float = setting(900.0, "seconds for one attempt as a whole")
-    attempts: int = setting(6, "attempts of one call, at most")
-    deadline: float = setting(1800.0, "seconds for one call with all its attempts")
+    total_timeout: float = setting(900.0, "time limit of one attempt, in seconds")
+    attempts: int = setting(6, "most attempts of one call")
+    deadline: float = setting(1800.0, "time limit of one call with all its attempts, in seconds")
     retry_timeouts: bool = setting(False, "also retry after a timeout; such a call may be paid for twice")
     input_price: Price = setting(0.0, "price of a million prompt tokens")
     output_price: Price = setting(0.0, "price of a million response tokens")
@@ -159,25 +157,25 @@ class VerifierConfig:
 
     url: str = setting(
         "",
-        "address that scores responses: of a scoring endpoint, or with --verifier-model of an "
-        "OpenAI-compatible one",
+        "URL that scores responses: a scoring endpoint, or with --verifier-model an OpenAI-compatible one",
     )
     model: str = setting(
-        "", "model that is asked whether an answer is right", default_text="none: a plain scoring endpoint"
+        "", "model to ask whether an answer is right", default_text="none: a plain scoring endpoint"
     )
     key_env: str = setting(
-        VERIFIER_KEY, "environment variable with the verifier's key; at the endpoint's own address, its key"
+        VERIFIER_KEY,
+        "environment variable with the verifier's key; at the endpoint's address, its key",
     )
-    key_file: str = setting("", "file that holds the verifier's key and nothing else")
-    concurrency: Count = setting(32, "verifications at the same time, at most")
+    key_file: str = setting("", "file with only the verifier's key")
+    concurrency: Count = setting(32, "most verifications at the same time")
     timeout: Annotated[float, Meta(gt=0, le=3600)] = setting(
-        30.0, "seconds for one verification, with its retry"
+        30.0, "time limit of one verification with its retry, in seconds"
     )
     beta: Annotated[float, Meta(ge=0, le=10)] = setting(
-        0.25, "votes weigh exp(beta * z), z: the score in standard deviations; a fitted policy has its own"
+        0.25, "a vote weighs exp(beta * z); z: its score in standard deviations; a fitted policy has its own"
     )
     input_price: Price = setting(
-        0.0, "price of a million prompt tokens; at the endpoint's own address, without prices, the endpoint's"
+        0.0, "price of a million prompt tokens; at the endpoint's address, by default its price"
     )
     output_price: Price = setting(0.0, "price of a million response tokens")
 
@@ -191,138 +189,130 @@ class VerifierConfig:
 class CollectConfig:
     """How to sample problems."""
 
-    samples: int = setting(48, "samples of each problem, in total")
-    temperature: float = setting(0.7, "temperature of sampling")
-    max_tokens: int = setting(1024, "tokens of one response, at most")
+    samples: int = setting(48, "samples per problem, in total")
+    temperature: float = setting(0.7, "sampling temperature")
+    max_tokens: int = setting(1024, "most tokens per response")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
     """The gateway. Its upstream is [endpoint]; answers are read as in [answers]."""
 
-    host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
+    host: str = setting("127.0.0.1", "address to listen on; all but loopback need keys")
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8080, "port to listen on; 0 takes any free one")
     workers: Annotated[int, Meta(ge=1, le=64)] = setting(
-        1, "processes that serve the port; more than one share caps and price in redis"
+        1, "server processes; several need `redis`, to share caps and prices"
     )
     menu: str = setting(
-        "", "menu of several modes (TOML), in the place of one upstream", default_text="none: one upstream"
+        "", "menu (TOML) of several models or efforts, instead of one endpoint", default_text="none"
     )
     policy: str = setting(
-        "", "folder that `adacompute fit` wrote", default_text="the one in the package, stopping"
+        "", "policy folder from `adacompute fit`", default_text="the built-in stopping policy"
     )
     policies: tuple[NamedFolder, ...] = setting(
-        (), "other policies, NAME=FOLDER each, that x-adacompute-policy may name"
+        (), "more policies, NAME=FOLDER each; a request names one by x-adacompute-policy"
     )
     budget: float | str = setting(
         "2 samples",
-        "cost per request, on average: samples, or e.g. '500 tokens', '2 USD per 1000'; a bare number is "
-        "counted in `unit`; or a quality, 'as good as 8', at the lowest cost that was measured to reach it",
+        "average cost per request: samples, or e.g. '500 tokens', '2 USD per 1000'; a bare number is in "
+        "`unit`; or a quality: 'as good as 8' is the least cost measured to be as accurate as 8 samples",
     )
     margin: Points = setting(
-        1.0, "points by which the lower end of the 95% interval may miss, where `budget` is a quality"
+        1.0, "if `budget` is a quality: points that the lower end of the 95% interval may fall short"
     )
     average: Literal["auto", "voted", "all"] = setting(
         "auto",
-        "requests whose average is the budget: those that can be voted on, or all; auto: voted for a budget "
-        "in samples, all for one in tokens or money",
+        "requests over which `budget` is the average: those that can be voted on, or all; auto: voted for a "
+        "budget in samples, else all",
     )
-    max_budget: float | str = setting("16 samples", "most that a request may ask for itself, like `budget`")
+    max_budget: float | str = setting("16 samples", "most that a request may ask for, written like `budget`")
     price: float = setting(
-        -1.0, "fixed price (or threshold), from 0 up", default_text="it moves to meet the budget"
+        -1.0, "fixed price (or threshold), from 0 up", default_text="adjusted to meet the budget"
     )
     mode: Literal["adaptive", "shadow", "pass"] = setting(
-        "adaptive", "shadow: one sample each, and the policy's decision is only noted; pass: one sample each"
+        "adaptive", "shadow: one sample each, the policy's decision is only recorded; pass: one sample each"
     )
     keys_file: str = setting(
-        "", "keys of clients (TOML): a section each, with key, cap and operator", default_text="none"
+        "", "keys of clients (TOML): a section for each, with key, cap and operator", default_text="none"
     )
     state: StateFile = setting(
         "adacompute-gateway.sqlite", "file that keeps spending and prices over restarts"
     )
     redis: RedisAddress = setting(
-        "", "redis://HOST:PORT/DB: share caps and price with a fleet of gateways", default_text="alone"
+        "", "redis://HOST:PORT/DB: share caps and prices with other gateways", default_text="none"
     )
-    fleet: FleetName = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
-    redis_key_env: str = setting(
-        "ADACOMPUTE_REDIS_KEY", "environment variable that holds its password, if any"
-    )
-    redis_key_file: str = setting("", "file that holds its password alone")
+    fleet: FleetName = setting(DEFAULT_FLEET, "name shared by these gateways in Redis")
+    redis_key_env: str = setting("ADACOMPUTE_REDIS_KEY", "environment variable with the password of Redis")
+    redis_key_file: str = setting("", "file with only the password of Redis")
     unit: Literal["samples", "tokens", "money"] = setting(
         "samples", "unit of caps, of the cost in replies, and of a budget that is a bare number"
     )
     cap: Total = setting(
         0.0, "most that all requests together may spend: a number, in `unit`, or '5 USD'", default_text="none"
     )
-    key_cap: Total = setting(0.0, "as `cap`, of each key that has none of its own", default_text="none")
+    key_cap: Total = setting(0.0, "like `cap`, for each key without its own", default_text="none")
     window: Literal["ever", "hour", "day", "month"] = setting(
-        "ever", "period after which caps start at 0 again, UTC"
+        "ever", "period after which spending counts from 0 again, UTC"
     )
     cached_price: float = setting(
         -1.0, "price of a million cached prompt tokens", default_text="as other prompt tokens"
     )
     vote: Literal["auto", "always", "never"] = setting(
-        "auto", "auto: where the first sample states an answer"
+        "auto", "auto: vote if the first sample states an answer"
     )
-    vote_tools: bool = setting(True, "vote on calls of tools; false: one sample where tools are given")
-    vote_json: bool = setting(True, "vote on JSON where no field is named; false: one sample")
-    vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
+    vote_tools: bool = setting(True, "vote on tool calls; false: one sample if tools are given")
+    vote_json: bool = setting(True, "vote on JSON if no field is named; false: one sample")
+    vote_pattern: str = setting("", "vote only on prompts in which this regular expression is found")
     max_rounds: Annotated[int, Meta(ge=0, le=1024)] = setting(
-        0, "rounds of samples that a request may take, so that it ends sooner", default_text="no limit"
+        0, "most rounds of samples per request, so that it ends sooner", default_text="no limit"
     )
     max_samples: Annotated[int, Meta(ge=0, le=1024)] = setting(
-        0, "samples that a request may take, whatever the policy wants", default_text="no limit"
+        0, "most samples per request, whatever the policy wants", default_text="no limit"
     )
     min_agreement: Annotated[float, Meta(ge=0, le=1)] = setting(
-        0.0, "votes are weak where the winner's share is smaller, 0 to 1"
+        0.0, "a vote is weak if the winner's share is smaller, 0 to 1"
     )
     weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")
     stream_mode: Literal["wait", "first"] = setting(
         "wait",
-        "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
+        "streams with a vote; wait: send the winner; first: the first sample, then the result",
     )
     explore: Annotated[float, Meta(ge=-1, le=1, description="a number from 0 to 1")] = setting(
         -1.0,
-        "share of requests that get as many samples as there can be, to learn from",
-        default_text="none; a small share where a menu has no policy",
+        "share of requests that get the most samples possible, to learn from",
+        default_text="none; a small share if a menu has no policy",
     )
-    record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
-    show_texts: bool = setting(False, "show texts in the dashboard")
-    playground: bool = setting(
-        True, "a page at / on which people ask, and see samples and votes as they come"
-    )
-    concurrency: Annotated[int, Meta(ge=1, le=65_536)] = setting(
-        256, "upstream calls at the same time, at most"
-    )
-    max_requests: Limit = setting(1000, "requests at the same time; more are turned away with 503")
-    max_body: Annotated[int, Meta(ge=1, le=2**30)] = setting(33_554_432, "bytes of a request")
-    forward: bool = setting(True, "pass on to the upstream what else is asked for under /v1/")
+    record: str = setting("", "pool in which to record traffic, with its texts", default_text="none")
+    show_texts: bool = setting(False, "show texts of prompts in the dashboard")
+    playground: bool = setting(True, "web page at / to ask prompts and see samples and votes arrive")
+    concurrency: Annotated[int, Meta(ge=1, le=65_536)] = setting(256, "most upstream calls at the same time")
+    max_requests: Limit = setting(1000, "most requests at the same time; others get 503")
+    max_body: Annotated[int, Meta(ge=1, le=2**30)] = setting(33_554_432, "most bytes of a request")
+    forward: bool = setting(True, "forward other requests under /v1/ to the upstream")
     max_upload: Annotated[int, Meta(ge=1, le=2**40)] = setting(
-        536_870_912, "bytes of an upload that is passed on"
+        536_870_912, "most bytes of a forwarded upload"
     )
     cors: tuple[Origin, ...] = setting(
         (), "origins whose web pages may use the API, e.g. https://app.example.com; * with keys only"
     )
-    max_messages: Limit = setting(512, "messages of a request")
-    max_depth: Annotated[int, Meta(ge=1, le=512)] = setting(32, "depth of a request's nesting")
+    max_messages: Limit = setting(512, "most messages per request")
+    max_depth: Annotated[int, Meta(ge=1, le=512)] = setting(32, "most levels of nesting in a request")
     max_tokens: Annotated[int, Meta(ge=1, le=100_000_000)] = setting(
-        32_768, "most that a request may allow for one response"
+        32_768, "most tokens that a request may allow per response"
     )
-    max_n: Annotated[int, Meta(ge=1, le=1024)] = setting(128, "choices that a client may ask for itself")
-    deadline: Seconds = setting(600.0, "seconds of a request, at most")
-    client_timeout: Seconds = setting(
-        60.0, "seconds that a client may let us wait: to send the rest, or to read"
-    )
+    max_n: Annotated[int, Meta(ge=1, le=1024)] = setting(128, "most choices (n) that a request may ask for")
+    deadline: Seconds = setting(600.0, "time limit of a request, in seconds")
+    client_timeout: Seconds = setting(60.0, "most seconds to wait for a client to send or read data")
     grace: Annotated[float, Meta(ge=0, le=86_400)] = setting(
-        30.0, "seconds that requests have to finish after a signal to stop"
+        30.0, "seconds for open requests to finish after a signal to stop"
     )
-    log: Literal["debug", "info", "warning", "error"] = setting("info", "what is logged, on stderr")
+    log: Literal["debug", "info", "warning", "error"] = setting("info", "level of the log on stderr")
     otel: CollectorAddress = setting(
         "",
-        "OpenTelemetry collector (OTLP over HTTP), e.g. http://127.0.0.1:4318; env: as OTEL_… variables say",
+        "OpenTelemetry collector (OTLP over HTTP), e.g. http://127.0.0.1:4318; env: use the OTEL_… variables",
         default_text="none",
     )
-    tls_cert: str = setting("", "certificate (PEM); with it and its key the gateway speaks https")
+    tls_cert: str = setting("", "certificate (PEM), to serve https; needs its key too")
     tls_key: str = setting("", "key of the certificate (PEM), without a password")
 
     def __post_init__(self) -> None:

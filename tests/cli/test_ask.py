@@ -112,7 +112,7 @@ def test_a_prompt_that_begins_with_a_dash_goes_after_two(adacompute):
     with Upstream(sure) as up:
         adacompute("ask", "--endpoint", up.url, "--", "-5 + 3 = ?")
         assert up.requests[0].body["messages"][0]["content"] == "-5 + 3 = ?"
-    assert "goes after --" in " ".join(adacompute("ask", "--help").stdout.split())
+    assert "Put -- before a prompt" in " ".join(adacompute("ask", "--help").stdout.split())
 
 
 def test_settings_name_the_endpoint_the_policy_and_the_budget(adacompute, tmp_path: Path):

@@ -121,7 +121,7 @@ def test_fields_of_a_record_have_their_type_default_and_comment(site: Path):
     assert "Budget(amount, unit=…, currency=…)" in shown
     assert "finished bool | None None False: cut off by a token limit" in shown
     settings = re.sub(r"\s+", " ", visible_text(site / "docs" / "reference" / "api" / "config.html"))
-    assert "extract str 'auto' where answers stand in responses" in settings
+    assert "extract str 'auto' how to find answers in responses" in settings
 
 
 def test_the_search_index_has_phrases_of_guides_and_reference(site: Path):

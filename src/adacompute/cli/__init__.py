@@ -1,6 +1,6 @@
 """The command line: each command parses its options, calls one stage of the package and prints the result.
 
-It holds no mathematics and no state.
+There are no computations here, and no state is kept.
 """
 
 from adacompute.cli.entry import main

@@ -1,4 +1,4 @@
-"""`adacompute allocate`: samples, and a mode, for each prompt of a batch, decided before sampling."""
+"""`adacompute allocate`: decides how many samples each prompt of a batch gets, before any is drawn."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ PolicyFolder = Annotated[
     typer.Option(
         "--policy",
         metavar="DIR",
-        help="A folder of `adacompute fit`, of a policy that decides on the prompt alone.",
+        help="Folder from `adacompute fit` with a policy that needs only the prompt.",
     ),
 ]
 OutputOption = Annotated[
@@ -44,7 +44,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="The file to write, in the input's format; a folder for a folder.",
+        help="Output file, in the input's format; a folder if the input is one.",
     ),
 ]
 BudgetOption = Annotated[
@@ -52,7 +52,7 @@ BudgetOption = Annotated[
     typer.Option(
         metavar="B",
         parser=parse_budget,
-        help="Samples a prompt, on average over all; of a router, cost, e.g. '2 USD per 1000'.",
+        help="Average samples per prompt; for a router, average cost, e.g. '2 USD per 1000'.",
     ),
 ]
 PriceOption = Annotated[
@@ -60,12 +60,12 @@ PriceOption = Annotated[
     typer.Option(
         metavar="P",
         parser=parse_price,
-        help="Instead of a budget: accuracy that one more sample, or unit of cost, must add.",
+        help="Instead of --budget: accuracy that one more sample or unit of cost must add.",
     ),
 ]
 ColumnOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The column of prompts. [default: prompt, else question, else text]"),
+    typer.Option(metavar="NAME", help="Column with the prompts. [default: prompt, else question, else text]"),
 ]
 
 
@@ -78,14 +78,14 @@ def allocate(
     price: PriceOption = None,
     column: ColumnOption = None,
     engine: EngineOptions,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Decide beforehand how many samples each prompt of a batch gets.
 
-    The numbers are B on average over all prompts, at one price for a sample. The output has the input's
-    columns and `budget`, in the same order; it is written whole or not at all. A router, which was fitted
-    over several modes, chooses a mode too: B is then an average cost, and the output has `mode` and `budget`.
+    Prompts get B samples on average, more where more samples help. The output is the input with a column
+    `budget`; it is written whole or not at all. A router, a policy that was fitted over several modes, also
+    chooses a mode: B is then an average cost, and there is a column `mode` too.
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
@@ -116,7 +116,7 @@ def allocate(
 
 
 def _read_average(budget: float | str | None, mode_set: ModeSet | None) -> float | None:
-    """A budget in samples, or in the unit of a router's modes."""
+    """Parses the budget: in samples, or for a router in the unit of its modes."""
     if not isinstance(budget, str):
         return budget
     if mode_set is not None:

@@ -1,4 +1,4 @@
-"""`adacompute answer`: a batch of requests answered by votes within an average budget, and its result."""
+"""`adacompute answer`: answers a batch of requests by votes within an average budget, shows the result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,11 +79,11 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-_UNDERSPENT = 0.95  # share of the budget; smaller spending is noted
+_UNDERSPENT = 0.95  # a note is printed if less than this share of the budget was spent
 
 
 def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
-    """Shows the result of a batch; `policy` is the given name, `pool` says where its samples are."""
+    """Shows the result of a batch. `policy` is the name as typed; `pool` is where the samples are stored."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
@@ -136,7 +136,7 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: S
 
 
 def _show_modes(result: Answers) -> None:
-    """Shows each mode's answers and cost, and the cost of asking everybody once."""
+    """Shows each mode's samples and cost, and what it would have cost to ask one mode every request."""
     asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
     means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
     rows = [
@@ -166,7 +166,7 @@ def _show_modes(result: Answers) -> None:
 
 
 def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
-    """Why more was used than the limit, in words."""
+    """Describes why more was spent than the budget allows."""
     unit = result.currency or result.unit
     limit = f"{result.limit:,.6g} {unit}"
     if not result.added:
@@ -198,16 +198,16 @@ def print_next_step(result: Answers) -> None:
         )
 
 
-_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # usable without fitting
+_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # policies that need no fitting
 OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Output file: .jsonl, .csv or .parquet.")
 ]
 PolicyOption = Annotated[
     str,
     typer.Option(
         "--policy",
         metavar="DIR",
-        help=f"A folder of `adacompute fit`; or {', '.join(_UNFITTED_POLICIES)}, fixed.",
+        help=f"Folder from `adacompute fit`; or {', '.join(_UNFITTED_POLICIES)}, fixed.",
     ),
 ]
 BudgetOption = Annotated[
@@ -216,13 +216,13 @@ BudgetOption = Annotated[
         "--budget",
         metavar="B",
         parser=parse_budget,
-        help="Cost of a request, on average over the batch: samples, or e.g. '500 tokens', '2 USD per 1000'; "
-        "or 'as good as 8', the lowest that was measured to be.",
+        help="Average cost per request: samples, or e.g. '500 tokens', '2 USD per 1000'; or "
+        "'as good as 8': the least cost measured to be as accurate as 8 samples.",
     ),
 ]
 SamplePoolOption = Annotated[
     Path | None,
-    typer.Option("--pool", metavar="POOL", help="Where samples are kept. [default: FILE as .pool.sqlite]"),
+    typer.Option("--pool", metavar="POOL", help="Pool for the samples. [default: FILE with .pool.sqlite]"),
 ]
 
 
@@ -238,9 +238,9 @@ def answer(
     pool_option: SamplePoolOption = None,
     max_samples: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Samples a request, at most, whatever the policy wants."),
+        typer.Option(min=1, metavar="N", help="Most samples per request, whatever the policy wants."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
     run: RunOptions,
@@ -249,11 +249,11 @@ def answer(
     verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
-    """Answer a batch by votes within an average budget; can be resumed.
+    """Answer a file of prompts by votes, within an average budget.
 
-    Each request gets as many samples as the policy says they pay, B on average. Stop it in any way, and the
-    same command goes on: samples that are stored are not asked for again, and the budget stays what it is.
-    The file is written whole, at the end. With several modes, the policy also says which mode is asked next.
+    The policy decides how many samples each request gets, B on average. If it is stopped, the same command
+    continues: stored samples are not asked for again, and count towards the budget. The file is written
+    whole, at the end. With --menu, the policy also decides which mode to ask next.
     """
     config = load_settings(context)
     engine.check_workers()
@@ -300,7 +300,7 @@ def answer(
     if run.dry_run:
         _show_dry_run(pool_path, problem_set, plans, budget, tasks[1], another=run.another, json=json)
         return
-    # a budget in tokens counts those, so its progress shows no money
+    # with a budget in tokens, progress shows no money
     shown_prices = None if budget.unit == "tokens" else find_prices(plans)
     with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as samples:
         with show_collect_progress(format_path(output), prices=shown_prices) as report_progress:
@@ -342,8 +342,9 @@ def _show_dry_run(
     another: bool,
     json: bool,
 ) -> None:
-    """Shows what a batch would use: an estimate for samples; for tokens and money the maximum, and spending
-    so far.
+    """Shows what a batch would use.
+
+    For a budget in samples this is an estimate; for tokens or money, the maximum, and what was spent so far.
     """
 
     def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
@@ -375,7 +376,7 @@ def _show_dry_run(
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:
-    """Loads the policy in a folder; without such a folder, creates a policy that needs no fitting."""
+    """Loads the policy in a folder. If there is no such folder, makes the policy of that name."""
     if Path(name).exists():
         return load_policy(name)
     if name == FixedPolicy.kind and budget.unit != "samples":

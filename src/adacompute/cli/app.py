@@ -1,4 +1,4 @@
-"""The `adacompute` typer app: a group that imports a command when it is called."""
+"""The `adacompute` typer app. It imports a command only when the command is called."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, ren
 from adacompute.cli.terminal import print_line
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-_ALWAYS_FIRST = ("--json", "--help")  # shown on the first screen of every command
+_ALWAYS_FIRST = ("--json", "--help")  # never listed under "Advanced options"
 
 
 class AdvancedCommand(TyperCommand):
@@ -45,7 +45,7 @@ class AdvancedCommand(TyperCommand):
 
 
 class _RootGroup(TyperGroup):
-    """The root command, which knows all names, and imports a command when it is called."""
+    """The root command. It knows the names of all commands, but imports only the one called."""
 
     _completes_names = False
 
@@ -60,7 +60,7 @@ class _RootGroup(TyperGroup):
         return load_command(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401 - typer's own click
-        self._completes_names = True  # completing names imports no command
+        self._completes_names = True  # names are completed without importing commands
         return super().shell_complete(ctx, incomplete)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
@@ -85,7 +85,7 @@ def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function wit
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Presents a command to typer: dataclass parameters become one option per field."""
+    """Wraps a command for typer: each field of a dataclass parameter becomes an option."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -127,7 +127,7 @@ def select_config(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Settings (TOML); without it, adacompute.toml here, if there is one."
+            metavar="FILE", help="Settings file (TOML). [default: adacompute.toml, if there is one]"
         ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback prints and exits before any command runs
@@ -136,4 +136,4 @@ def select_config(
     ] = False,
 ) -> None:
     """Vote over LLM samples within an average budget, spent where it helps, and measure the gain."""
-    context.obj = config  # loaded later, so that --help works with a broken file
+    context.obj = config  # settings are loaded later, so that --help works if the file is broken

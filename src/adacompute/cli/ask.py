@@ -1,4 +1,4 @@
-"""`adacompute ask`: one prompt, answered by a vote over as many samples as it is worth."""
+"""`adacompute ask`: answers one prompt by a vote over as many samples as are worth their cost."""
 
 import sys
 from dataclasses import replace
@@ -25,7 +25,7 @@ from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
 _STDIN = "-"
-# gateway settings about deciding and voting; server settings don't apply to a single prompt
+# the gateway's settings that also apply to a single prompt
 _SETTINGS = (
     *("price", "cached_price", "max_rounds", "max_samples", "margin", "min_agreement", "weak"),
     *("vote", "vote_tools", "vote_json", "vote_pattern"),
@@ -34,7 +34,7 @@ _SETTINGS = (
 PromptArgument = Annotated[
     str,
     typer.Argument(
-        metavar="PROMPT", help="The question; - reads it from stdin. One that begins with - goes after --."
+        metavar="PROMPT", help="The prompt, or - for stdin. Put -- before a prompt that begins with -."
     ),
 ]
 BudgetOption = Annotated[
@@ -42,27 +42,27 @@ BudgetOption = Annotated[
     build_option(
         ServeConfig,
         "budget",
-        meaning="cost of a prompt, on average: samples, or e.g. '500 tokens', '2 USD per 1000'",
+        meaning="average cost per prompt: samples, or e.g. '500 tokens', '2 USD per 1000'",
         metavar="B",
     ),
 ]
 UnitOption = Annotated[
     BudgetUnit | None,
-    build_option(ServeConfig, "unit", "--unit", meaning="what a bare number in --budget counts"),
+    build_option(ServeConfig, "unit", "--unit", meaning="unit of --budget if it is a bare number"),
 ]
 PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
 DeadlineOption = Annotated[
-    float | None, build_option(ServeConfig, "deadline", meaning="seconds that it may take", metavar="SECONDS")
+    float | None, build_option(ServeConfig, "deadline", meaning="time limit in seconds", metavar="SECONDS")
 ]
 ExtractOption = Annotated[
     str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
 ]
 SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before the prompt.")]
 MaxTokensOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of one response, at most. [default: the endpoint's]")
+    int | None, typer.Option(min=1, help="Most tokens per response. [default: the endpoint's]")
 ]
 TemperatureOption = Annotated[
-    float | None, typer.Option(min=0, max=2, help="Temperature of sampling. [default: the endpoint's]")
+    float | None, typer.Option(min=0, max=2, help="Sampling temperature. [default: the endpoint's]")
 ]
 
 
@@ -83,10 +83,10 @@ def ask(
     verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
-    """Answer one prompt by a vote over as many samples as it is worth.
+    """Answer one prompt by a vote over several samples.
 
-    Prints the winner's text, then a line with the votes and the cost. What can't be voted on, such as a
-    story, is asked once. Leaves no file behind; nothing else is needed but an endpoint.
+    Prints the text that won, then a line with the votes and the cost. Stops sampling once another sample
+    isn't worth its cost. A prompt without an answer to vote on, such as for a story, gets one sample.
     """
     text, settings = _read_prompt(prompt), load_settings(context)
     upstream = endpoint.override(settings.endpoint)
@@ -150,7 +150,7 @@ def _show_reply(reply: Reply, currency: str) -> None:
 
 
 def _describe_reply(reply: Reply, currency: str) -> str:
-    """One line: the vote, and what it cost.
+    """Describes the vote and its cost in one line.
 
     >>> reply = Reply(text="It is 4.", answer="4", votes={"5": 1, "4": 2}, samples=3, tokens=60)
     >>> _describe_reply(reply, "USD")

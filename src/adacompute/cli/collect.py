@@ -1,4 +1,4 @@
-"""`adacompute collect`: resumable sampling of a model into a pool, its progress and its result."""
+"""`adacompute collect`: samples a model into a pool, can be resumed, and shows progress and result."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,9 +61,9 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yields a function that shows sampling progress, and says once that it is finishing its calls.
+    """Yields a function that shows sampling progress, and says once if the run is only finishing its calls.
 
-    `prices` None, or all 0, hides the cost.
+    Costs aren't shown if `prices` is None or all prices are 0.
     """
     start, announced = time.monotonic(), False
     with open_progress(label, noun="samples", last_line=True, transient=False) as update:
@@ -99,7 +99,7 @@ def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPri
 
 
 def format_errors(errors: Mapping[str, int]) -> str:
-    """`3 × rate-limit, 1 × timeout`, most frequent first."""
+    """Formats errors with their counts, most frequent first: `3 × rate-limit, 1 × timeout`."""
     return ", ".join(f"{n:,} × {kind}" for kind, n in sorted(errors.items(), key=lambda item: -item[1]))
 
 
@@ -115,8 +115,8 @@ STOP_REASONS = {
     "max-cost": "--max-cost was reached",
     "endpoint": "the endpoint can't be used",
 }
-_LISTED_FAILURES = 5  # failed problems listed at most
-_FEW_ANSWERS = 0.5  # share of samples with an answer, or not cut off, below which advice is shown
+_LISTED_FAILURES = 5  # at most this many failed problems are listed
+_FEW_ANSWERS = 0.5  # advice is shown if a smaller share of samples has an answer
 
 
 def show_estimate(
@@ -127,7 +127,7 @@ def show_estimate(
     *,
     json: bool,
 ) -> None:
-    """Shows an estimate for a run, in total and by mode, with the first prompt as the model would see it."""
+    """Shows what a run would take, in total and by mode, and the first prompt as the model would see it."""
     total, prices = _sum_estimates(estimates, plans), find_prices(plans)
     template, prompt = plans[0].asking.template, plans[0].asking.messages(problem_set.problems[0])
     golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
@@ -179,7 +179,7 @@ def show_estimate(
 def _show_mode_estimates(
     estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan], prices: TokenPrices
 ) -> None:
-    """Shows each mode's estimate."""
+    """Shows a table with an estimate for each mode."""
     headings = ["mode", "model", "to draw", "stored", "calls", "prompt tokens", "response tokens"]
     headings += [f"cost, {prices.currency}", f"at most, {prices.currency}"] if prices else []
     rows = []
@@ -200,7 +200,7 @@ def _format_range(least: int, most: int) -> str:
 
 
 def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan]) -> CostEstimate:
-    """The sum over modes; unknown if unknown for one mode, except that a mode without prices is free."""
+    """Adds up the modes' estimates. A sum is None if one mode's number is; a mode without prices is free."""
     free = [plan.name for plan in plans if not plan.prices]
 
     def add(name: str) -> Any:  # noqa: ANN401 - a number or None
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Prices in the common currency: not 0 if any mode has prices."""
+    """Returns the prices of the first mode that has some; tells whether to show money, in which currency."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
@@ -228,7 +228,7 @@ def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
 def show_collect_result(
     result: Collected, pool_path: Path, plans: Sequence[SourcePlan], modes_file: Path | None
 ) -> None:
-    """Shows what a collection stored, spent and found, in total and by mode."""
+    """Shows what a run of `collect` stored, spent and found, in total and by mode."""
     stored, prices = (
         f"{result.stored:,} of {format_count(result.planned, 'planned sample')}",
         find_prices(plans),
@@ -258,7 +258,7 @@ def show_collect_result(
 
 
 def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
-    """Shows each mode's samples and cost."""
+    """Shows a table with each mode's samples and cost."""
     headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
     headings += ["answers", "cut off", *([f"cost, {prices.currency}"] if prices else [])]
     rows = []
@@ -272,7 +272,7 @@ def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
 
 
 def show_models(plans: Sequence[SourcePlan]) -> None:
-    """Shows the model, or those of all modes."""
+    """Shows the model, or the models of all modes."""
     models = [plan.asking.model for plan in plans]
     print_fact("model" if len(models) == 1 else "models", ", ".join(models))
 
@@ -292,7 +292,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
 
 
 def show_verifier(use: Mapping[str, Any] | None) -> None:
-    """Shows calls to a verifier, if any, and why scores are missing."""
+    """Shows how many responses a verifier was asked about, and why scores are missing."""
     if use is None:
         return
     tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
@@ -319,7 +319,7 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
 
 
 def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -> None:
-    """Prints some of the problems that lack samples to stderr, with reasons."""
+    """Prints to stderr which problems lack samples, and why; lists at most five."""
     if failures:
         verb = "lacks" if len(failures) == 1 else "lack"
         print_message(f"{place}{format_count(len(failures), noun)} {verb} samples:")
@@ -330,7 +330,7 @@ def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -
 
 
 def print_remaining(result: Collected, *, mode: str = "") -> None:
-    """Prints to stderr why a collection is incomplete, which problems failed, and how to continue."""
+    """Prints to stderr why samples are missing, which problems failed, and how to continue."""
     place = f"mode {mode}: " if mode else ""
     if result.why is None or any(result.why not in reason for reason in result.failures.values()):
         print_failures(result.failures, "problem", place=place)
@@ -344,19 +344,19 @@ def print_remaining(result: Collected, *, mode: str = "") -> None:
 
 
 PoolOption = Annotated[
-    Path, typer.Option("--pool", metavar="POOL", help="The pool to add to; made if it isn't there.")
+    Path, typer.Option("--pool", metavar="POOL", help="Pool file to add to; created if missing.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class WantedSamples:
-    """The number of samples per problem, common or by mode."""
+    """The number of samples per problem: one number for all modes, or a number for each."""
 
     count: int | None = None
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
     def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """The number for each mode; a single endpoint has no name."""
+        """Returns the number for each mode; a single endpoint has the name ""."""
         if self.count is not None:
             return [self.count] * len(modes)
         if "" in modes:
@@ -374,7 +374,7 @@ class WantedSamples:
 
 
 def _parse_samples(text: str) -> WantedSamples:
-    """`16`, or with several modes `small=32,large=8`."""
+    """Parses `16`, or for several modes `small=32,large=8`."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
     if min(numbers) < 1 or (len(pairs) > 1 and not all(name.strip() for name, _, _ in pairs)):
@@ -394,7 +394,7 @@ SamplesOption = Annotated[
         CollectConfig,
         "samples",
         "--samples",
-        meaning="samples of each problem, in total; also by mode, e.g. small=32,large=8",
+        meaning="samples per problem, in total, or for each mode, e.g. small=32,large=8",
         parser=_parse_samples,
         metavar="N",
     ),
@@ -416,11 +416,11 @@ def collect(
     verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
-    """Ask a model each problem many times, into a pool; can be resumed.
+    """Ask a model each problem many times, and store the samples.
 
-    However it was stopped, the same command continues: stored samples are not asked for again. Ctrl-C
+    If it is stopped, the same command continues: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line. Of several modes every one is asked, into one pool.
+    never from the command line. With --menu, all its modes are asked, into one pool.
     """
     config = load_settings(context)
     engine.check_workers()
@@ -484,7 +484,7 @@ def estimate_plans(
     *,
     another: bool,
 ) -> dict[str, CostEstimate]:
-    """Estimates the remaining samples of each mode; refuses what the run itself would refuse."""
+    """Estimates the cost of the remaining samples of each mode; raises the errors that a run would raise."""
     estimates = {}
     with open_known_pool(pool_path) as pool:
         check_problems(pool, problem_set.problems, plans[0].asking.template)
@@ -500,7 +500,7 @@ def estimate_plans(
 
 @contextmanager
 def open_known_pool(path: Path) -> Iterator[Pool | None]:
-    """Opens a pool for reading; None if it doesn't exist yet."""
+    """Opens a pool for reading; yields None if there is no pool yet."""
     try:
         pool = open_pool(path)
     except PoolNotFound:

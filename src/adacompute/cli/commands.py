@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 _DESCRIPTION = "Vote over LLM samples within an average budget, spent where it helps, and measure the gain."
 _OPTIONS = (
-    ("--config FILE", "Settings (TOML). [default: adacompute.toml, if there is one]"),
+    ("--config FILE", "Settings file (TOML). [default: adacompute.toml, if there is one]"),
     ("--version", "Print the version and exit."),
     ("--install-completion", "Complete commands and options by Tab in this shell."),
-    ("--show-completion", "Print what that would install."),
+    ("--show-completion", "Print the script that this installs."),
     ("-h, --help", "Show this message and exit."),
 )
-_MAX_WIDTH = 80  # columns, as in the commands' help
+_MAX_WIDTH = 80  # in columns; the help of single commands is as wide
 _MIN_WIDTH = 40
 
 
@@ -24,34 +24,34 @@ class CommandEntry(NamedTuple):
 
     name: str
     summary: str  # the first line of the function's docstring
-    options: str  # shown first in its --help; others are advanced
-    module: str = ""  # below adacompute.cli, imported when called; "": the command's name
-    function: str = ""  # empty: the same as the command's name
+    options: str  # main options of the command; its --help lists others as advanced
+    module: str = ""  # module in adacompute.cli; "": the one named like the command
+    function: str = ""  # function in that module; "": the one named like the command
 
 
-_GROUPS = {  # headings in `adacompute --help`
+_GROUPS = {  # the keys are the headings in `adacompute --help`
     "Ask": (
         CommandEntry(
             "ask",
-            "Answer one prompt by a vote over as many samples as it is worth.",
+            "Answer one prompt by a vote over several samples.",
             "endpoint model budget policy system max-tokens temperature",
         ),
     ),
     "Record samples": (
         CommandEntry(
             "collect",
-            "Ask a model each problem many times, into a pool; can be resumed.",
+            "Ask a model each problem many times, and store the samples.",
             "pool endpoint model menu samples limit max-cost dry-run",
         ),
         CommandEntry(
             "menu",
-            "Ask each mode of a menu one question, and show what it cost.",
+            "Check a menu: ask each mode one question, and show what it cost.",
             "timeout",
             module="menu_check",
         ),
         CommandEntry(
             "import",
-            "Add recorded samples to a pool: all or nothing.",
+            "Add recorded samples to a pool.",
             "pool columns format extract",
             module="pools",
             function="import_",
@@ -67,7 +67,7 @@ _GROUPS = {  # headings in `adacompute --help`
     "Study what samples buy": (
         CommandEntry("score", "Show the accuracy of a pool's samples at each budget.", "budgets cost output"),
         CommandEntry(
-            "solve", "Show the most an average budget can buy, and where to spend it.", "budget budgets cost"
+            "solve", "Show the most accuracy that an average budget can buy.", "budget budgets cost"
         ),
         CommandEntry(
             "evaluate",
@@ -96,7 +96,7 @@ _GROUPS = {  # headings in `adacompute --help`
         ),
         CommandEntry(
             "answer",
-            "Answer a batch by votes within an average budget; can be resumed.",
+            "Answer a file of prompts by votes, within an average budget.",
             "output policy budget endpoint model max-cost dry-run",
         ),
     ),
@@ -108,7 +108,7 @@ _GROUPS = {  # headings in `adacompute --help`
         ),
         CommandEntry("local", "Serve a small real model on this machine, until Ctrl-C.", "gguf port menu"),
     ),
-    "See it work": (CommandEntry("demo", "Ask a real model through the gateway, and judge recordings.", ""),),
+    "See it work": (CommandEntry("demo", "Ask a small model through the gateway, and write a report.", ""),),
 }
 COMMANDS = {entry.name: entry for entries in _GROUPS.values() for entry in entries}
 
@@ -118,7 +118,7 @@ def render_usage(program: str) -> str:
 
 
 def render_help(program: str, *, columns: int) -> str:
-    """The root command's help: options, and commands by group, not truncated."""
+    """Returns the help of `adacompute`: options, and commands by group with their whole summaries."""
     width = max(_MIN_WIDTH, min(columns, _MAX_WIDTH) - 2)
     lines = [render_usage(program), ""]
     lines += textwrap.wrap(_DESCRIPTION, width, initial_indent="  ", subsequent_indent="  ")
@@ -141,8 +141,8 @@ def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0
 
 
 def explain_unknown(name: str) -> str:
-    """Says that a command doesn't exist, with a suggestion."""
-    import difflib  # lazy: only this message needs it
+    """Returns a message that there is no such command, with the closest name."""
+    import difflib  # lazy: only this message needs difflib
 
     matches = difflib.get_close_matches(name, COMMANDS)
     if not matches:

@@ -1,4 +1,4 @@
-"""`adacompute demo`: a real model behind the gateway, verdicts on bundled recordings, a menu, one report."""
+"""`adacompute demo`: asks a real model through the gateway, judges bundled recordings, writes a report."""
 
 import json
 import multiprocessing
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Evaluation, Verdict, VerdictRow
     from adacompute.report.document import Report
 
-DEMO_FOLDER = Path("adacompute-demo")  # demos replace only their own files here
-# Chosen by how often the recorded model was right under the same prompt: always, almost always, then about
-# half of the time, when votes matter. A test checks the recording, and the first question live.
+DEMO_FOLDER = Path("adacompute-demo")  # the demo only replaces files of earlier demos in this folder
+# Questions chosen by how often the recorded model was right: always, almost always, or about half of the
+# time, which is where votes matter.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
-RECORDINGS = ("facts", "words")  # recordings with a verdict
-_RECORDING = "words"  # default recording: each takes half a minute on one core
-SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as in the recording
+RECORDINGS = ("facts", "words")  # recordings that the demo can judge
+_RECORDING = "words"  # by default only one, as each takes half a minute on one core
+SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the same settings as in the recording
 _BUDGET, _SEED = 3.0, 7
-MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}  # the same questions, two models
-MENU_PRICES = {  # an example, USD per million tokens
+MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}  # two models, same questions
+MENU_PRICES = {  # example prices in USD per million tokens
     "SmolLM2-135M": TokenPrices(input=0.1, output=0.5),
     "Qwen2.5-1.5B": TokenPrices(input=2.0, output=8.0),
 }
 _MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD per request
-_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few, to take only half a minute
+_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few folds and orders, so that it takes half a minute
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
-_REPLY_SECONDS = 120.0  # seconds per reply, and until the server is up
-_STOP_SECONDS = 10.0  # seconds between SIGTERM and SIGKILL
+_REPLY_SECONDS = 120.0  # most seconds for a reply, and for the gateway to start
+_STOP_SECONDS = 10.0  # seconds that the gateway has to stop before it is killed
 _LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
 _ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
 _INTRODUCTION = (
@@ -92,22 +92,22 @@ _NEXT_COMMANDS = (
 RecordingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECORDING]...", help="Any of facts, words. [default: words]", show_default=False
+        metavar="[RECORDING]...", help="Recordings: facts, words. [default: words]", show_default=False
     ),
 ]
 
 
 def demo(context: typer.Context, recordings: RecordingsArgument = None, json: JsonFlag = False) -> None:
-    """Ask a real model through the gateway, and judge recordings.
+    """Ask a small model through the gateway, and write a report.
 
-    First a gateway is started in front of a small real model on this machine, and is asked a few questions.
-    Then comes what an average number of samples buys on a recording, and what an average sum of money buys
-    with two models, and last a report: a minute or two on two cores.
+    Starts a small real model and a gateway on this machine, and asks a few questions. Then shows how much
+    accuracy an average number of samples buys on recorded answers, and an average sum of money with two
+    models. Last writes a report. Takes a minute or two on two cores.
     """
     from adacompute.report.canvas import check_drawing
 
-    load_settings(context)  # shows errors in the settings immediately
-    check_drawing()  # before a model is started
+    load_settings(context)  # reports errors in the settings before the demo begins
+    check_drawing()  # fails early if matplotlib is missing
     names = _check_names(recordings or [_RECORDING])
     clock = _Clock()
     with _judge_in_background(names) as (verdicts, menu):
@@ -143,7 +143,7 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
 
 
 class _Clock:
-    """Prints the current phase and the elapsed time to stderr."""
+    """Prints to stderr what the demo is doing, with the seconds since it began."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -159,12 +159,12 @@ class _Clock:
 
 
 def ask_live(clock: _Clock, *, show: bool) -> dict[str, Any]:
-    """Starts the model and the gateway, asks, stops both; returns each question's usage.
+    """Starts the model and the gateway, asks the questions, and stops both.
 
-    Shows each reply as it arrives. Without the model, returns the reason.
+    Returns each question's usage, or why there is no model. Shows each reply as it arrives.
     """
     clock.say("starting a small real model on this machine")
-    cores = os.cpu_count() or 1  # one core is used by the verdicts meanwhile
+    cores = os.cpu_count() or 1  # the verdicts use one of the cores at the same time
     try:
         with local_model(threads=max(1, cores - 1)) as model:
             start = time.monotonic()
@@ -202,7 +202,7 @@ def _print_row(width: int, question: str, answer: str, right: str, samples: str,
 
 
 def _show_live_end(result: Mapping[str, Any]) -> None:
-    """Shows the mean usage of replies, or why there are none."""
+    """Shows the mean number of samples per reply, or why there are no replies."""
     gateway_result = result.get("gateway", result)
     if "absent" in gateway_result:
         print_line("a real model on this machine, behind the gateway")
@@ -227,7 +227,7 @@ def ask_gateway(
     template: Template,
     on_reply: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Starts the gateway, asks it with the OpenAI SDK, stops it; returns each question's usage."""
+    """Starts the gateway, asks it the questions with the OpenAI SDK, stops it; returns their usage."""
     try:
         from openai import OpenAI, OpenAIError
     except ImportError:
@@ -275,7 +275,7 @@ def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Runs a gateway in its own process on a free port, as an operator would."""
     folder.mkdir(exist_ok=True)
     state, log = folder / _STATE_FILE, folder / _LOG_FILE
-    for suffix in ("", "-wal", "-shm", "-journal"):  # left by an earlier demo
+    for suffix in ("", "-wal", "-shm", "-journal"):  # remove the state of an earlier demo
         state.with_name(_STATE_FILE + suffix).unlink(missing_ok=True)
     words = ["serve", "--json", "--upstream", upstream, "--budget", f"{_BUDGET:g}", "--port", "0"]
     with log.open("wb") as errors:
@@ -304,7 +304,7 @@ def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def format_votes(votes: Mapping[str, int], leader: str | None = None) -> str:
-    """Formats answers with votes, leader first: weighted, it may have fewer votes than others."""
+    """Formats answers with their votes. The winner is first, even if weighted votes made it win."""
     ranked = sorted(votes.items(), key=lambda item: (item[0] != leader, -item[1]))
     return ", ".join(answer + (f" × {count}" if count > 1 else "") for answer, count in ranked) or "–"
 
@@ -319,7 +319,7 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
 def _judge_in_background(
     names: Sequence[str],
 ) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[Evaluation]]]":
-    """Evaluates recordings, then the menu, in another process, while this one runs model and report."""
+    """Judges the recordings, then the menu, in another process, while this process runs model and report."""
     from adacompute.evaluate.parallel import start_worker
 
     context = multiprocessing.get_context("spawn")
@@ -327,7 +327,7 @@ def _judge_in_background(
         try:
             verdicts = {name: process.submit(judge_recording, name) for name in names}
             yield verdicts, process.submit(judge_menu)
-        except BaseException:  # interrupted or failed: nobody waits for the verdicts
+        except BaseException:  # interrupted or failed: the verdicts aren't needed
             process.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -335,7 +335,7 @@ def _judge_in_background(
 
 
 def judge_recording(name: str) -> "Verdict":
-    """The verdict on a bundled recording, the same as in other commands."""
+    """Computes the verdict on a bundled recording, as `adacompute evaluate` does."""
     from adacompute.evaluate.verdict import judge_pool
 
     with bundled(name) as pool:
@@ -343,7 +343,7 @@ def judge_recording(name: str) -> "Verdict":
 
 
 def judge_menu() -> "Evaluation":
-    """Two models on the same questions, in money: held out, with few folds."""
+    """Compares two models and a menu of both at equal cost in money, on held-out problems."""
     from adacompute.evaluate import evaluate
 
     with join_pools(MENU_RECORDINGS) as pool:
@@ -359,8 +359,11 @@ def judge_menu() -> "Evaluation":
 
 
 def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
-    """The recordings without duplicates; refused before any work if unknown or not writable."""
-    # lazy: other commands start without matplotlib
+    """Returns the recordings to judge, without duplicates.
+
+    Raises an error if a name is unknown or the report can't be written.
+    """
+    # lazy: only this needs matplotlib
     from adacompute.report.folder import check_report_folder
 
     for name in requested:
@@ -372,7 +375,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
 
 
 def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path]:
-    """Writes the quick report of a recording; returns it and its page's path."""
+    """Writes a quick report of a recording; returns the report and the path of its page."""
     from adacompute.report.build import build_report
     from adacompute.report.folder import render_files, write_report
 
@@ -398,7 +401,7 @@ def _show_verdict(name: str, verdict: "Verdict") -> None:
 
 
 def _build_row(row: "VerdictRow") -> list[str]:
-    """The row of one average budget, formatted as on the page."""
+    """Returns the cells for one average budget, formatted as on the report's page."""
     from adacompute.evaluate.measure import LONGEST
     from adacompute.report.document import Column, compute_saved, format_cell, format_mean
     from adacompute.report.exhibits.money import needs_column
@@ -416,7 +419,7 @@ def _build_row(row: "VerdictRow") -> list[str]:
 
 
 def _show_menu(evaluation: "Evaluation") -> None:
-    """Shows what an average sum buys with one model, with a cascade, and with a menu of both."""
+    """Shows what an average sum of money buys with one model, with a cascade, and with a menu of both."""
     menu = evaluation.get_modes()
     print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
     print_paragraph(f"{evaluation.verdict.sentence} {evaluation.verdict.support}")

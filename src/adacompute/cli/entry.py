@@ -1,4 +1,4 @@
-"""`main`, the entry point of the command line: signals, exit codes, and replies that need no command."""
+"""`main`, the entry point of the command line: handles signals and exit codes."""
 
 import os
 import signal
@@ -14,12 +14,12 @@ from adacompute.errors import AdacomputeError
 if TYPE_CHECKING:
     import typer
 
-_HELP_WIDTH = 80  # columns without a terminal
-_COMPLETION = "_ADACOMPUTE_COMPLETE"  # variable with which a shell requests completions
+_HELP_WIDTH = 80  # width of the help in columns if there is no terminal
+_COMPLETION = "_ADACOMPUTE_COMPLETE"  # shells set this environment variable to request completions
 
 
 class CommandStopped(BaseException):
-    """Ctrl-C or SIGTERM. A BaseException, so that clean-up runs and no handler swallows it."""
+    """Raised on Ctrl-C or SIGTERM. As a BaseException it isn't caught by `except Exception`."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
@@ -29,8 +29,8 @@ class CommandStopped(BaseException):
 def main(commands: "typer.Typer | None" = None) -> None:
     """Runs the command line: exit code 0, 1 for a failure (one line on stderr), 2 for wrong usage.
 
-    `commands` replaces adacompute's own for other programs. A signal exits with 128 plus its number: 130
-    after Ctrl-C, 143 after SIGTERM, and 141, silently, if the reader of the output closed the pipe.
+    Other programs can pass their own `commands`. A signal exits with 128 plus its number: 130 after Ctrl-C,
+    143 after SIGTERM. If the reader of the output closed the pipe, exits with 141 and prints nothing.
     """
     prepare_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -41,11 +41,11 @@ def main(commands: "typer.Typer | None" = None) -> None:
         else:
             commands(standalone_mode=True)
     except SystemExit as exit_request:
-        if isinstance(exit_request.__context__, BrokenPipeError):  # click converted it to exit code 1
+        if isinstance(exit_request.__context__, BrokenPipeError):  # click turns this error into exit code 1
             sys.exit(128 + signal.SIGPIPE)
         raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so the flush at exit can't fail
         sys.exit(128 + signal.SIGPIPE)
     except AdacomputeError as exc:
         _exit_with(str(exc), 1)
@@ -75,7 +75,7 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        from adacompute.cli.app import app  # lazy: importing typer is slow
+        from adacompute.cli.app import app  # lazy: importing typer takes long
 
         app(standalone_mode=True)
 
@@ -89,14 +89,14 @@ def _print_help(*, is_error: bool) -> None:
 
 
 def _find_columns() -> int:
-    """The width of the terminal, or COLUMNS."""
+    """Returns the width of the terminal, or the environment variable COLUMNS."""
     import shutil
 
     return shutil.get_terminal_size((_HELP_WIDTH, 24)).columns
 
 
 def _find_program() -> str:
-    """What the user typed: the script's name, or `python -m adacompute`."""
+    """Returns the program's name as typed: the script's name, or `python -m adacompute`."""
     name = Path(sys.argv[0]).name
     return "python -m adacompute" if name == "__main__.py" else name
 

@@ -1,4 +1,4 @@
-"""`adacompute evaluate`: policies side by side at the same average cost, the verdict first, then tables."""
+"""`adacompute evaluate`: compares policies at the same average cost; shows the verdict, then tables."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -33,15 +33,15 @@ AverageBudgetsOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="On average: samples (of several modes: their unit), e.g. 1.5,2,3, or '200,400 tokens', "
-        "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of several modes, by their costs]",
+        help="Average samples per request (for several modes: cost), e.g. 1.5,2,3, or '200,400 tokens', "
+        "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; for several modes, by their costs]",
     ),
 ]
 _COMPARED = (
     *(name for name in COMPARED if name != SEVERAL),
     *ROUND_LIMITS,
     *PUBLISHED,
-)  # as many as one pool allows
+)  # policies that can be compared on a pool with one mode
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
@@ -53,30 +53,28 @@ PoliciesOption = Annotated[
         "[default: all but bayes, guarantee, pets and shuffled]",
     ),
 ]
-TablesFlag = Annotated[
-    bool, typer.Option("--tables", help="Below the verdict, print the tables of all policies.")
-]
+TablesFlag = Annotated[bool, typer.Option("--tables", help="Print tables of all policies below the verdict.")]
 ProtocolOption = Annotated[
     ProtocolName,
-    choose_from(ProtocolName, help="Judge on problems not fitted on, or as the paper did (in-sample)."),
+    choose_from(ProtocolName, help="Judge on held-out problems, or in-sample as in the paper."),
 ]
 FoldsOption = Annotated[
-    int, typer.Option(min=2, help="Parts of the problems, each judged by policies fitted on the others.")
+    int, typer.Option(min=2, help="Parts of the problems; on each, policies fitted on the others are judged.")
 ]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Number of random splits, for --protocol paper.")]
 VotesOption = Annotated[
-    Votes, choose_from(Votes, help="auto: by confidence or score, if all samples have it.")
+    Votes, choose_from(Votes, help="auto: weighted by confidence or score, if all samples have it.")
 ]
 OrdersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; of several modes 40]"),
+    typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; for several modes 40]"),
 ]
 EvaluationSeedOption = Annotated[
     int, typer.Option(min=0, help="Seed of the tables' folds, orders and intervals; not of the verdict.")
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes to use; results don't depend on it. [default: the cores, at most 4]"),
+    typer.Option(min=1, help="Processes to use; the result doesn't change. [default: the cores, at most 4]"),
 ]
 
 
@@ -102,11 +100,11 @@ def evaluate(
 ) -> None:
     """Compare policies at the same average cost, on held-out problems.
 
-    Each policy is judged on problems that it has not learned from, nor from any like them. Intervals are 95%
-    over groups of alike problems, by bootstrap, paired where policies are compared. Without gold answers,
-    agreement with the vote of all of a problem's samples stands in for accuracy. With --join, --cost or
-    --prices, a policy over all of these modes is compared with each mode alone, fixed mixes, cascades
-    and routers, at the same cost.
+    Policies are judged on problems that they haven't learned from, nor from alike ones. 95% intervals are
+    bootstrapped over groups of alike problems, and paired if policies are compared. Without gold answers,
+    agreement with the vote of all of a problem's samples replaces accuracy. With --join, --cost or --prices,
+    a policy over these modes is compared with each mode alone, fixed mixes, cascades and routers, at the same
+    cost.
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
@@ -174,7 +172,7 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
 
 
 def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
-    """Parses average budgets such as `200,400 tokens`: text after the last number applies to all.
+    """Parses average budgets such as `200,400 tokens`; a unit after the last number applies to all.
 
     >>> [str(budget) for budget in parse_budget_list("1,2 USD per 1000", "samples", "USD")]
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -191,7 +189,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """The default budgets that the samples allow; prints which are left out."""
+    """Returns the default budgets that the recorded samples allow; says on stderr which are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

@@ -63,7 +63,7 @@ _IN_SAMPLE_NOTE = (
 def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
-    """Shows which policy pays at which budget, by how much and how certainly; `tables` shows all policies."""
+    """Shows the verdict: at which budgets a policy pays, by how much. `tables`: of all policies too."""
     problems = count_in_groups(evaluation.problems, evaluation.groups)
     print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
     if evaluation.mode_set is not None:
@@ -95,7 +95,7 @@ def show_evaluation(
 
 
 def _show_scores(evaluation: Evaluation) -> None:
-    """Shows what a verifier's scores add to votes with uniform samples, and whether that is certain."""
+    """Shows how much a verifier's scores improve votes at uniform samples, and whether that is certain."""
     rows = evaluation.by_score
     print_line("what the verifier's scores are worth, with as many samples for every request")
     headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
@@ -116,7 +116,7 @@ def _show_scores(evaluation: Evaluation) -> None:
 
 
 def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: ModeSet | None = None) -> None:
-    """Shows the verdict, its basis, and its numbers at each budget; with prices, also savings."""
+    """Shows the verdict, how it was measured, and a row per budget; with prices, also savings."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -179,13 +179,13 @@ def _format_saving(saving: Saving) -> list[str]:
 
 
 def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
-    """Each budget's cost and saving for JSON; empty without prices or recorded tokens."""
+    """Returns each budget's cost and saving for JSON; empty without prices or recorded tokens."""
     savings = verdict.compute_savings(prices) if prices else ()
     return [{**asdict(saving), "saved": saving.share} for saving in savings]
 
 
 def describe_modes(menu: ModeSet) -> str:
-    """`a sample of smol costs 0.1, one of qwen 1`."""
+    """Describes the modes' costs: `a sample of smol costs 0.1, one of qwen 1`."""
     costs = [
         f"{mode.name} {menu.format_cost(mode.cost, unit=False)}"
         if math.isfinite(mode.cost)
@@ -197,9 +197,10 @@ def describe_modes(menu: ModeSet) -> str:
 
 
 def _show_tables(evaluation: Evaluation) -> None:
-    """Shows accuracy at equal cost, intervals of gains, and the actual cost of calibrated runs."""
+    """Shows tables of accuracy at equal cost, gains with intervals, rounds, and calibrated runs."""
     menu = evaluation.mode_set
-    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers come last
+    # Policies in the order of the rows. The best mix of all others, called peers, is the last row.
+    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]
     print_line(f"{_describe_basis(evaluation)} at exactly {_describe_unit(evaluation)}")
@@ -262,7 +263,7 @@ def _name_unit(evaluation: Evaluation) -> str:
 
 
 def describe_evaluation_protocol(evaluation: Evaluation) -> str:
-    """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
+    """Describes it: `held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
     protocol = f"held-out ({evaluation.folds} folds)"
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
@@ -285,7 +286,7 @@ def _format_row(evaluation: Evaluation, name: str, cell: Callable[[Match], str])
 
 
 def _format_accuracy(match: Match) -> str:
-    """`81.2%`, with a star if several modes can't spend the budget."""
+    """Formats an accuracy as `81.2%`, with a star if a policy over several modes can't spend the budget."""
     is_unspent = match.draws and match.cost < (1 - SPENT_TOLERANCE) * match.budget
     return format_percent(match.accuracy) + ("*" if is_unspent else "")
 
@@ -299,7 +300,7 @@ def _format_gain(menu: ModeSet | None) -> Callable[[Match], str]:
 
 
 def _format_rounds(match: Match | VerdictRow) -> str:
-    """`2.1 (5)`: the mean, and the 95th percentile."""
+    """Formats rounds as `2.1 (5)`: the mean and the 95th percentile."""
     return "–" if match.rounds is None else f"{match.rounds:.1f} ({match.rounds_p95})"
 
 
@@ -326,7 +327,7 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _compose_notes(evaluation: Evaluation) -> str:
-    """Explains the words in the tables, and their limitations."""
+    """Writes the notes below the tables: what their words mean, and their limitations."""
     if evaluation.mode_set is not None:
         return f"{_MODES_NOTE} ({evaluation.verdict.protocol})"
     if evaluation.least is not None:
@@ -358,8 +359,8 @@ def _compose_notes(evaluation: Evaluation) -> str:
     return " ".join(parts)
 
 
-_PRICE_DIGITS = 5  # significant digits
-_LISTED_POINTS = 7  # at most this many settings over several modes are shown
+_PRICE_DIGITS = 5  # significant digits of a policy's price
+_LISTED_POINTS = 7  # most rows in the table of a menu's prices
 
 
 def show_fit(
@@ -370,7 +371,7 @@ def show_fit(
     menu: ModeSet | None,
     prices: TokenPrices,
 ) -> None:
-    """Shows what was learned, where it is stored, its dial for some budgets, the verdict, and next steps."""
+    """Shows what was learned, where it is saved, its prices for some budgets, the verdict, and next steps."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
@@ -402,7 +403,7 @@ def show_fit(
 
 
 def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | None) -> list[str]:
-    """Commands for using the policy."""
+    """Returns commands with which the policy can be used."""
     saved = f"--policy {summary['folder']}"
     if "certificate" in summary:
         return [f"adacompute serve {saved} --upstream URL"]
@@ -504,7 +505,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 
 def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
-    """Some settings of a policy over several modes, cheapest first."""
+    """Shows some prices of a policy over several modes, cheapest first, with cost and accuracy."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

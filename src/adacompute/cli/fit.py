@@ -1,7 +1,7 @@
-"""`adacompute fit`: learn a policy from recorded samples, save it, and list its dial for some budgets.
+"""`adacompute fit`: learns a policy from recorded samples, saves it, and shows its price for some budgets.
 
-Recorded traffic has one sample for most prompts and many for a few. A policy is learned from the problems
-with as many samples as it may request.
+Recorded traffic has one sample for most prompts and many for a few. A policy is learned only
+from the problems that have as many samples as the policy may request.
 """
 
 import copy
@@ -72,30 +72,30 @@ from adacompute.replay.calibrate import parse_average
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
-MAX_SAMPLES = LONGEST  # default for samples per request
+MAX_SAMPLES = LONGEST  # most samples per request by default
 
-_OWNERS = {  # the policies that an option applies to; others: policies over several modes
+_OWNERS = {  # options for some policies only; options not listed here are for a menu
     "--features": ("curve", "classifier"),
     "--delta": ("guarantee",),
     "--max-waves": ("stopping",),
     "--labels": ("stopping",),
 }
 _DELTA = 0.05
-_ORDERS = 20  # orders per problem, for measuring a certificate
-_FEW_PROBLEMS = 30  # with fewer problems, what is learned is mostly noise
+_ORDERS = 20  # random orders of each problem's samples, to measure what a certificate costs
+_FEW_PROBLEMS = 30  # warn if there are fewer problems: a policy would learn mostly noise
 
 
 LearnedPolicy = Literal["stopping", "curve", "classifier", "bayes", "guarantee", "menu"]
-PolicyOption = Annotated[LearnedPolicy, choose_from(LearnedPolicy, help="What to learn.")]
+PolicyOption = Annotated[LearnedPolicy, choose_from(LearnedPolicy, help="Kind of policy to learn.")]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
         "--budget",
         metavar="B",
         parser=parse_budget,
-        help="Average budget to fit the classifier for, or to list: samples (of a menu: its unit), or e.g. "
-        "'500 tokens', '2 USD per 1000'; or a quality to find the lowest cost of: 'as good as 8', of a menu "
-        "'as good as large x 4'.",
+        help="Average budget: samples (for a menu: its unit), or e.g. '500 tokens', '2 USD per 1000'; or a "
+        "quality to find the lowest cost of: 'as good as 8', for a menu 'as good as large x 4'. The "
+        "classifier needs one.",
     ),
 ]
 MarginOption = Annotated[
@@ -104,44 +104,44 @@ MarginOption = Annotated[
         "--margin",
         min=0.0,
         max=100.0,
-        help="Points by which the lower end of the 95% interval may miss, where --budget is a quality.",
+        help="If --budget is a quality: points that the lower end of the 95% interval may fall short.",
     ),
 ]
 OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to save the policy in.")
 ]
 FeaturesOption = Annotated[
     str | None,
     typer.Option(
         metavar="PARTS",
-        help="What the curve or classifier sees: text+entropy, text or entropy; without entropy it "
-        "decides beforehand. [default: text+entropy]",
+        help="Inputs of the curve or classifier: text+entropy, text or entropy; with text alone it "
+        "decides before sampling. [default: text+entropy]",
     ),
 ]
 MaxWavesOption = Annotated[
-    int | None, typer.Option(min=1, help="Rounds per request, at most (stopping): fewer take less time.")
+    int | None, typer.Option(min=1, help="Most rounds per request (stopping); fewer take less time.")
 ]
 LongestOption = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=256,
-        help="Samples per request, at most; problems with fewer are left out. [default: as recorded, to 16]",
+        help="Most samples per request; problems with fewer are left out. [default: as recorded, up to 16]",
     ),
 ]
 DeltaOption = Annotated[
     float | None,
     typer.Option(
         metavar="D",
-        help="Chance that a certified answer isn't the model's commonest (guarantee). [default: 0.05]",
+        help="Chance that a certified answer isn't the model's most common (guarantee). [default: 0.05]",
     ),
 ]
 VerdictFlag = Annotated[
     bool | None,
     typer.Option(
         "--verdict/--no-verdict",
-        help="Judge whether it pays, on problems that it hasn't learned from: as long again as the rest, and "
-        "minutes with a menu. [default: yes; of a menu no]",
+        help="Judge on held-out problems whether the policy pays; takes as long as learning, and minutes "
+        "with a menu. [default: yes; for a menu no]",
     ),
 ]
 LabelsOption = Annotated[
@@ -171,17 +171,17 @@ def fit(
     unit: BudgetUnitOption = "samples",
     price: PriceOptions,
     which: SourceOptions,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the policy if it exists.")] = False,
     verdict: VerdictFlag = None,
     json: JsonFlag = False,
 ) -> None:
     """Learn a policy from recorded samples, and save it.
 
-    A policy says when to stop sampling. Its dial (price or threshold) for some budgets is printed too; this
-    needs no labels, because they don't change what a policy costs. Whether it pays over the same number of
-    samples for every request is judged on problems that it hasn't learned from, as `evaluate` does.
-    With --policy menu it also says which of several models or efforts to ask: those of --join, or of a pool
-    with several, at the costs of --cost or --prices.
+    A policy decides when to stop sampling. Also shows its price or threshold for some budgets, which needs no
+    gold answers. Whether the policy is better than the same number of samples for every request is judged on
+    problems that it hasn't learned from, as `evaluate` does. With --policy menu, it also decides which of
+    several models or efforts to ask: those of --join, or of a pool with several, at the costs of --cost or
+    --prices.
     """
     settings, several, certifying = load_settings(context), policy == "menu", policy == "guarantee"
     options: dict[str, Any] = {
@@ -238,8 +238,8 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # the verdict's, with the prompts that they have seen
-    results: list[PairedResults] = []  # basis of the verdict
+    fits: list[FoldFit] = []  # policies fitted for the verdict, with their prompts
+    results: list[PairedResults] = []  # results that the verdict was computed from
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
         recorded,
@@ -255,7 +255,7 @@ def fit(
         judge = functools.partial(_judge_modes, recorded, menu, modes.name, labels=labels)
     is_judged = bool(verdict) if several else verdict is not False and not certifying
     workers, judging = choose_process_count(4), None
-    # stopping is learned by XGBoost, which releases the GIL: its fits share the cores
+    # XGBoost, which learns stopping, releases the GIL, so threads can use all cores
     with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
             fitted_policy = refit(ballots)
@@ -280,7 +280,7 @@ def fit(
         fitted_policy.save(output)
         if is_judged and judging is None:
             judged = judge(budget=budget, workers=workers)
-        if menu is None and not certifying:  # otherwise there are no budgets to choose from
+        if menu is None and not certifying:  # menus and certificates have no table of budgets
             chart = build_chart(
                 fitted_policy,
                 ballots,
@@ -336,14 +336,14 @@ def fit(
 def _choose_arguments(
     policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
 ) -> dict[str, Any]:
-    """The policy's constructor arguments; `own` are options of some policies only, None if not given."""
-    if policy == "guarantee":  # its votes are unweighted
+    """Returns the policy's constructor arguments. `own` has options that only some policies take."""
+    if policy == "guarantee":  # a guarantee holds for unweighted votes only
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
         arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
-            arguments["weigh"] = "auto"  # the same signal, on the scale of the training samples
+            arguments["weigh"] = "auto"  # the policy fits the weights itself
     if policy == "stopping":
         arguments["max_waves"] = own["max_waves"]
     if own["features"] is not None:
@@ -352,7 +352,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns on stderr about modes that one problem limits to few samples."""
+    """Warns on stderr if a problem with few samples limits a mode to that number."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -364,20 +364,20 @@ def _warn_short(ballots: Ballots) -> None:
 
 
 def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
-    """The policies fitted for a verdict, once it is done; none if it fails."""
+    """Waits for the verdict; yields the policies that were fitted for it, or none if it failed."""
     if judging is not None and judging.exception() is None:
         yield from fits
 
 
 def _wait_for_results(judging: "Future[Any] | None", results: list[PairedResults]) -> PairedResults | None:
-    """The basis of a verdict, once it is done; None if there is none."""
+    """Waits for the verdict; returns the results that it was computed from, or None without a verdict."""
     if judging is not None:
         judging.exception()
     return results[0] if results else None
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
-    """Raises PolicyError if the policy can't be saved; checked before learning."""
+    """Raises PolicyError, before anything is learned, if the policy can't be saved in this folder."""
     resolve_folder(output)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
@@ -398,7 +398,7 @@ def _judge_policy(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Evaluates the policy with its fitted settings; without any, as all commands do."""
+    """Computes the verdict on the policy, with the options of `fit` if there are any."""
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
@@ -431,13 +431,13 @@ def _judge_modes(
     workers: int,
     **_budget: object,
 ) -> Evaluation:
-    """Compares a policy over several modes with each of them and their mixes."""
+    """Compares a policy over several modes with the single modes and their mixes."""
     with show_progress(f"evaluating {name}") as report_progress:
         return evaluate(ballots, modes=menu, labels=labels, workers=workers, progress=report_progress)
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
-    """The budget in samples; None without a budget, or in another unit, which needs calibration."""
+    """Returns the budget in samples; None without a budget, or if it must be converted by calibration."""
     if average is None:
         return None
     if average.unit == "samples":
@@ -453,8 +453,8 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
 def _calibrate(
     fitted_policy: Policy, ballots: Ballots, average: Budget, prices: TokenPrices
 ) -> dict[str, Any]:
-    """The dial for a budget in tokens or money, by replay of recorded tokens, and its samples."""
-    settled = copy.copy(fitted_policy)  # the saved policy must not be adapted to these samples
+    """Finds the price or threshold for a budget in tokens or money by replaying the recorded samples."""
+    settled = copy.copy(fitted_policy)  # adapt a copy to these samples, not the saved policy
     dial = calibrate(settled, ballots, average, prices=prices)
     samples = replay(settled, ballots, price=dial, orders=50).cost
     return {
@@ -467,7 +467,7 @@ def _calibrate(
 
 
 def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: ModeSet, budget: float) -> dict[str, Any]:
-    """The price for a budget in the menu's unit, and what it buys on these samples."""
+    """Finds the price for a budget in the menu's unit, and what it buys on these samples."""
     price = calibrate(fitted_policy, ballots, budget, orders=_ORDERS)
     result = replay(fitted_policy, ballots, price=price, orders=_ORDERS)
     warn_unspent(result.cost, budget, menu)
@@ -493,7 +493,7 @@ def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
 
 
 def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: str | None) -> None:
-    """Refuses options that the policy ignores, because they would seem to have an effect."""
+    """Raises an error for options that this policy doesn't use, rather than ignore them."""
     if policy == "classifier" and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
@@ -518,7 +518,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
-    """The cost of a certificate on these samples, and how often it is reached."""
+    """Measures on these samples what a certificate costs and how often it is reached."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
 
@@ -550,7 +550,7 @@ def _fit_policy(
 def _summarise(
     fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Part of the JSON object: the training data, and the dial for some budgets."""
+    """Builds a part of the JSON output: the training data, and the policy's price for some budgets."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {
@@ -567,7 +567,7 @@ def _summarise(
 
 
 def _summarise_modes(policy: Any, ballots: Ballots, menu: ModeSet) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
-    """Like `_summarise`, for several modes."""
+    """Like `_summarise`, but for a policy over several modes."""
     graded = mask_graded(ballots, grade_samples(ballots))
     points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
     samples = {mode: int(votes.drawn.sum()) for mode, votes in zip(ballots.names, ballots.parts, strict=True)}
@@ -598,7 +598,7 @@ def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float,
 
 
 def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
-    """The chart's rows: each budget's dial, cost and results."""
+    """Returns the rows of the chart as dicts: for each budget the price, cost and results."""
     return [
         {
             "budget": row.budget,

@@ -1,4 +1,4 @@
-"""`adacompute local`: a small real model on this machine, served until it is stopped."""
+"""`adacompute local`: serves a small real model on this machine until stopped."""
 
 import shlex
 import signal
@@ -20,37 +20,37 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _StopRequested(BaseException):
-    """Raised by a signal: this command normally ends by being stopped."""
+    """Raised by Ctrl-C or SIGTERM, the normal end of this command."""
 
 
 def local(
     gguf: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A GGUF file. [default: SmolLM2-135M-Instruct, which comes along]"),
+        typer.Option(metavar="FILE", help="Model file (GGUF). [default: the bundled SmolLM2-135M-Instruct]"),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="On 127.0.0.1; 0 takes any free port.")] = 8081,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port on 127.0.0.1; 0: any free port.")] = 8081,
     slots: Annotated[
-        int, typer.Option(min=1, max=256, help="Responses at the same time, and the most that n may be.")
+        int, typer.Option(min=1, max=256, help="Most responses at the same time, and largest parameter n.")
     ] = 8,
-    context: Annotated[int, typer.Option(min=1, help="Tokens of a response with its prompt.")] = 1024,
+    context: Annotated[int, typer.Option(min=1, help="Most tokens of a prompt and its response.")] = 1024,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor threads. [default: its cores]", show_default=False)
+        int | None, typer.Option(min=1, help="Processor threads. [default: the cores]", show_default=False)
     ] = None,
     menu: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also write a menu of two modes of it, a short and a long one, to try."
+            metavar="FILE", help="Also write a menu to try, with two modes of the model: short and long."
         ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Serve a small real model on this machine, until Ctrl-C.
 
-    It is OpenAI-compatible, listens on loopback only, and needs adacompute[local]. Give the URL that it
-    prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
+    The server is OpenAI-compatible, listens on 127.0.0.1 only, and needs adacompute[local]. Pass the URL that
+    it prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
     if menu is not None and port == 0 and menu.exists():
-        raise _build_overwrite_error(menu)  # the port will differ
+        raise _build_overwrite_error(menu)  # its content would differ, as the port does each time
     try:
         with (
             _stop_on_signals(),
@@ -65,7 +65,7 @@ def local(
 
 
 def _write_menu(path: Path, model: LocalModel) -> None:
-    """Writes a menu with two modes of the model; keeps an equal file, refuses a different one."""
+    """Writes a menu with two modes of the model. Raises an error if the file exists with other content."""
     template = files("adacompute.cli").joinpath("local_menu.toml").read_text("utf-8")
     content = template.format(url=model.url, model=model.name).encode()
     if path.exists():
@@ -104,7 +104,7 @@ def _announce(model: LocalModel, menu: Path | None, *, json: bool) -> None:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[None]:
-    """Raises `_StopRequested` inside on the first SIGINT or SIGTERM; ignores later ones."""
+    """Within the block, the first SIGINT or SIGTERM raises `_StopRequested`; later signals are ignored."""
 
     def request_stop(_number: int, _frame: object) -> None:
         for number in _STOP_SIGNALS:

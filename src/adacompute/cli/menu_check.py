@@ -1,4 +1,4 @@
-"""`adacompute menu check`: asks every mode of a menu a short question, and shows its usage."""
+"""`adacompute menu check`: asks every mode of a menu a short question, and shows tokens and cost."""
 
 import asyncio
 import time
@@ -35,14 +35,14 @@ _PUZZLE = Problem(
     id="effort",
     question="How many three-digit numbers have digits that add up to 9? Answer with the number only.",
 )
-_EFFORTS = (  # options for how much a model reasons
+_EFFORTS = (  # request options that set how much a model reasons
     *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
     *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
 )
-_ALIKE = 1.5  # two draws with equal settings may differ by this factor
-_SHOWN_TEXT = 24  # characters of an answer
-_REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage has them
-_ATTEMPTS = 2  # at each question
+_ALIKE = 1.5  # token counts may differ by this factor by chance
+_SHOWN_TEXT = 24  # most characters shown of an answer
+_REASONING = ("completion_tokens_details", "reasoning_tokens")  # path of the count in a reply's usage
+_ATTEMPTS = 2  # most attempts at each question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +51,17 @@ class ModeCheck:
 
     name: str
     model: str
-    host: str  # the upstream's, with the port
-    error: str | None = None  # None: it answered
+    host: str  # host and port of the upstream
+    error: str | None = None  # why the mode can't be used; None if it answered
     text: str = ""
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # in the prompt; None: not reported
+    cached_tokens: int | None = None  # cached tokens in the prompt; None if not reported
     completion_tokens: int | None = None
-    reasoning_tokens: int | None = None  # in the response; None: not reported
-    logprobs: bool | None = None  # whether log-probabilities were given; None: no reply
+    reasoning_tokens: int | None = None  # reasoning tokens in the response; None if not reported
+    logprobs: bool | None = None  # whether the reply had log-probabilities; None without a reply
     seconds: float = 0.0
-    cost: float = 0.0  # money
-    finished: bool | None = None  # False: cut off at its limit
+    cost: float = 0.0  # in the menu's currency
+    finished: bool | None = None  # False if the response was cut off at max_tokens
 
     @property
     def ok(self) -> bool:
@@ -71,19 +71,19 @@ class ModeCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffortCheck:
-    """The effect of a mode's effort options: one answer with them, one without."""
+    """The effect of a mode's options on how much to reason: one answer with and one without them."""
 
     mode: str
     options: tuple[str, ...]
-    tokens: int | None  # with the options; None: no answer
+    tokens: int | None  # tokens of the answer with the options; None if there is no answer
     tokens_without: int | None
-    counts_thought: bool  # False: no reasoning tokens are reported, so these are all response tokens
-    is_cut: bool  # both were cut off at their limit
-    cost: float  # money
+    counts_thought: bool  # whether reasoning tokens are counted; else all response tokens
+    is_cut: bool  # whether both answers were cut off at max_tokens
+    cost: float  # cost of both answers in the menu's currency
 
     @property
     def makes_difference(self) -> bool | None:
-        """Whether they changed the amount of reasoning; None if unknown."""
+        """Whether the options changed the amount of reasoning; None if unknown."""
         if self.tokens is None or self.tokens_without is None or self.is_cut:
             return None
         least, most = sorted((self.tokens, self.tokens_without))
@@ -104,11 +104,11 @@ ActionArgument = Annotated[
     typer.Argument(metavar="check", help="Ask each mode one short question.", show_default=False),
 ]
 MenuArgument = Annotated[
-    Path, typer.Argument(metavar="MENU", help="The modes, a table each (TOML).", show_default=False)
+    Path, typer.Argument(metavar="MENU", help="Menu file (TOML): a table for each mode.", show_default=False)
 ]
 SecondsOption = Annotated[
     float,
-    typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Time for a mode, at most."),
+    typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Time limit for each mode."),
 ]
 
 
@@ -119,11 +119,11 @@ def menu(
     seconds: SecondsOption = 60.0,
     json: JsonFlag = False,
 ) -> None:
-    """Ask each mode of a menu one question, and show what it cost.
+    """Check a menu: ask each mode one question, and show what it cost.
 
-    The modes are asked as `collect --menu` asks them, with their keys, options and limits. Exits with 1
-    if one of them can't be used. A mode with options that say how much to think is asked a second, harder
-    question, with them and without them. What it cost is real.
+    Modes are asked as by `collect --menu`, with their keys, options and limits, which costs real money.
+    Exits with 1 if a mode can't be used. A mode with options on how much to reason is also asked a harder
+    question, with these options and without them.
     """
     config = load_settings(context)
     modes = read_modes_file(path)
@@ -144,7 +144,7 @@ def menu(
 def _plan_checks(
     menu: ModeConfigs, sampling: Mapping[str, Any]
 ) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
-    """The request for each mode; a mode that can't be asked, such as one without its key, has failed."""
+    """Builds the request for each mode. Modes that can't be asked, e.g. without a key, are failed checks."""
     modes, failed = [], {}
     for mode in menu.modes:
         try:
@@ -167,7 +167,7 @@ def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
 
 
 def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]) -> None:
-    """Shows a row per mode, the effect of its effort options, then failures with reasons."""
+    """Shows a row per mode, the effect of options on how much to reason, then failures with reasons."""
     money = [f"cost, {menu.currency}", "ratio"] if menu.has_prices else []
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
     print_table([*headings, "seconds", *money], [_build_row(menu, check, checks) for check in checks])
@@ -196,7 +196,7 @@ def _build_row(menu: ModeConfigs, check: ModeCheck, checks: list[ModeCheck]) -> 
 
 
 def _find_answer(check: ModeCheck) -> str | None:
-    """The answer in the text, or its beginning."""
+    """Extracts the answer from the response; if there is none, returns the beginning of the text."""
     if not check.text:
         return None
     return shorten(extract_answer(check.text, Task()) or " ".join(check.text.split()), _SHOWN_TEXT)
@@ -209,7 +209,7 @@ def _format_tokens(tokens: int | None, part: int | None, noun: str) -> str:
 
 
 def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
-    """The cost of a mode's answer relative to the cheapest one; None if unknown."""
+    """Returns the cost of a mode's answer divided by that of the cheapest answer; None if unknown."""
     cheapest = min((each.cost for each in checks if each.ok and each.cost > 0), default=0.0)
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 
@@ -242,7 +242,7 @@ def _build_object(
 def check_modes(
     modes: Sequence[tuple[ModeEndpoint, Asking]], problem: Problem, *, seconds: float
 ) -> tuple[ModeCheck, ...]:
-    """Asks all modes one question in parallel, as `collect` would."""
+    """Asks all modes the same question in parallel, as `collect` would."""
 
     async def check_all() -> tuple[ModeCheck, ...]:
         return tuple(
@@ -255,7 +255,7 @@ def check_modes(
 def check_efforts(
     modes: Sequence[ModeEndpoint], sampling: Mapping[str, Any], *, seconds: float
 ) -> tuple[EffortCheck, ...]:
-    """Asks a harder question with and without effort options, for modes that have some."""
+    """Asks modes that have options on how much to reason a harder question, with and without them."""
     pairs = []
     for mode in modes:
         others = {name: value for name, value in mode.options.items() if name not in _EFFORTS}
@@ -269,7 +269,7 @@ def check_efforts(
 
 
 def _compare_efforts(mode: ModeEndpoint, *answers: ModeCheck) -> EffortCheck:
-    """Compares the answers with and without effort options."""
+    """Compares an answer with the options on how much to reason to an answer without them."""
     counts_thought = any(answer.reasoning_tokens for answer in answers)
     counts = [
         answer.reasoning_tokens or 0
@@ -314,7 +314,7 @@ async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seco
 
 
 def _bound_endpoint(endpoint: Endpoint, seconds: float) -> Endpoint:
-    """An endpoint with timeouts of at most this many seconds."""
+    """Returns the endpoint with timeouts of at most this many seconds, and few retries."""
     timeouts, retries = endpoint.timeouts, endpoint.retries
     return replace(
         endpoint,
@@ -349,7 +349,7 @@ def _sum_known(numbers: Sequence[int | None]) -> int | None:
 
 
 def _compute_call_cost(mode: ModeEndpoint, call: Call) -> float:
-    """The cost of one call, with cached prompt tokens at their own price."""
+    """Computes the cost of one call; cached prompt tokens have their own price."""
     if call.paid == "no":
         return 0.0
     prompt, cached = call.prompt_tokens or 0, min(call.cached_tokens or 0, call.prompt_tokens or 0)

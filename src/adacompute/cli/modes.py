@@ -1,7 +1,7 @@
 """The modes of a command and their costs: --join, --cost, --prices and --menu.
 
-Recorded modes are joined pools or the sources of one pool; a menu file names endpoints. A budget is an
-average cost in the menu's unit; money is shown per 1,000 requests.
+Recorded modes are several joined pools, or the models in one pool. A menu file has the endpoints of modes.
+A budget is an average cost in the menu's unit; money is shown per 1,000 requests.
 """
 
 import math
@@ -39,28 +39,28 @@ from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.calibrate import check_mode_budget
 from adacompute.score.grades import BlockMap
 
-_UNSPENT = 0.1  # if a larger share of the budget is left, it was too large
+_UNSPENT = 0.1  # warn if a larger share of the budget can't be spent
 
 MissingProblems = Literal["error", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOptions:
-    """Which problems are held out and resampled together."""
+    """Options on which problems are held out and resampled together, as a group."""
 
     group: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Hold out together what is the same in a column, e.g. subject. [default: alike]",
+            help="Hold out problems in groups, by this column. [default: alike problems]",
         ),
     ] = None
     no_groups: Annotated[
-        bool, typer.Option("--no-groups", help="Hold out single questions, even of alike ones.")
+        bool, typer.Option("--no-groups", help="Hold out each problem alone, even if some are alike.")
     ] = False
 
     def apply(self, ballots: Ballots) -> Ballots:
-        """The same votes in groups: of alike problems, unless an option says otherwise."""
+        """Puts alike problems into groups, or groups problems as the options say."""
         if self.group is not None and self.no_groups:
             raise typer.BadParameter("groups are by --group already; leave one out", param_hint="--no-groups")
         return ballots.group("none" if self.no_groups else self.group or "alike")
@@ -68,44 +68,44 @@ class GroupOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(AnswerOptions):
-    """Which recorded samples to read: a pool, or several as the modes of a menu."""
+    """Options on which recorded samples to read: one pool, or several as the modes of a menu."""
 
     source: OptionalPoolPath = None
     join: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=POOL", help="A pool of the same problems, as one mode of a menu; once for each."
+            metavar="NAME=POOL", help="Same problems answered by another model or effort, a mode; repeatable."
         ),
     ] = None
     missing: Annotated[
         MissingProblems,
-        choose_from(MissingProblems, help="What to do about problems that a mode has no samples of."),
+        choose_from(MissingProblems, help="What to do with problems that lack samples of a mode."),
     ] = "error"
 
     @property
     def name(self) -> str:
-        """The name of the input for display."""
+        """The paths of the pools, as shown in messages."""
         if not self.join:
             return "" if self.source is None else format_path(self.source)
         return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
 
     @property
     def title(self) -> str:
-        """The name without the folders of a single pool."""
+        """Like `name`, but a single pool is shown without its folders."""
         return self.name if self.join or self.source is None else format_path(Path(self.source.name))
 
     @property
     def words(self) -> str:
-        """The modes' options as command-line text."""
+        """The POOL argument and the --join options, as one would type them."""
         words = [] if self.source is None else [format_path(self.source)]
         for text in self.join or ():
             words += ["--join", text]
         return shlex.join(words)
 
     def read_modes(self, answers: AnswersConfig) -> Ballots:
-        """Reads the votes of each mode, from joined pools or from one pool whose sources are the modes.
+        """Reads the votes of each mode, from joined pools or from one pool whose models are the modes.
 
-        With --join the pool itself is a mode too, with its own name.
+        With --join, the argument POOL is a mode too, named like its file.
         """
         paths = parse_joins(self.source, self.join)
         task, default_task = self.build_tasks(answers)
@@ -123,8 +123,9 @@ class JoinOptions(AnswerOptions):
     def open(
         self, answers: AnswersConfig, which: SourceOptions, *, engine: EngineOptions, several: bool
     ) -> Iterator[tuple[Ballots, BlockMap]]:
-        """Reads the votes of several modes, or of one with an engine; also yields a function that maps
-        blocks.
+        """Reads the votes of several modes, or of one mode, which can be done on Ray.
+
+        Also yields the function that maps blocks of work, in this process or on Ray.
         """
         if several:
             yield self.read_modes(answers), map
@@ -133,13 +134,13 @@ class JoinOptions(AnswerOptions):
             yield opened
 
     def get_source(self) -> Path:
-        """The only pool; raises if there is none."""
+        """Returns the argument POOL; raises an error if it is missing."""
         if self.source is None:
             raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
         return self.source
 
     def describe(self) -> dict[str, Any]:
-        """Where the modes come from, for JSON."""
+        """Returns the pools that the samples come from, for the JSON output."""
         if not self.join:
             return {"pool": self.name}
         paths = parse_joins(self.source, self.join)
@@ -148,32 +149,32 @@ class JoinOptions(AnswerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(JoinOptions):
-    """Like `JoinOptions`, with the cost per sample of each mode."""
+    """Like `JoinOptions`, with options for the cost per sample of each mode."""
 
     costs: Annotated[
         list[str] | None,
         typer.Option(
             "--cost",
             metavar="NAME=NUMBER",
-            help="What a sample of a mode costs, in any unit; once for each mode.",
+            help="Cost of one sample of a mode, in any unit; repeatable.",
         ),
     ] = None
     prices: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
+            help="Prices file (TOML): a table per mode, with input_price and output_price.",
         ),
     ] = None
 
     @property
     def is_given(self) -> bool:
-        """Whether an option names modes."""
+        """Whether --join, --cost or --prices is given."""
         return bool(self.join or self.costs or self.prices is not None)
 
     @property
     def cost_words(self) -> str:
-        """The cost options as command-line text, with a leading space."""
+        """The --cost and --prices options as one would type them, with a leading space."""
         words: list[str] = []
         for text in self.costs or ():
             words += ["--cost", text]
@@ -181,10 +182,10 @@ class ModeOptions(JoinOptions):
         return f" {shlex.join(words)}" if words else ""
 
     def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: from an option, or from an unnamed choice of a pool's sources.
+        """Detects several modes: because an option names them, or because the pool has several models.
 
-        Without such an option, prints this to stderr. If the pool had to be read and has one source, also
-        returns its votes, so that it isn't read twice.
+        In the second case says so on stderr. If the pool was opened and has one model, also returns its
+        votes, so that they aren't read twice.
         """
         if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
             return self.is_given, None
@@ -200,7 +201,7 @@ class ModeOptions(JoinOptions):
         return sources > 1, ballots
 
     def read_costs(self) -> dict[str, Any]:
-        """The costs or prices from options, for `Menu.of`."""
+        """Reads the options --cost or --prices, for `ModeSet.of`."""
         if self.costs and self.prices is not None:
             raise typer.BadParameter(
                 "costs are given by --prices already; leave one out", param_hint="--cost"
@@ -211,8 +212,8 @@ class ModeOptions(JoinOptions):
         }
 
     def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
-        """Reads the votes of each mode, and costs per sample from options, else from tokens."""
-        given = self.read_costs()  # refused before any sample is read
+        """Reads the votes of each mode and its cost per sample, from options or else from its tokens."""
+        given = self.read_costs()  # wrong options are reported before samples are read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
         menu = ModeSet.of(ballots, **given)
@@ -238,7 +239,10 @@ def read_recorded(
     *groups: object,
     **refused: object,
 ) -> tuple[Ballots, ModeSet | None]:
-    """Reads the samples of one mode, or of several with their menu, which refuses some options."""
+    """Reads the samples of one mode, or of several modes together with their costs.
+
+    With several modes, some options are errors.
+    """
     is_several, recorded = options.detect_several(answers, which)
     if is_several:
         refuse_beside_modes(which, *groups, **refused)
@@ -247,7 +251,7 @@ def read_recorded(
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
-    """Says on stderr which prompts count as recorded by the pools' calls."""
+    """Says on stderr for which modes the length of prompts is taken from the recorded calls."""
     charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
@@ -260,7 +264,7 @@ def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) ->
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
-    """The modes' pools by name, the argument's first."""
+    """Returns the pools by mode name. The pool of the argument POOL is first."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
         name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
@@ -284,7 +288,7 @@ def _name_pool(source: Path) -> str:
 
 
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
-    """The cost per sample by mode; None without such an option."""
+    """Parses the --cost options: cost per sample by mode name. None if there are none."""
     parsed: dict[str, float] = {}
     for text in costs or ():
         name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
@@ -299,22 +303,22 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     return parsed or None
 
 
-SEVERAL = "menu"  # the kind of the policy over several modes, and the setting with their file
+SEVERAL = "menu"  # name of the policy over several modes, and of the setting
 GatewayModesOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
 ModesFileOption = Annotated[
     Path | None,
     typer.Option(
         "--menu",
         metavar="FILE",
-        help="Modes to ask, in the place of --endpoint and --model: a table each (TOML).",
+        help="Menu (TOML) of several models to ask, instead of --endpoint and --model.",
     ),
 ]
 
 
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """The menu file: from the option, or from the settings unless an endpoint is named; "": none.
+    """Returns the menu file: from the option, else from the settings unless an endpoint is given; "": none.
 
-    `flags` are options of a single endpoint, address first, which exclude a menu.
+    `flags` are the options of a single endpoint, its address first. They can't be used with a menu.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu
@@ -324,7 +328,7 @@ def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[s
 
 
 def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Refuses options of a single endpoint, by name: a menu's tables replace them."""
+    """Raises an error if options of a single endpoint are given beside a menu."""
     for option, value in flags.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
@@ -332,7 +336,7 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
 
 
 def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
-    """Reads the modes to ask: those of --menu, or one without a name, from the endpoint options."""
+    """Reads the modes to ask: those of --menu, or a single unnamed mode from the endpoint options."""
     if menu is not None:
         _refuse_endpoint_options(get_flags(endpoint))
         return read_modes_file(menu)
@@ -341,7 +345,7 @@ def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: Endpo
 
 
 def refuse_beside_modes(*groups: object, **options: object) -> None:
-    """Refuses options that a menu ignores, because they would seem to have an effect."""
+    """Raises an error for options that don't apply to several modes, rather than ignore them."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
         "parameters": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -358,9 +362,9 @@ def refuse_beside_modes(*groups: object, **options: object) -> None:
 def parse_mode_budget(
     text: float | str, menu: ModeSet, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
-    """An average cost per request in the menu's unit; also the unit of a bare number.
+    """Parses an average cost per request; a number without a unit is in the menu's unit.
 
-    The unit "samples" belongs to other policies, and is ignored here.
+    `unit` is the option --unit. Its default, samples, is ignored here.
     """
     amount = parse_number(str(text))
     if not math.isfinite(amount):
@@ -380,7 +384,7 @@ def parse_mode_budget(
 
 
 def parse_mode_budgets(text: str | None, menu: ModeSet, *, unit: BudgetUnit) -> tuple[float, ...] | None:
-    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; text after the last number applies to all."""
+    """Parses costs such as `0.3,0.5` or `0.5,1 USD per 1000`. A unit after the last number is for all."""
     if text is None:
         return None
     return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
@@ -391,7 +395,7 @@ def _name_unit(menu: ModeSet) -> str:
 
 
 def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
-    """Warns on stderr if a policy can't spend a budget, e.g. one for 1,000 requests given for one."""
+    """Warns on stderr if a policy can't spend the budget, e.g. if it was meant for 1,000 requests."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "
@@ -400,6 +404,6 @@ def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
 
 
 def format_draws(draws: dict[str, float]) -> str:
-    """`2.1 samples of smol, 0.31 of qwen`."""
+    """Formats the mean samples per mode: `samples a request: 2.10 of smol, 0.31 of qwen`."""
     parts = [f"{number:.2f} of {mode}" for mode, number in draws.items()]
     return f"samples a request: {', '.join(parts)}" if parts else "samples by mode not known"

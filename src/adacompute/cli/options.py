@@ -1,6 +1,6 @@
-"""Options shared by commands, and building an option from the setting that it overrides.
+"""Options that several commands share, many of which override a setting.
 
-Also loads the settings, and formats the typed command for reports.
+Also loads the settings, and formats the command line as typed, for reports.
 """
 
 import difflib
@@ -35,30 +35,30 @@ from adacompute.pool.ballots import PromptCharge
 from adacompute.records import Budget, BudgetUnit, TokenPrices, names_quality
 
 NO_ANSWER_HINT = (
-    # printed if no answer is found
+    # a hint that is printed if no answer is found
     "answers are read from the key `text`, where --extract says; or give `answer`"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting as declared in `config`; the basis of options, `--show-config` and --help."""
+    """A setting as declared in `config`. Options, their help and --show-config are made from it."""
 
     name: str
-    hint: Any  # its type
+    hint: Any  # type of the setting, as annotated
     default: Any
     meaning: str
-    special_default: str  # the meaning of a default such as 0, e.g. "no limit"; "" for plain values
+    special_default: str  # what a default such as 0 means, e.g. "no limit"; "" if it is plain
 
     @property
     def default_text(self) -> str:
-        """The default as shown in --help; "" if there is none."""
+        """The default value as --help shows it; "" if it shows none."""
         return self.special_default or _describe_default(self.default)
 
 
 @cache
 def describe_settings(section: type) -> dict[str, Setting]:
-    """The settings of a section, in order."""
+    """Returns the settings of a section by name, in the order of their declaration."""
     hints = get_type_hints(section)
     settings = {}
     for item in fields(section):
@@ -83,11 +83,11 @@ def _describe_default(default: object) -> str:
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own
     """Builds the option that overrides a setting, with its help, default and type.
 
-    `meaning` replaces the setting's own if a command uses it differently. `options` are typer's.
+    `meaning` replaces the setting's help text if a command uses it differently. `options` are for typer.
     """
     setting = describe_settings(section)[name]
     text = meaning or setting.meaning
-    if text.partition(" ")[0].isalpha():  # not a value such as `shadow:` or an address
+    if text.partition(" ")[0].isalpha():  # but keep e.g. `shadow: …` or an address as it is
         text = text[:1].upper() + text[1:]
     help_text = f"{text}." if text else ""
     if setting.default_text and options.pop("show_default", True):
@@ -100,16 +100,17 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
 
 
 def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
-    """Builds an option for a Literal's values; `options` are typer's."""
+    """Builds an option that accepts the values of a Literal; `options` are for typer."""
     words = get_args(kind)
     parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
     return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """The given options of a group by name; the others are None, False or empty lists.
+    """Returns the options of a group that were given on the command line, by name.
 
-    A flag with an opposite, `--no-…`, is None unless given.
+    Options that aren't given are None, False or empty lists. A flag that has an opposite (`--no-…`) counts
+    as given if it is False.
     """
     values = {item.name: (getattr(options, item.name), item.default) for item in fields(options)}
     return {
@@ -120,7 +121,7 @@ def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of 
 
 
 def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """All options of a group as typed, with values; None: not given."""
+    """Returns the values of a group's options by flag, such as --model; None if not given."""
     given = get_given(options)
     return {_spell_flag(type(options), item.name): given.get(item.name) for item in fields(options)}
 
@@ -137,13 +138,13 @@ def _parse_choice(words: Sequence[str], word: str) -> str:
     return word
 
 
-# excludes the comma of `per 1,000 requests`
+# a comma between budgets, but not the comma in `per 1,000 requests`
 _BETWEEN_BUDGETS = re.compile(r"(?<!per [0-9]),|,(?![0-9]{3}\b)")
 _LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
 
 
 def split_budgets(text: str) -> list[str]:
-    """Splits a list of budgets: text after the last number applies to all.
+    """Splits a list of budgets; a unit after the last number applies to all.
 
     >>> split_budgets("1,2 USD per 1,000 requests")
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -163,7 +164,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_finite(text: str) -> float:
-    """Parses a finite number; the error names the text."""
+    """Parses a number; raises an error for NaN and infinity."""
     value = parse_number(text)
     if not math.isfinite(value):
         raise typer.BadParameter(f"{text!r} is not a number; give e.g. 2")
@@ -186,12 +187,12 @@ def _parse_whole(text: str) -> int:
 
 
 def parse_budget(text: str) -> float | str:
-    """A number if the text is one, else the text; the error names unparsable parts."""
+    """Returns a number, or else the text, if it is a valid budget such as `500 tokens`."""
     try:
         if names_quality(text):
             Quality.parse(text)
             return text
-        Budget.parse(text, currency=None)  # unit and currency are checked with the settings
+        Budget.parse(text, currency=None)  # unit and currency are checked later, when the settings are known
     except BudgetInvalid as exc:
         raise typer.BadParameter(str(exc)) from None
     value = parse_number(text)
@@ -199,7 +200,7 @@ def parse_budget(text: str) -> float | str:
 
 
 def parse_total(text: str) -> float | str:
-    """Like `parse_budget`, for a total over all requests, such as a cap: 5000, or 5USD."""
+    """Like `parse_budget`, but for a total over all requests, such as a cap: 5000, or 5USD."""
     value = parse_number(text)
     if math.isfinite(value):
         return value
@@ -217,7 +218,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-_POOL_HELP = "A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled."
+_POOL_HELP = "A pool, a .jsonl, .jsonl.gz or .parquet file or folder, or the bundled facts or words."
 PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help=_POOL_HELP)]
 OptionalPoolPath = Annotated[Path | None, typer.Argument(metavar="POOL", help=_POOL_HELP, show_default=False)]
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
@@ -232,7 +233,7 @@ OutputPriceOption = Annotated[
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
 BudgetUnitOption = Annotated[
-    BudgetUnit, choose_from(BudgetUnit, "--unit", help="What a bare number in --budget counts.")
+    BudgetUnit, choose_from(BudgetUnit, "--unit", help="Unit of budgets that are bare numbers.")
 ]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
@@ -241,7 +242,7 @@ EndpointCurrencyOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """How answers are read and compared."""
+    """Options on how answers are read and compared."""
 
     extract: Annotated[
         str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
@@ -251,10 +252,10 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """The task requested by options, or None, and the task for data without its own.
+        """Returns the task that the options require, or None, and the task for data that has none.
 
-        `extract` is the default for how to read answers. A pool keeps its own task, which settings don't
-        override. Options that contradict the pool's task are refused.
+        `extract` replaces the setting of how to read answers. A pool keeps its own task, whatever the
+        settings say. Options that contradict the pool's task are an error.
         """
         task = Task(
             extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
@@ -264,7 +265,7 @@ class AnswerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions:
-    """Who scores responses."""
+    """Options for the verifier, which scores responses."""
 
     verifier: Annotated[str | None, build_option(VerifierConfig, "url", "--verifier", metavar="URL")] = None
     verifier_model: Annotated[
@@ -272,26 +273,26 @@ class VerifierOptions:
     ] = None
 
     def override(self, settings: VerifierConfig) -> VerifierConfig:
-        """The settings overridden by the options."""
+        """Returns the settings, overridden by the options."""
         return override_section(settings, url=self.verifier, model=self.verifier_model)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOptions:
-    """What tokens cost."""
+    """Options with the prices of tokens."""
 
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
     currency: EndpointCurrencyOption = None
 
     def choose_prices(self, endpoint: EndpointConfig) -> TokenPrices:
-        """The prices from options, or else from the settings."""
+        """Returns the prices from options, or else from the settings."""
         return override_section(endpoint, **get_given(self)).prices
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """The endpoint, its key and prices; named like the settings in [endpoint]."""
+    """Options for an endpoint, its key and prices. Fields are named like the settings in [endpoint]."""
 
     url: Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")] = None
     model: Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")] = None
@@ -306,7 +307,7 @@ class ConnectionOptions:
             "headers",
             "--header",
             metavar="'NAME: VALUE'",
-            meaning="header of every request to the endpoint; repeatable",
+            meaning="header to add to every request; repeatable",
         ),
     ] = None
     query: Annotated[
@@ -315,7 +316,7 @@ class ConnectionOptions:
             EndpointConfig,
             "query",
             metavar="NAME=VALUE",
-            meaning="parameter of the address of every request to the endpoint; repeatable",
+            meaning="query parameter to add to every request; repeatable",
         ),
     ] = None
     input_price: InputPriceOption = None
@@ -323,13 +324,13 @@ class ConnectionOptions:
     currency: EndpointCurrencyOption = None
 
     def override(self, settings: EndpointConfig) -> EndpointConfig:
-        """The settings overridden by the options."""
+        """Returns the settings, overridden by the options."""
         return override_section(settings, **get_given(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions(ConnectionOptions):
-    """Like `ConnectionOptions`, with rate limits."""
+    """Like `ConnectionOptions`, with options for rate limits and timeouts."""
 
     concurrency: Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)] = None
     requests_per_minute: Annotated[
@@ -347,7 +348,7 @@ class EndpointOptions(ConnectionOptions):
 
 
 def warn_counting(budget: Budget, prices: TokenPrices, charge: PromptCharge | None = None) -> None:
-    """Says on stderr what a budget in tokens or money doesn't count; `charge` is for recorded samples."""
+    """Says on stderr how prompts and responses count towards a budget in tokens or money."""
     if budget.unit == "money" and prices.input > 0 and not prices.output:
         print_message("output_price is 0: responses count as free; give --output-price if they are not")
     if charge is not None and budget.unit != "samples":
@@ -358,7 +359,7 @@ _Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig, Verif
 
 
 def override_section(section: _Section, **options: object) -> _Section:
-    """A section of the settings with the given options, i.e. those that aren't None."""
+    """Returns a section of the settings, overridden by the options that aren't None."""
     values: dict[str, Any] = {name: _to_plain(value) for name, value in options.items() if value is not None}
     return replace(section, **values)
 
@@ -370,12 +371,12 @@ def _to_plain(value: object) -> object:
 
 
 def load_settings(context: typer.Context) -> Config:
-    """Loads the settings from the root command's file and from the environment."""
+    """Loads the settings from the file given as `adacompute --config` and from the environment."""
     return load_config(context.obj)
 
 
 def open_source(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
-    """Opens the pool or file with that name, or else the bundled recording."""
+    """Opens a pool or file; if there is none, opens the recording of that name in the package."""
     name = format_path(source)
     if name not in bundled_names() or source.exists():
         matches = difflib.get_close_matches(name, bundled_names(), n=1)
@@ -393,7 +394,7 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
 
 
 def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """The parts around the first =, or the last one: a mode's name may be `M (temperature=0.2)`."""
+    """Splits text at the first =, or if `last` at the last =, for modes named `M (temperature=0.2)`."""
     name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not (sign and name.strip() and value.strip()):
         raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
@@ -407,7 +408,7 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
-    """The budgets from the option, or else from the settings."""
+    """Parses the option --budgets; if it isn't given, returns the budgets of the settings."""
     if budgets is None:
         return score.budgets
     try:
@@ -419,29 +420,29 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
         raise typer.BadParameter(str(exc), param_hint="--budgets") from exc
 
 
-_MAX_DEFAULT_PROCESSES = 2  # each process has a copy of the pool, and a report must fit in 1 GB
-_LARGEST_SEED = 2**32 - 1  # accepted by every learner
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON text
+_MAX_DEFAULT_PROCESSES = 2  # each process copies the pool, and a report must fit in 1 GB of memory
+_LARGEST_SEED = 2**32 - 1  # the largest seed that every learner accepts
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON
 
 SeedOption = Annotated[
-    int, typer.Option(min=0, max=_LARGEST_SEED, help="Seed of folds, orders, splits, intervals.")
+    int, typer.Option(min=0, max=_LARGEST_SEED, help="Seed for folds, orders, splits and intervals.")
 ]
 ProcessesOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help=f"Processes; the result is the same. [default: the cores, at most {_MAX_DEFAULT_PROCESSES}]",
+        help=f"Processes; the result doesn't change. [default: the cores, at most {_MAX_DEFAULT_PROCESSES}]",
     ),
 ]
 
 
 def choose_process_count(most: int = _MAX_DEFAULT_PROCESSES) -> int:
-    """The default number of processes."""
+    """Returns the default number of processes: one per core, but at most `most`."""
     return min(most, os.cpu_count() or 1)
 
 
 def check_finite(value: float | None) -> float | None:
-    """Refuses infinity and NaN."""
+    """Raises an error for infinity and NaN."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not an amount; give a number from 0 up")
     return value
@@ -453,7 +454,7 @@ def clean_text(text: str | None) -> str | None:
 
 
 def format_command(context: typer.Context, *, program: str = "adacompute") -> str:
-    """The command with all options as typed; paths are reduced to their last part."""
+    """Formats the command line as typed, but with only the last part of paths."""
     words = program.split()
     for command_context in (context.parent, context):
         if command_context is None:
@@ -490,14 +491,14 @@ EngineName = Literal["local", "ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Where the work runs."""
+    """Options on where the work runs: in this process or on Ray."""
 
     engine: Annotated[
         EngineName,
         choose_from(
             EngineName,
             "--engine",
-            help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here.",
+            help="Run in this process, or on Ray: at RAY_ADDRESS, else started here.",
         ),
     ] = "local"
     workers: Annotated[
@@ -507,15 +508,15 @@ class EngineOptions:
 
     @property
     def is_ray(self) -> bool:
-        """Whether it runs on Ray."""
+        """Whether the work runs on Ray."""
         return self.engine == "ray"
 
     def check_workers(self) -> None:
-        """Refuses a number of workers for an engine without workers."""
+        """Raises an error if --workers is given, but the engine isn't Ray."""
         if self.workers is not None and not self.is_ray:
             raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
 
     def announce(self) -> None:
-        """Says that Ray must be started, which takes a while."""
+        """Says on stderr if Ray must be started, which takes a while."""
         if self.is_ray and read_ray_address() is None:
             print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")

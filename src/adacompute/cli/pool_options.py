@@ -1,6 +1,6 @@
-"""Options that select a pool's samples and how to score them, and reading these samples.
+"""Options on which samples of a pool to read and how to score them. Also reads the samples.
 
-Samples are in a pool, a file, a bundled recording or a folder of shards.
+Samples are in a pool, a file, a recording in the package, or a folder of shards.
 """
 
 from collections.abc import Iterator
@@ -36,14 +36,14 @@ from adacompute.score.grades import BlockMap
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Which of the models in a pool."""
+    """Options that choose one of the models in a pool."""
 
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")
+        str | None, typer.Option(metavar="NAME", help="Which model, if the pool has several.")
     ] = None
     parameters: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
+        typer.Option(metavar="JSON", help="Which sampling parameters, if the model has several."),
     ] = None
 
 
@@ -58,9 +58,9 @@ def read_ballots(
     *,
     ballots: Ballots | None = None,
 ) -> Ballots:
-    """Reads the votes of one model from a pool, file or bundled recording; warns if there are no answers.
+    """Reads the votes of one model from a pool, file or recording; warns if no sample has an answer.
 
-    `ballots` are these votes, if already read.
+    `ballots` are the same votes, if the caller has read them already.
     """
     name, parameters = format_path(source), parse_parameters(which.parameters)
     task, default_task = reading.build_tasks(answers)
@@ -91,13 +91,13 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
 
 
 def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
-    """The default budgets that the samples allow; prints which are left out.
+    """Returns the default budgets that the recorded samples allow; says on stderr if some are left out.
 
-    Problems with less than half of the median number of samples don't limit the others: they are an error, or
-    ignored if problems are dropped.
+    Problems with less than half of the median number of samples don't limit the budgets: they are ignored if
+    `drop`, else an error.
     """
     drawn = ballots.drawn
-    has_few = 2 * drawn < np.median(drawn)  # (problems,)
+    has_few = 2 * drawn < np.median(drawn)  # problems with few samples; shape (problems,)
     if drawn.min() >= defaults[-1]:
         return defaults
     if has_few.any() and not drop:
@@ -135,7 +135,7 @@ def open_ballots(
     *,
     engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Reads the votes of one model with an engine; yields them, and a function that maps blocks of work."""
+    """Reads the votes of one model. Also yields a function that maps blocks of work, here or on Ray."""
     if not engine.is_ray:
         yield read_ballots(source, answers, reading, which), map
         return
@@ -155,13 +155,13 @@ Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 ConfidenceSignal = Literal["logprob", "entropy"]
 TooFew = Literal["error", "drop"]
 TooFewOption = Annotated[
-    TooFew, choose_from(TooFew, help="What to do about problems that can't be scored at every budget.")
+    TooFew, choose_from(TooFew, help="What to do with problems that can't be scored at every budget.")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """Budgets and method of scoring, and token prices."""
+    """Options on budgets, on how to score samples, and on token prices."""
 
     budgets: BudgetsOption = None
     aggregate: Annotated[
@@ -169,7 +169,7 @@ class ScoringOptions:
     ] = "vote"
     by: Annotated[
         ConfidenceSignal | None,
-        choose_from(ConfidenceSignal, help="What weighted and best-of go by. [default: logprob]"),
+        choose_from(ConfidenceSignal, help="Signal for weighted and best-of. [default: logprob]"),
     ] = None
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
@@ -179,7 +179,7 @@ class ScoringOptions:
     too_few: TooFewOption = "error"
 
     def build_scoring(self, cost: BudgetUnit, currency: str | None) -> Scoring:
-        """Builds the scoring method; refuses contradictory options."""
+        """Builds the scoring method; raises an error for options that contradict each other."""
         if self.by is not None and self.aggregate not in ("weighted", "best-of"):
             raise typer.BadParameter(
                 f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"
@@ -191,7 +191,7 @@ class ScoringOptions:
         )
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
-        """The budgets from the option or the settings; by default, those that the samples allow."""
+        """Returns the budgets from the option or settings; else all defaults that the samples allow."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")
@@ -201,7 +201,7 @@ class ScoringOptions:
 def build_cost(
     cost: BudgetUnit, input_price: float | None, output_price: float | None, currency: str | None
 ) -> Literal["samples", "tokens"] | TokenPrices:
-    """The unit of cost from options: samples, tokens, or money with its prices."""
+    """Returns the unit of cost: samples, tokens, or the token prices for costs in money."""
     if cost != "money":
         if input_price is not None or output_price is not None:
             raise typer.BadParameter(

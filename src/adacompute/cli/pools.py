@@ -44,12 +44,12 @@ from adacompute.records import Account
 from adacompute.score import SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
-_LABEL_WIDTH = 14  # columns
-_LISTED_ROWS = 3  # damaged rows in a one-line error
+_LABEL_WIDTH = 14  # width of labels in the summary, in columns
+_LISTED_ROWS = 3  # most damaged rows that the error message lists
 
 
 def show_summary(summary: Summary, *, name: str) -> None:
-    """Shows a pool's content: a few lines, then a table of votes for each model."""
+    """Shows what is in a pool: a few lines, then for each model a table of how often votes are right."""
     samples = format_count(summary.samples, "sample")
     print_line(f"{name}: {format_count(summary.problems, 'problem')}, {samples}")
     if summary.gold_known:
@@ -140,7 +140,7 @@ def _format_calls(account: Account) -> str:
 
 
 def _format_parameter(name: str, value: object) -> str:
-    """Formats a parameter's value; a template is truncated."""
+    """Formats a sampling parameter; the text of a template is cut short."""
     if name == "template" and isinstance(value, Mapping) and value.get("messages"):
         turns = value["messages"]
         return f"of {format_count(len(turns), 'turn')} ({shorten(str(turns[0].get('content', '')), 40)})"
@@ -148,14 +148,14 @@ def _format_parameter(name: str, value: object) -> str:
 
 
 def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:
-    """`capital (123), past (45), and 4 more`, largest first."""
+    """Lists the largest counts, largest first: `capital (123), past (45), and 4 more`."""
     by_size = sorted(kinds.items(), key=lambda item: -item[1])
     names = ", ".join(f"{kind} ({number})" for kind, number in by_size[:limit])
     return names + (f", and {len(kinds) - limit} more" if len(kinds) > limit else "")
 
 
 def describe_damage(verification: Verification, *, name: str) -> str:
-    """Describes the damage in one line, and what to do."""
+    """Describes in one line which rows of a pool are damaged, and what to do."""
     damaged = [*verification.mismatches, *verification.integrity, *verification.foreign_keys]
     more = f" and {len(damaged) - _LISTED_ROWS:,} more" if len(damaged) > _LISTED_ROWS else ""
     return (
@@ -170,33 +170,32 @@ ExistingSamples = Literal["error", "skip"]
 def import_(
     context: typer.Context,
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
-    pool_path: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
-    file_format: Annotated[Format, choose_from(Format, "--format", help="What wrote the file.")] = "native",
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool, table or log, or a folder of them.")],
+    pool_path: Annotated[Path, typer.Option("--pool", help="Pool file to add to; created if missing.")],
+    file_format: Annotated[Format, choose_from(Format, "--format", help="Format of the file.")] = "native",
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Of a table (JSON, CSV, Parquet): which column holds what, e.g. "
+            help="For a table (JSON, CSV, Parquet): which column holds what, e.g. "
             "question=prompt,text=output,gold=label; also answer, id, model, tokens and others.",
         ),
     ] = None,
     reading: AnswerOptions,
     existing: Annotated[
         ExistingSamples,
-        choose_from(ExistingSamples, help="What to do about problems whose samples are already there."),
+        choose_from(ExistingSamples, help="What to do with problems whose samples are already there."),
     ] = "error",
     reread: Annotated[
-        bool, typer.Option("--reread", help="Read answers out of the texts again, whatever the file says.")
+        bool, typer.Option("--reread", help="Extract answers from the texts, even if the file gives them.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Add recorded samples to a pool: all or nothing.
+    """Add recorded samples to a pool.
 
-    A table has one sample a row, or lists of them; rows with the same question are one problem.
-
-    Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
-    answer. A pool keeps the --extract and --percent it was made with.
+    A table has one sample or a list of samples per row; rows with the same question are one problem. Answers
+    are extracted from the texts if the file doesn't give them, and graded if it gives a gold answer. A pool
+    keeps the --extract and --percent that it was created with. If anything fails, nothing is added.
     """
     task, default_task = reading.build_tasks(load_settings(context).answers)
     if columns is not None and file_format != "native":
@@ -230,7 +229,7 @@ def export(
         Path,
         typer.Argument(metavar="FILE", help="A .jsonl, .jsonl.gz or .parquet file; with --shards, a folder."),
     ],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     shards: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Write N Parquet files into a new folder, for --engine ray."),
@@ -239,13 +238,13 @@ def export(
 ) -> None:
     """Write a pool to a file, without loss.
 
-    The file, or the folder of --shards, appears whole or not at all.
+    The file, or with --shards the folder, is written whole or not at all.
     """
     if shards is not None and overwrite:
         raise typer.BadParameter(
             "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
         )
-    check_export(file, overwrite=overwrite, shards=shards)  # before the pool is read
+    check_export(file, overwrite=overwrite, shards=shards)  # fails early, before the pool is read
     with open_source(source) as opened_pool:
         result = (
             export_file(opened_pool, file, overwrite=overwrite)
@@ -260,9 +259,9 @@ def export(
 
 
 def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> dict[str, Any]:
-    """A mode's results on the common problems, for JSON; null if unknown."""
+    """Returns a mode's results for the JSON output; values are null if unknown."""
     present = ballots.classes >= -1
-    graded = ~np.isnan(ballots.correct).all(axis=1)  # (problems,)
+    graded = ~np.isnan(ballots.correct).all(axis=1)  # which problems have grades; shape (problems,)
     tokens = ballots.tokens[present]
     accuracy = None
     if graded.any():
@@ -273,7 +272,7 @@ def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> di
         "problems": len(ballots),
         "samples": int(present.sum()),
         "answered": float((ballots.classes[present] >= 0).mean()),
-        "accuracy": accuracy,  # one sample's
+        "accuracy": accuracy,  # accuracy of a single sample
         "tokens": None if np.isnan(tokens).any() else float(tokens.mean()),
         "cost": mode_set[name].cost if mode_set is not None and name in mode_set.names else None,
     }
@@ -301,7 +300,7 @@ def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) ->
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
-    """Shows the modes of joined pools, or of one pool."""
+    """Shows a table of modes: of several joined pools, or of the models in one pool."""
     given = options.read_costs()
     ballots = options.read_modes(answers)
     mode_set = _find_modes(ballots, given)
@@ -321,7 +320,7 @@ def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) ->
 
 
 def _find_modes(ballots: Ballots, given: Mapping[str, Any]) -> ModeSet | None:
-    """The modes with their costs; None without cost options or recorded tokens."""
+    """Returns the modes with their costs; None if there are no cost options and no recorded tokens."""
     try:
         return ModeSet.of(ballots, **given)
     except NotRecorded:
@@ -336,15 +335,15 @@ def pool(
     mode_set: ModeOptions,
     budgets: BudgetsOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")
+        bool, typer.Option("--verify", help="Check every row against its stored hash.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show what is in a pool, and how often its votes are right.
 
-    Shown are problems, samples, models, the share of answers found, agreement, and the accuracy of one sample
-    and of votes at each budget, with its 95% interval over problems. With --join, or with costs, the modes
-    are shown: problems, samples, accuracy of one sample, tokens and cost of each.
+    Shows problems, samples, models, how often an answer is found, how much the answers agree, and the
+    accuracy of one sample and of votes at each budget, with 95% intervals over problems. With --join or
+    costs, shows problems, samples, accuracy of one sample, tokens and cost of each mode.
     """
     config = load_settings(context)
     if mode_set.is_given:

@@ -1,4 +1,4 @@
-"""`adacompute replay`: what a saved policy costs and how often it is right on recorded samples."""
+"""`adacompute replay`: shows what a saved policy costs, and how often it is right on recorded samples."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,20 +32,20 @@ from adacompute.pool.modes import ModeSet
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
 
-PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="The policy, as `fit` saved it.")]
+PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="Policy folder from `fit`.")]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
         "--budget",
         metavar="B",
-        help="Samples a request on average (of several modes: their unit): the price is found for it.",
+        help="Average samples per request (for several modes: cost); finds the price for it.",
     ),
 ]
 PriceOption = Annotated[
     float | None,
-    typer.Option(metavar="X", parser=parse_price, help="The policy's price (its threshold, if it has that)."),
+    typer.Option(metavar="X", parser=parse_price, help="Price or threshold, instead of --budget."),
 ]
-OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples, at least.")]
+OrdersOption = Annotated[int, typer.Option(min=1, help="Fewest random orders of each problem's samples.")]
 OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random orders and the interval.")]
 
 
@@ -65,9 +65,9 @@ def replay(
 ) -> None:
     """Show what a saved policy costs, and how often it is right.
 
-    The policy is run over a pool as if live, with the recorded samples in random orders. A result on problems
-    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. One over several
-    modes is run over those of --join, or of a pool with several, at the costs that it was fitted with.
+    Runs the policy as if live on recorded samples, in random orders. A result on problems that the policy was
+    fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over several modes needs --join
+    or a pool with several models; modes have the costs that it was fitted with.
     """
     engine.check_workers()
     budget = None if budget_text is None else parse_budget(budget_text)

@@ -1,4 +1,4 @@
-"""`adacompute report`: one page that says what a budget buys on a pool."""
+"""`adacompute report`: writes one page that says what a budget buys on a pool."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 OutputOption = Annotated[
     Path,
-    typer.Option("-o", "--output", metavar="DIR", help="The folder to write; a report in it is replaced."),
+    typer.Option("-o", "--output", metavar="DIR", help="Output folder; a report in it is replaced."),
 ]
-QuickFlag = Annotated[bool, typer.Option("--quick", help="Fewer folds and orders: a minute, and rougher.")]
+QuickFlag = Annotated[bool, typer.Option("--quick", help="Take only a minute, with rougher numbers.")]
 NameOption = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", callback=clean_text, help="What the page calls the pool. [default: its file's name]"
+        metavar="TEXT", callback=clean_text, help="Name of the pool on the page. [default: its file's name]"
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoneyOptions:
-    """What tokens cost, and how many requests there are."""
+    """Options on what tokens cost and how many requests there are."""
 
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
@@ -59,7 +59,7 @@ class MoneyOptions:
         typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices. [default: USD]"),
     ] = None
     requests: Annotated[
-        int | None, typer.Option(min=1, help="Requests a month, to say what is saved in one.")
+        int | None, typer.Option(min=1, help="Requests per month, to show the saving per month.")
     ] = None
     prompt_tokens: Annotated[
         float | None,
@@ -67,12 +67,12 @@ class MoneyOptions:
             min=0,
             metavar="N",
             callback=check_finite,
-            help="Prompt tokens of a request, on average. [default: as the pool's calls recorded them]",
+            help="Average prompt tokens per request. [default: as recorded by the pool's calls]",
         ),
     ] = None
 
     def build_money(self) -> "Money":
-        """Builds the prices; by default an example's, which the page says."""
+        """Builds the prices. By default these are examples, and the page says so."""
         from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money
 
         if (self.input_price is None) != (self.output_price is None):
@@ -105,15 +105,15 @@ def report(
 ) -> None:
     """Write one page that says what a budget buys on a pool.
 
-    The verdict comes first, then what is in the pool, then every policy on held-out problems. DIR gets
-    report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg. With --join, --cost
-    or --prices it is of several modes: which of them to ask, how often, and what that saves.
+    The page has the verdict, what is in the pool, and every policy's results on held-out problems. Writes
+    report.html, which needs no other file, results.json, tables/*.csv and figures/*.svg into DIR. With
+    --join, --cost or --prices, it is about several modes: which to ask, how often, and what that saves.
     """
-    # lazy: other commands start without matplotlib
+    # lazy: these need matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
-    check_report_folder(output)  # before anything is read
+    check_report_folder(output)  # fails early, before samples are read
     prices, answers = money.build_money(), load_settings(context).answers
     ballots, mode_set = read_recorded(modes, answers, which, money)
     title = name or modes.title

@@ -1,4 +1,4 @@
-"""Options and steps shared by `collect` and `answer`: problems, prompt, endpoint, engine."""
+"""What `collect` and `answer` share: options on problems, prompts and sampling, and finding the model."""
 
 import asyncio
 import signal
@@ -34,15 +34,15 @@ from adacompute.sampling import SourcePlan, build_plan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 
-_TRIAL_SECONDS = 60.0  # timeout for trying out a model's name
-_MAX_NAME = 200  # characters of a model's name in a reply
-# the first signal finishes calls in flight, the second stops at once
+_TRIAL_SECONDS = 60.0  # time limit for a call that tries out a model's name
+_MAX_NAME = 200  # longer names in a reply aren't taken for a model's name
+# The first signal stops the run after the calls in flight, the second at once.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How samples are drawn."""
+    """Options on how samples are drawn."""
 
     temperature: Annotated[float | None, build_option(CollectConfig, "temperature", min=0)] = None
     top_p: Annotated[
@@ -50,22 +50,20 @@ class SamplingOptions:
     ] = None
     max_tokens: Annotated[int | None, build_option(CollectConfig, "max_tokens", min=1)] = None
     seed: Annotated[
-        int | None, typer.Option(help="Seed of a problem's first sample; each next one is one higher.")
+        int | None, typer.Option(help="Seed of each problem's first sample; later ones count up.")
     ] = None
     parameter: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=JSON", help="Any other parameter, sent as it is; repeatable."),
+        typer.Option(metavar="NAME=JSON", help="Any other request parameter; repeatable."),
     ] = None
-    logprobs: Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighted by them.")] = (
-        True
-    )
+    logprobs: Annotated[bool, typer.Option(help="Ask for log-probabilities, which weigh the votes.")] = True
     top_logprobs: Annotated[
         int,
-        typer.Option(min=0, max=20, help="Alternatives per token to record: 2 or more give the entropy."),
+        typer.Option(min=0, max=20, help="Alternatives to record per token; 2 or more give the entropy."),
     ] = 0
 
     def build_parameters(self, settings: CollectConfig) -> dict[str, Any]:
-        """The sampling parameters to send, from options or else from the settings."""
+        """Returns the sampling parameters to send, from options or else from the settings."""
         parameters: dict[str, Any] = {
             "temperature": settings.temperature if self.temperature is None else self.temperature,
             "max_tokens": settings.max_tokens if self.max_tokens is None else self.max_tokens,
@@ -76,7 +74,7 @@ class SamplingOptions:
         return {name: value for name, value in parameters.items() if value is not None}
 
     def get_asking_fields(self, settings: CollectConfig) -> dict[str, Any]:
-        """The options for all requests, by the field names of `Asking`."""
+        """Returns the options that apply to all requests, as arguments for `Asking`."""
         return {
             "sampling": self.build_parameters(settings),
             "logprobs": self.logprobs,
@@ -86,29 +84,27 @@ class SamplingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run may cost, and may change in a pool."""
+    """Options on what a run may cost, and what it may change in a pool."""
 
     max_cost: Annotated[
         str | None,
         typer.Option(
             metavar="SUM",
             parser=parse_total,
-            help="Stop before the calls into this pool could cost more than this, e.g. 5 or 5USD.",
+            help="Stop before all calls for this pool could cost more than this, e.g. 5 or 5USD.",
         ),
     ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate the cost; send nothing.")] = False
     another: Annotated[
         bool, typer.Option("--another", help="Allow a model or parameters other than the pool's.")
     ] = False
     regrade: Annotated[
         bool,
-        typer.Option(
-            "--regrade", help="Take gold answers other than the pool's, and grade its samples again."
-        ),
+        typer.Option("--regrade", help="Replace the pool's gold answers, and grade its samples again."),
     ] = False
 
     def read_max_cost(self, currency: str) -> float | None:
-        """Reads --max-cost in the currency of the prices."""
+        """Returns --max-cost in the currency of the prices; an error if it is in another currency."""
         value: float | str | None = self.max_cost
         if not isinstance(value, str):
             return value
@@ -131,7 +127,7 @@ def plan_sources(
     pool_path: Path,
     dry_run: bool,
 ) -> list[SourcePlan]:
-    """Plans the requests of each mode; a dry run asks no endpoint. Warns if a key is sent unencrypted."""
+    """Plans the requests for each mode. A dry run asks no endpoint for its models."""
     if not dry_run:
         engine.announce()
     asking, scoring = sampling.get_asking_fields(config.collect), verifier.override(config.verifier)
@@ -181,25 +177,25 @@ ProblemsArgument = Annotated[
     str,
     typer.Argument(
         metavar="PROBLEMS",
-        help="A .jsonl, .csv or .parquet file, a pool, - for stdin, hf:NAME or gym:TASK.",
+        help="A .jsonl, .csv or .parquet file, a pool, - (stdin), hf:DATASET or gym:TASK.",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOptions:
-    """Which problems are asked, and how."""
+    """Options on which problems are asked, with which prompt."""
 
     source: ProblemsArgument
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"How a dataset is read and asked: {', '.join(sorted(PRESETS))}."),
+        typer.Option(metavar="NAME", help=f"Columns and prompt of a dataset: {', '.join(sorted(PRESETS))}."),
     ] = None
     template: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help=f"The prompt: {', '.join(template_names())}, or a file. [default: the preset's, else boxed]",
+            help=f"Prompt: {', '.join(template_names())}, or a file. [default: the preset's, else boxed]",
         ),
     ] = None
     columns: Annotated[
@@ -215,7 +211,7 @@ class ProblemOptions:
     ] = 0
 
     def read(self) -> tuple[ProblemSet, Template]:
-        """Reads the problems and their prompt: the named template, or else the problems' own."""
+        """Reads the problems and their prompt template: the one given, or else that of the preset."""
         problems = read_problems(
             self.source,
             preset=self.preset,
@@ -225,7 +221,7 @@ class ProblemOptions:
             seed=self.problem_seed,
         )
         if self.template is None:
-            # the default template: answers may be anywhere, not only in a box
+            # asks for answers in a box by default, but also reads answers elsewhere
             template = problems.template or replace(Template.named("boxed"), extract=None)
         else:
             is_file = Path(self.template).suffix or Path(self.template).exists()
@@ -237,7 +233,7 @@ class ProblemOptions:
 def choose_tasks(
     options: AnswerOptions, answers: AnswersConfig, template: Template, problems: ProblemSet
 ) -> tuple[Task | None, Task]:
-    """Like `AnswerOptions.build_tasks`; without options or settings, the template decides."""
+    """Like `AnswerOptions.build_tasks`, but the template's way of reading answers is the default."""
     is_unsaid = answers.extract == "auto" and options.percent is None
     return options.build_tasks(answers, extract=(template.extract or problems.extract) if is_unsaid else None)
 
@@ -245,7 +241,7 @@ def choose_tasks(
 def choose_engine(
     options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
 ) -> Endpoint | SamplingEngine:
-    """What draws from the endpoint of one of several modes: Ray, or this process."""
+    """Returns what sends requests for a mode: Ray, or the endpoint itself, used in this process."""
     if not options.is_ray:
         return endpoint
     max_workers = count_useful_collectors(endpoint.limits)
@@ -260,14 +256,14 @@ def choose_engine(
 
 
 class ModelNames(NamedTuple):
-    """The name that a model's samples are stored under, and the name to send; "": the same."""
+    """A model's name in the pool, and its name in requests; "" if they are the same."""
 
     stored: str
     sent: str = ""
 
 
 def resolve_endpoint(settings: EndpointConfig) -> Endpoint:
-    """Builds the endpoint in the settings with its key; warns if the key is sent unencrypted."""
+    """Builds an endpoint from the settings and reads its key; warns if the key is sent unencrypted."""
     endpoint = build_endpoint(settings, remedy="give --endpoint URL")
     warn_exposure(endpoint)
     return endpoint
@@ -280,7 +276,7 @@ def warn_exposure(endpoint: Endpoint) -> None:
 
 
 def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
-    """Builds the verifier in the settings with its key; None if there is none."""
+    """Builds the verifier from the settings and reads its key; None if the settings have none."""
     verifier = build_verifier(settings, endpoint)
     if verifier is not None:
         warn_exposure(verifier.client.endpoint)
@@ -288,7 +284,7 @@ def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Veri
 
 
 def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
-    """The model in the settings, or else the pool's only one, without asking the endpoint."""
+    """Returns the model in the settings, or else the pool's only model. Doesn't ask the endpoint."""
     if settings.model:
         return settings.model
     names = _read_pool_models(pool_path)
@@ -296,10 +292,10 @@ def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
 
 
 def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) -> ModelNames:
-    """The model in the settings, or else the only one that the endpoint lists.
+    """Returns the model in the settings, or else the only one that the endpoint lists.
 
-    Some endpoints accept any name and answer with the model they have. An unlisted name is tried out, and the
-    reply's name is stored, unless the pool has samples under the given name.
+    Some endpoints accept any name and answer with the model they have. So a name that isn't listed is tried
+    out, and samples are stored under the name in the reply, unless the pool knows the given name.
     """
     if settings.model:
         if settings.model in _read_pool_models(pool_path):
@@ -335,9 +331,9 @@ async def _list_models(endpoint: Endpoint) -> list[str]:
 
 
 async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
-    """The endpoint's own name for the model that it serves under this name.
+    """Finds the endpoint's own name for the model that answers to `name`.
 
-    If that is unknown, the name itself: the run will report the error.
+    If it can't be found, returns `name`; the run then reports the error.
     """
     listed: list[str] = []
     async with Client(endpoint) as client:
@@ -357,7 +353,7 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
         except EndpointError:
             return ModelNames(name)
     said = _read_model(reply.body)
-    if said in ("", name) and len(listed) == 1:  # it only repeats the name, and has one model
+    if said in ("", name) and len(listed) == 1:  # there is only this model, under another name
         said = listed[0]
     known = f"--model {name}: {endpoint.url} doesn't list it, but {_format_names(listed)}"
     if said in ("", name):
@@ -368,6 +364,6 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
 
 
 def _read_model(body: Mapping[str, Any]) -> str:
-    """The model's name in a reply; "" if there is no plausible one."""
+    """Returns the model's name in a reply; "" if there is no plausible name."""
     name = body.get("model")
     return name if isinstance(name, str) and name.isprintable() and len(name) <= _MAX_NAME else ""

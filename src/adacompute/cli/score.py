@@ -1,4 +1,4 @@
-"""`adacompute score`: the accuracy of recorded samples at each budget."""
+"""`adacompute score`: shows the accuracy of recorded samples at each budget."""
 
 import csv
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ from adacompute.score.pool_summary import estimate_mean
 
 _COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
 
-CostOption = Annotated[BudgetUnit, choose_from(BudgetUnit, help="What --budget counts.")]
+CostOption = Annotated[BudgetUnit, choose_from(BudgetUnit, help="Unit in which to show costs.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="A .csv or .parquet file for every problem's scores."
+        "-o", "--output", metavar="FILE", help="A .csv or .parquet file to write with every problem's scores."
     ),
 ]
 
@@ -59,7 +59,7 @@ def score(
 ) -> None:
     """Show the accuracy of a pool's samples at each budget.
 
-    Shown is the mean over problems with its 95% interval, and what it costs. -o writes a file with the
+    Shows the mean over problems with its 95% interval, and the average cost. -o writes a file with the
     accuracy, standard error and cost of every problem at every budget.
     """
     engine.check_workers()
@@ -77,7 +77,7 @@ def score(
 
 
 def _compute_means(scores: AccuracyTable) -> list[dict[str, Any]]:
-    """The mean accuracy over problems at each budget, with its interval."""
+    """Computes the mean accuracy over problems at each budget, with its interval."""
     costs = scores.cost_matrix.mean(axis=0).tolist()
     means = []
     for mode, values, cost in zip(scores.modes, scores.accuracy.T, costs, strict=True):
@@ -128,7 +128,7 @@ def _show(scores: AccuracyTable, source: Path, output: Path | None) -> None:
 
 
 def _write_scores(scores: AccuracyTable, path: Path) -> None:
-    """Writes one row per problem and budget, all or nothing."""
+    """Writes a file with a row per problem and budget. If this fails, there is no file."""
     with map_errors(path), publish_file(path) as beside:
         if path.suffix == ".csv":
             with beside.open("w", newline="", encoding="utf-8") as out:

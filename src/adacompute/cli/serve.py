@@ -1,4 +1,4 @@
-"""`adacompute serve`: the gateway, its check and settings, and its start message."""
+"""`adacompute serve`: starts the gateway, checks whether it could start, or prints its settings."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ _OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|tts|transcri|image|dall-e|sor
 
 
 def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
-    """Collects what to print about a gateway at that address (without a path)."""
+    """Collects what to print about a gateway. `url` is its address without a path."""
     settings = gateway.settings
     policy_entry = gateway.policy_registry.get(gateway.policy_registry.default)
     return {
@@ -70,7 +70,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
-        "only": gateway.model or None,  # the model for requests without one
+        "only": gateway.model or None,  # the model for requests that name none
         "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
@@ -97,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
-    """The modes by name; None with a single upstream."""
+    """Describes the modes by name; empty with a single upstream."""
     modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
@@ -119,7 +119,7 @@ def _describe_verifier(settings: VerifierConfig) -> str | None:
 
 
 def show_started(facts: dict[str, Any]) -> None:
-    """Shows that the gateway is listening, and what it does."""
+    """Prints the message when the gateway has started: address, settings and an example call."""
     print_line(f"gateway at {facts['url']}: give that to an OpenAI client as its base_url")
     print_line()
     show_facts(facts)
@@ -136,12 +136,12 @@ def show_started(facts: dict[str, Any]) -> None:
 
 
 def _pick_model(models: Sequence[str]) -> str:
-    """A model to try: the first one whose name suggests a chat model."""
+    """Picks a model for the example call: the first whose name isn't that of e.g. an embedding model."""
     return next((model for model in models if not _OTHER_PURPOSE.search(model)), "".join(models[:1]))
 
 
 def show_facts(facts: dict[str, Any]) -> None:
-    """Shows what the gateway is and does, one line each."""
+    """Prints the gateway's upstream, policy, budget, caps and so on, one line each."""
     if not facts["modes"]:
         print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
     for name, mode in facts["modes"].items():
@@ -186,14 +186,14 @@ def show_facts(facts: dict[str, Any]) -> None:
 
 
 def describe_state(settings: ServeConfig) -> str:
-    """Describe where the ledger is kept."""
+    """Returns where the ledger of spending is kept."""
     return f"{settings.redis}, fleet {settings.fleet}" if settings.redis else settings.state
 
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
-    """Describes the caps; None without caps, or with caps for single keys only."""
+    """Describes the caps in the settings; None if there are none."""
     from adacompute.serve.spending.ledger import (
-        parse_cap,  # lazy: other commands start without it
+        parse_cap,  # lazy: other commands start without the gateway
     )
 
     given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
@@ -205,7 +205,7 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
 
 
 def _describe_spending(gateway: "Gateway") -> list[str]:
-    """Describes spending so far: the common total, and keys that have reached their cap."""
+    """Describes what was spent so far: in total, and by keys that have reached their cap."""
     ledger = gateway.resources.ledger
     caps, balance, lines = ledger.caps, ledger.account(), []
     for key, part in {"": balance, **balance.keys}.items():
@@ -217,7 +217,7 @@ def _describe_spending(gateway: "Gateway") -> list[str]:
     return lines
 
 
-_NO_ROUTE = (404, 405, 501)  # statuses from an upstream without such a route
+_NO_ROUTE = (404, 405, 501)  # status codes from an upstream that has no such route
 _CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # settings that the gateway uses
 
 
@@ -241,7 +241,7 @@ def show_config(config: Config, *, json: bool) -> None:
 
 
 def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) -> str:
-    """These sections as TOML; loading it gives the same settings."""
+    """Formats sections of the settings as TOML; loading the text gives the same settings."""
     lines: list[str] = []
     for name in sections:
         section = getattr(config, name)
@@ -254,7 +254,7 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
 
 
 def _mask_secrets(url: str) -> str:
-    """Masks possible secrets in an address; an address with a secret is unusable anyway.
+    """Masks parts of an address that may be secret; addresses with secrets can't be used anyway.
 
     >>> _mask_secrets("http://me:sk-1@host/v1?key=sk-2")
     'http://***@host/v1?***'
@@ -293,17 +293,17 @@ def _format_toml_value(value: object) -> str:
 
 
 def check_gateway(config: Config) -> dict[str, Any]:
-    """Opens everything as `serve` would, closes it, and returns the facts; raises if it can't be served."""
-    from adacompute.serve.http import server  # lazy: other commands start without it
+    """Opens the gateway as `serve` would, and closes it. Returns what to print; errors are raised."""
+    from adacompute.serve.http import server  # lazy: other commands start without the gateway
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models, error = runner.run(_list_models(config))  # first: everything else needs an upstream
+        models, error = runner.run(_list_models(config))  # first, because all else needs an upstream
         check_policy_folder(config.serve.policy)
         return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
-    """Raises, with a remedy, if a policy's kind is given instead of a folder, or the folder doesn't exist."""
+    """Raises an error if the folder has no policy, e.g. because a kind of policy was given instead."""
     if not folder or (Path(folder) / DOCUMENT).exists():
         return
     if folder == "stopping" and not Path(folder).exists():
@@ -318,7 +318,7 @@ def check_policy_folder(folder: str) -> None:
 
 
 def show_check(facts: dict[str, Any]) -> None:
-    """Shows that the gateway could be served."""
+    """Prints the result of --check: the gateway could start."""
     is_used_up = any(text.endswith("used up") for text in facts["spent"])
     remark = "a cap is used up, and requests would be refused; otherwise " if is_used_up else ""
     print_line(f"{remark}ready to be served at {facts['url'] or 'any free port'}")
@@ -341,7 +341,7 @@ def show_check(facts: dict[str, Any]) -> None:
 
 
 async def _list_models(config: Config) -> tuple[list[str], str | None]:
-    """Lists the upstream's models, or says why there are none; EndpointError if it is unusable."""
+    """Returns the upstream's models, or why it lists none. Raises EndpointError if it can't be used."""
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
@@ -366,7 +366,7 @@ async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
             if exc.status not in _NO_ROUTE:
                 raise
             empty = ForwardRequest(method="POST", path="/chat/completions", body=b"{}")
-            async with client.forward(empty) as reply:  # refused, so it costs nothing
+            async with client.forward(empty) as reply:  # an empty request is refused, so it costs nothing
                 if reply.status in _NO_ROUTE:
                     raise
             return [], str(exc)
@@ -389,7 +389,7 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
 
 
 async def _try_verifier(verifier: "Verifier") -> str | None:
-    """Requests one score; returns why that failed, or None."""
+    """Asks the verifier for a score; returns why this failed, or None."""
     question = "What is 1 + 1?"
     reply = await verifier.score(
         [{"role": "user", "content": question}], "The answer is 2.", "2", prompt=question
@@ -399,14 +399,14 @@ async def _try_verifier(verifier: "Verifier") -> str | None:
 
 @contextlib.contextmanager
 def _use_trial_files(config: Config) -> Iterator[Config]:
-    """Yields settings with missing files created in a temporary folder, which is removed again."""
+    """Yields settings whose missing files are in a temporary folder, so that a check leaves no files."""
     with contextlib.ExitStack() as stack:
         trial = config.serve
         for name in ("record",) if trial.redis else ("state", "record"):
             path = Path(getattr(trial, name) or ".")
             if path.exists():
                 continue
-            with contextlib.suppress(OSError):  # opening the file then reports the error
+            with contextlib.suppress(OSError):  # if this fails, opening the file reports the error
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(dir=path.parent, prefix=".adacompute-check-")
                 )
@@ -417,7 +417,7 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamOptions(ConnectionOptions):
-    """The endpoint behind the gateway."""
+    """Options for the endpoint behind the gateway."""
 
     url: Annotated[
         str | None, build_option(EndpointConfig, "url", "--upstream", "--endpoint", metavar="URL")
@@ -436,7 +436,7 @@ class UpstreamOptions(ConnectionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """The gateway's settings with an option, of the same names."""
+    """Options that override the gateway's settings of the same names."""
 
     policy: Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")] = None
     budget: Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")] = None
@@ -480,11 +480,11 @@ ShowConfigFlag = Annotated[
     bool, typer.Option("--show-config", help="Print all settings in effect as TOML, and exit.")
 ]
 CheckFlag = Annotated[
-    bool, typer.Option("--check", help="Open everything, ask the upstream for its models, and exit.")
+    bool, typer.Option("--check", help="Check that the gateway can start and reach the endpoint, and exit.")
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings (TOML). [default: adacompute.toml]"),
+    typer.Option("--config", metavar="FILE", help="Settings file (TOML). [default: adacompute.toml]"),
 ]
 
 
@@ -503,9 +503,9 @@ def serve(
 ) -> None:
     """Serve an OpenAI-compatible gateway that answers by vote.
 
-    Give its URL, with /v1, to an OpenAI client as base_url. A request gets as many samples from
-    the upstream as --budget says, on average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a
-    second one stops at once. SIGHUP reloads the policies and the budget. All of this can also be set in
+    Give its URL, with /v1, to an OpenAI client as base_url. It asks the endpoint for as many
+    samples per request as --budget says, on average. SIGTERM or Ctrl-C finishes open requests and exits with
+    0; a second one stops at once. SIGHUP reloads the policies and the budget. Options can also be set in
     adacompute.toml.
     """
 
@@ -534,7 +534,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve.http import (  # lazy: other commands start without it
+    from adacompute.serve.http import (  # lazy: other commands start without the gateway
         server,
         workers,
     )
@@ -556,7 +556,7 @@ def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) ->
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:
-    """Logs to stderr with all known keys masked."""
+    """Returns a context in which logs go to stderr, with all known keys masked."""
     from adacompute.serve.watching.logs import collect_secrets, log_to
 
     settings = config.serve

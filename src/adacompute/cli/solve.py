@@ -1,4 +1,4 @@
-"""`adacompute solve`: the best use of an average budget on recorded samples, in words and as JSON."""
+"""`adacompute solve`: shows the best use of an average budget on recorded samples."""
 
 import math
 from collections.abc import Sequence
@@ -51,21 +51,21 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-_POINTS_BETWEEN_BUDGETS = 4  # points of the curve in JSON between two budgets
+_POINTS_BETWEEN_BUDGETS = 4  # points of the JSON output's curve per step between budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolveResult:
-    """The solution for a pool and an average budget, with comparisons."""
+    """The best allocation of a budget on a pool, compared with uniform sampling."""
 
-    name: str  # the pool's
+    name: str  # name of the pool
     table: AccuracyTable
     comparison: OracleComparison
-    no_lower_end: str = ""  # reason for a missing lower end
+    no_lower_end: str = ""  # reason why the oracle's lower end is unknown, if it is
 
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
-    """The JSON object: unrounded numbers, null if unknown."""
+    """Builds the JSON output: unrounded numbers, null if unknown."""
     table, allocation = result.table, result.comparison.plan
     return {
         "pool": result.name,
@@ -83,7 +83,7 @@ def build_result_object(result: SolveResult) -> dict[str, Any]:
 
 
 def build_comparison_object(comparison: OracleComparison, *, no_lower_end: str = "") -> dict[str, Any]:
-    """The part of the object about one average budget; `no_lower_end` is the reason, if any."""
+    """Builds the part of the JSON output that compares the oracle with uniform sampling."""
     allocation = comparison.plan
     return {
         "budget": allocation.budget,
@@ -140,8 +140,8 @@ def _build_curve_points(result: SolveResult) -> list[dict[str, float]]:
     ]
 
 
-_ROUNDING = 1e-9  # rounding errors
-_SAME_COST = 0.01  # relative difference below which costs are equal
+_ROUNDING = 1e-9  # smaller differences are rounding errors
+_SAME_COST = 0.01  # costs with a smaller relative difference count as equal
 _ORACLE_NOTE = (
     "uniform: the same for every problem, at the best mix of two budgets. All else is an oracle's choice, "
     "made with the answers known: a ceiling for deciding beforehand, not what a policy will get."
@@ -149,7 +149,7 @@ _ORACLE_NOTE = (
 
 
 def show_result(result: SolveResult) -> None:
-    """Shows each mode's number of problems, the gain over a uniform budget, and its certainty."""
+    """Shows how many problems get each number of samples, and the gain over uniform sampling."""
     allocation, dropped = result.comparison.plan, result.table.dropped
     left_out = f" ({len(dropped):,} left out: they can't be scored)" if dropped else ""
     scale = choose_scale(allocation.unit, allocation.budget)
@@ -168,7 +168,7 @@ def show_result(result: SolveResult) -> None:
 
 
 def _show_counts(result: SolveResult) -> None:
-    """Shows each mode's number of problems, and their accuracy and overall accuracy with it."""
+    """Shows a row per number of samples: how many problems get it, and how often they are right."""
     chosen_table, allocation = result.table, result.comparison.plan
     rows = []
     for column, (mode, count) in enumerate(zip(allocation.modes, allocation.counts, strict=True)):
@@ -206,7 +206,7 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
         return f"0: more would buy nothing, {enough} on average is all that pays"
     if allocation.unit == "samples":
         return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
-    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # so that it buys 1 to 10 points
+    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # a step that buys 1 to 10 points
     more = choose_scale(allocation.unit, step).format_more(step)
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
@@ -219,7 +219,7 @@ def _describe_bound(allocation: Allocation) -> str:
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
-    """Describes the mix that uses up the budget; empty if nothing is left."""
+    """Describes how a random choice for one problem uses up the budget; "" if nothing is left."""
     move = next(iter(allocation.mix), None)
     if move is None:
         return ""
@@ -262,7 +262,7 @@ def _describe_interval(difference: OracleGain) -> str:
 
 
 def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
-    """Describes the cost: equal, or the oracle's own if it can't use the whole budget."""
+    """Says that the oracle and uniform sampling cost the same, or what the oracle costs instead."""
     oracle_costs = [
         comparison.plan.mixed_cost,
         *([comparison.crossfitted.cost] if comparison.crossfitted else []),
@@ -307,12 +307,12 @@ BudgetOption = Annotated[
     typer.Option(
         metavar="B",
         parser=parse_budget,
-        help="The average cost of a problem, e.g. 2, '500 tokens' or '2 USD per 1000'.",
+        help="Average cost per problem: 2 (samples), '500 tokens', '2 USD per 1000'.",
     ),
 ]
 SolveCostOption = Annotated[
     BudgetUnit | None,
-    choose_from(BudgetUnit, help="What --budget counts, if it doesn't say. [default: samples]"),
+    choose_from(BudgetUnit, help="Unit of --budget if it is a bare number. [default: samples]"),
 ]
 
 
@@ -328,10 +328,11 @@ def solve(
     engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
-    """Show the most an average budget can buy, and where to spend it.
+    """Show the most accuracy that an average budget can buy.
 
-    This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent evenly on
-    all problems (uniform), and the oracle's value when it chooses and is judged on different samples.
+    An oracle, which knows the answers, decides how many samples each problem gets. For comparison, also shows
+    the same budget spent evenly on all problems (uniform), and the oracle if it chooses on some samples
+    and is judged on others.
     """
     engine.check_workers()
     engine.announce()
@@ -355,7 +356,7 @@ def solve(
 def _read_average(
     budget: float | str, cost: BudgetUnit | None, currency: str | None
 ) -> tuple[float, BudgetUnit, str | None]:
-    """A problem's average cost with unit and currency, from the budget or the options."""
+    """Returns the average cost, its unit and currency, from --budget or the other options."""
     if not isinstance(budget, str):
         return budget, cost or "samples", currency
     average = Budget.parse(budget, currency=currency)
@@ -367,7 +368,7 @@ def _read_average(
 def _split_samples(
     ballots: Ballots, table: AccuracyTable, scoring_method: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
-    """Tables of halves of the samples; none, and the reason, if there are too few samples."""
+    """Scores random halves of the samples; returns none, and the reason, if there are too few samples."""
     try:
         return score_halves(ballots, table, scoring=scoring_method), ""
     except TooFewSamples as exc:

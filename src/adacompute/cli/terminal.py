@@ -1,6 +1,6 @@
-"""Prints to the command line: tables and text for a terminal, plain text for a pipe, JSON for programs.
+"""Prints a command's output: tables and text for a terminal, plain text for a pipe, JSON for programs.
 
-Results go to stdout; progress and messages go to stderr. Costs have enough digits and no exponent; tiny ones
+Results go to stdout; progress and messages go to stderr. Costs are shown without an exponent; tiny costs
 are shown per thousand problems.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96
 _TABLE_INDENT = 2
-EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # even a small model gets it right
-_ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for ASCII-only output
+EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # a question that even a small model gets right
+_ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # replacements if the output can only show ASCII
 
 
 def format_curl(
     url: str, *, model: str | None = None, max_tokens: int | None = None, with_key: bool = False
 ) -> str:
-    """A curl command that asks a chat endpoint the example question.
+    """Returns a curl command that asks a chat endpoint the example question.
 
     >>> format_curl("http://127.0.0.1:8080/v1", model="m").split(" -d ")[0]
     "curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json'"
@@ -49,7 +49,7 @@ def format_curl(
 
 
 def prepare_streams() -> None:
-    """Makes stdout and stderr writable in any locale, even if closed."""
+    """Makes sure that printing never fails: for characters of any locale, and if stdout is closed."""
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
@@ -59,14 +59,14 @@ def prepare_streams() -> None:
 
 def print_json(value: object) -> None:
     """Prints a JSON object to stdout."""
-    import orjson  # lazy, like rich, so that `adacompute --version` starts without it
+    import orjson  # lazy: `adacompute --version` doesn't need orjson
 
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()
 
 
 def can_encode(text: str) -> bool:
-    """Whether stdout's encoding has these characters; otherwise they would appear as question marks."""
+    """Returns whether stdout's encoding has these characters, rather than show question marks."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except (LookupError, UnicodeEncodeError):
@@ -75,21 +75,21 @@ def can_encode(text: str) -> bool:
 
 
 def format_path(path: Path) -> str:
-    """A path as text that any output can show, whatever its bytes."""
+    """Formats a path as text that can always be printed, even if its name isn't valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def print_line(text: str = "") -> None:
-    """Prints a line of the result."""
+    """Prints a line to stdout."""
     text = _escape(text)
     if not can_encode(text):
         text = text.translate(_ASCII)
     sys.stdout.write(text + "\n")
-    sys.stdout.flush()  # a full disk or closed pipe fails here, while it can still be reported
+    sys.stdout.flush()  # so that a full disk or closed pipe is reported here
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None if stdout isn't a terminal and lines may have any length."""
+    """Returns the terminal's width in columns; None if stdout isn't a terminal."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -149,7 +149,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Breaks headings between words, so that columns are as narrow as their cells; returns the lines."""
+    """Breaks headings into lines, so that columns are as narrow as their cells; returns the lines."""
     parts = []
     for heading, *cells in zip(headings, *rows, strict=True):
         longest = max(map(len, [*heading.split(), *cells]))
@@ -159,41 +159,41 @@ def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 
 
 def format_count(number: int, noun: str) -> str:
-    """`1 problem`, `1,200 problems`."""
+    """Formats a number with a noun: `1 problem`, `1,200 problems`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def format_percent(share: float | None) -> str:
-    """0.5831 -> `58.3%`; a dash if unknown."""
+    """Formats 0.5831 as `58.3%`; a dash if unknown."""
     return "–" if share is None else f"{share:.1%}"
 
 
 def format_point_number(share: float, *, sign: bool = False) -> str:
-    """0.0674 -> `6.7` percentage points; small values get more digits."""
-    value = 100 * share if abs(share) > 5e-6 else 0.0  # avoids -0.000
+    """Formats 0.0674 as `6.7` percentage points; small values get more digits."""
+    value = 100 * share if abs(share) > 5e-6 else 0.0  # tiny values are shown as 0, not as -0.000
     digits = 1 if abs(value) >= 0.1 or value == 0 else 3
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
 def format_range(first: float, second: float) -> str:
-    """`71.0–71.6%`, lower end first; `71.0%` if both ends look the same."""
+    """Formats a range as `71.0–71.6%`, the lower end first; as `71.0%` if both look the same."""
     low, high = sorted([first, second])
     return format_percent(low) if format_percent(low) == format_percent(high) else format_interval(low, high)
 
 
 def format_interval(low: float | None, high: float | None) -> str:
-    """`53.1–63.4%`; a dash if unknown."""
+    """Formats an interval as `53.1–63.4%`; a dash if unknown."""
     return "–" if low is None or high is None else f"{100 * low:.1f}–{high:.1%}"
 
 
 _TINY_COST = 0.01  # smaller amounts of money are shown per thousand problems
 _MANY_PROBLEMS = 1000
-_COUNTED_UNITS = ("samples", "tokens")  # units other than money
+_COUNTED_UNITS = ("samples", "tokens")  # the units that aren't money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostScale:
-    """How to show costs in one unit: per problem, or per thousand for tiny sums of money."""
+    """How to show costs: per problem, or per thousand problems for tiny sums of money."""
 
     unit: str
     problems: int
@@ -202,12 +202,12 @@ class CostScale:
         return format_fixed(cost * self.problems, digits=digits)
 
     def format_cost(self, cost: float, *, digits: int = 4) -> str:
-        """`1 sample`, `1.998 samples`, `612 tokens`, `0.12 USD per 1,000 problems`."""
+        """Formats a cost with its unit: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`."""
         number = self.format_number(cost, digits=digits)
         return f"{number} {self._choose_noun(number)}{self.per}"
 
     def format_more(self, cost: float) -> str:
-        """`100 more tokens`, `1 more sample`."""
+        """Formats a difference in cost: `100 more tokens`, `1 more sample`."""
         number = self.format_number(cost)
         return f"{number} more {self._choose_noun(number)}{self.per}"
 
@@ -220,13 +220,13 @@ class CostScale:
 
 
 def choose_scale(unit: str, largest_cost: float) -> CostScale:
-    """Chooses how to show costs, given the largest one."""
+    """Chooses whether to show costs per problem or per thousand problems."""
     tiny = unit not in _COUNTED_UNITS and 0 < largest_cost < _TINY_COST
     return CostScale(unit=unit, problems=_MANY_PROBLEMS if tiny else 1)
 
 
 def format_fixed(value: float, *, digits: int = 4) -> str:
-    """A number with this many significant digits, without trailing zeros or an exponent.
+    """Formats a number with this many significant digits, without trailing zeros or an exponent.
 
     >>> format_fixed(0.0000564), format_fixed(2.0), format_fixed(1234567.0), format_fixed(1.99773)
     ('0.0000564', '2', '1,234,567', '1.998')
@@ -239,7 +239,7 @@ def format_fixed(value: float, *, digits: int = 4) -> str:
 
 
 def format_ends(interval: "Interval") -> str:
-    """The ends of an interval in points, `1.2 to 3.4`; a dash if there are none."""
+    """Formats the ends of an interval in percentage points, `1.2 to 3.4`; a dash if unknown."""
     if interval.low is None or interval.high is None:
         return "–"
     low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
@@ -248,7 +248,7 @@ def format_ends(interval: "Interval") -> str:
 
 def print_report(report: "Report", table_key: str) -> None:
     """Prints a report's headline, notices, and one of its tables."""
-    # lazy: other commands start without it
+    # lazy: only this needs the report
     from adacompute.report.document import format_cell
 
     print_paragraph(report.headline)
@@ -273,16 +273,16 @@ def print_report(report: "Report", table_key: str) -> None:
 
 # --- progress of long jobs on stderr: a bar on a terminal, else occasional lines ---
 
-_BAR_SECONDS = 0.25  # between updates of a bar
-_LINE_SECONDS = 30.0  # between lines in a pipe
-_LINES = 10  # a job writes a line for each tenth of its steps
+_BAR_SECONDS = 0.25  # seconds between updates of a progress bar
+_LINE_SECONDS = 30.0  # seconds between lines of progress without a terminal
+_LINES = 10  # most lines of progress that are written for jobs with few, long steps
 
 
 class ProgressUpdate(Protocol):
-    """Called by a command as its job progresses."""
+    """A function that commands call to show their progress."""
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        """`done` of `total` are done; `text` is shown beside the bar or at the end of the line."""
+        """Shows that `done` of `total` are done, with `text` beside the bar or at the end of the line."""
 
 
 @contextmanager
@@ -296,8 +296,9 @@ def open_progress(
 ) -> Iterator[ProgressUpdate]:
     """Yields a function that shows progress: a bar on a terminal, else lines.
 
-    Lines are written every 30 seconds (timed) or for each tenth of the job (tenths), counting `noun`s.
-    `last_line` also writes a line at the end of a timed job. `transient` removes the bar at the end.
+    Lines are written every 30 seconds (`timed`), for each tenth of the job (`tenths`), or never. `noun` names
+    what is counted. `last_line` adds a line at the end of a timed job. `transient` removes the bar at the
+    end.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -322,7 +323,7 @@ def open_progress(
 
 @contextmanager
 def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
-    # lazy: a pipe doesn't need it
+    # lazy: output to a pipe doesn't need rich
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -349,7 +350,7 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Yields a function of (steps done, total steps, last step), for jobs with few, long steps."""
+    """Shows progress of jobs with few, long steps. Yields a function of (steps done, total, last step)."""
     start = time.monotonic()
     with open_progress(label, lines="tenths") as update:
 
@@ -361,7 +362,7 @@ def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def show_sample_count(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function of (problems, samples) read so far, for jobs of unknown length."""
+    """Shows progress of jobs of unknown length. Yields a function of (problems, samples) read so far."""
     start = time.monotonic()
     with open_progress(label, lines="never") as update:
 

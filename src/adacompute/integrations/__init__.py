@@ -18,7 +18,9 @@ __all__ = ["PacedPolicy"]
 
 
 class PacedPolicy:
-    """A policy, and the dial at which it averages `budget` samples. Can be shared by threads.
+    """A policy whose price or threshold (its dial) moves so that prompts get `budget` samples on average.
+
+    Can be shared by threads.
 
     `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
 
@@ -52,22 +54,22 @@ class PacedPolicy:
 
     @property
     def dial(self) -> float | None:
-        """The dial for the next prompt; None if the policy has none."""
+        """The policy's price or threshold for the next prompt; None if the policy has neither."""
         with self._lock:
             return None if self._pacer is None else self._pacer.price
 
     @property
     def average(self) -> float | None:
-        """Samples per prompt so far; None before the first."""
+        """Mean number of samples per prompt so far; None before the first prompt."""
         with self._lock:
             return self._pacer.average if self._pacer is not None and self._pacer.requests else None
 
     def count_more(self, prompt: str, tally: Tally, dial: float | None) -> int:
-        """How many more samples to draw now; 0 stops."""
+        """Returns how many more samples of a prompt to draw now; 0 means stop."""
         return self.policy.more(prompt, tally, dial)
 
     def settle(self, samples: int, dial: float | None) -> None:
-        """Records what a prompt decided at `dial` cost."""
+        """Records how many samples a prompt used, so that the price or threshold is adjusted."""
         with self._lock:
             if self._pacer is not None:
                 self._pacer.settle(samples, price=dial)

@@ -27,12 +27,13 @@ __all__ = ["BudgetedVote"]
 
 
 class BudgetedVote(dspy.Module):
-    """Runs `module` until another prediction isn't worth its cost; returns one with the winning answer.
+    """Runs `module` until another run isn't worth its cost; returns a prediction with the winning answer.
 
-    `field` is the output field to vote on; None: the last one. `budget` is the average number of predictions
-    over all calls of this object, including calls from other threads. `policy` is a policy, a folder from
-    `adacompute fit`, or None for the built-in policy. A prediction's `adacompute` holds the votes and the
-    number of predictions. A reply that DSPy can't parse counts as a sample without an answer.
+    `field` is the output field to vote on; None: the last field. `budget` is the average number of
+    predictions over all calls of this object, including calls from other threads. `policy` is a policy, a
+    folder from `adacompute fit`, or None for the built-in policy. The attribute `adacompute` of the returned
+    prediction holds the votes and the number of predictions. A reply that DSPy can't parse counts as a sample
+    without an answer.
     """
 
     def __init__(
@@ -52,18 +53,18 @@ class BudgetedVote(dspy.Module):
 
     @property
     def average(self) -> float | None:
-        """Predictions per call so far; None before the first."""
+        """Mean number of predictions per call so far; None before the first call."""
         return self._paced.average
 
     def forward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401 - a signature's fields
-        """The winning prediction."""
+        """Runs the module several times and returns the prediction that won the vote."""
         votes = _Votes(self, inputs)
         while rollouts := votes.list_next():
             votes.add([votes.run(number) for number in rollouts])
         return votes.choose()
 
     async def aforward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401
-        """Like `forward`; predictions needed at the same time run concurrently."""
+        """Like `forward`, but makes predictions concurrently."""
         votes = _Votes(self, inputs)
         while rollouts := votes.list_next():
             votes.add(await asyncio.gather(*(votes.run_async(number) for number in rollouts)))
@@ -71,7 +72,7 @@ class BudgetedVote(dspy.Module):
 
 
 class _Votes:
-    """The predictions of one call."""
+    """The predictions made in one call of `BudgetedVote`, and their votes."""
 
     def __init__(self, parent: BudgetedVote, inputs: dict[str, Any]) -> None:
         self._parent, self._inputs, self._paced = parent, inputs, parent._paced
@@ -83,12 +84,12 @@ class _Votes:
         self._lm = parent.module.get_lm() or dspy.settings.lm
 
     def list_next(self) -> range:
-        """Numbers of the predictions to make now; empty if the vote is over."""
+        """Returns the numbers of the predictions to make now; empty if the vote is over."""
         more = self._paced.count_more(self._prompt, self._tally, self._dial)
         return range(self._tally.drawn, self._tally.drawn + more)
 
     def _prepare(self, number: int) -> dspy.Module:
-        """The module, with the language model's cache disabled."""
+        """Returns a copy of the module that never reuses the cached response of another prediction."""
         module = self._parent.module.deepcopy()
         start = self._lm.kwargs.get("rollout_id") or 0
         module.set_lm(self._lm.copy(rollout_id=start + number, temperature=self._parent.temperature))
@@ -121,7 +122,7 @@ class _Votes:
         return json.dumps(value, default=str, sort_keys=True)
 
     def choose(self) -> dspy.Prediction:
-        """The first prediction with the winning answer; if there is no winner, the first prediction."""
+        """Returns the first prediction with the winning answer; without a winner, the first prediction."""
         self._paced.settle(self._tally.drawn, self._dial)
         known = [prediction for prediction in self._predictions if prediction is not None]
         if not known:

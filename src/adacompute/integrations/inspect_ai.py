@@ -30,17 +30,18 @@ from adacompute.policies.base import Policy
 
 __all__ = ["AdaptiveEpochs", "vote"]
 
-_LONG = 80  # characters; longer answers are texts from which the answer is extracted
-_PATIENCE = 600.0  # seconds in which no epoch ends, after which an epoch stops waiting for earlier ones
+_LONG = 80  # in characters; a longer answer is a whole response, from which the answer must be extracted
+# An epoch waits for earlier epochs of its sample, but only until no epoch has ended for this many seconds.
+_PATIENCE = 600.0
 
 
 @dataclass(slots=True)
 class _Question:
-    """The state of one sample."""
+    """The epochs and votes of one inspect_ai sample."""
 
     prompt: str
     dial: float | None
-    allowed: int  # epochs requested by the policy so far
+    allowed: int  # number of epochs that the policy has requested so far
     started: int = 0
     running: set[int] = field(default_factory=set)
     answers: list[str | None] = field(default_factory=list)
@@ -53,7 +54,7 @@ class AdaptiveEpochs(EarlyStopping):
 
     `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
     or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
-    epoch waits for earlier ones. One that fails counts, without an answer.
+    epoch waits for earlier epochs of its sample. A failed epoch counts as an epoch without an answer.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # attempts of epochs
+        self._ended = 0  # number of attempts at epochs that have ended
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
-        """Starts over with the samples of a task."""
+        """Forgets earlier samples and prepares those of a new task."""
         self._epochs = epochs
         self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
         self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
@@ -83,7 +84,7 @@ class AdaptiveEpochs(EarlyStopping):
         return _Question(prompt=prompt, dial=dial, allowed=first)
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
-        """None if this epoch should run."""
+        """Waits until it is clear whether this epoch is needed. Returns None if it should run."""
         question = self._samples.get(id)
         if question is None:
             return None
@@ -91,12 +92,12 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            if waiting.cancelled_caught and self._ended == ended:  # one failed before it began
+            if waiting.cancelled_caught and self._ended == ended:  # an epoch failed before it began
                 self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # use the current dial
+        if not question.started:  # its first epoch: use the current price or threshold
             question.dial = self._paced.dial
         question.started += 1
         question.running.add(epoch)
@@ -108,13 +109,13 @@ class AdaptiveEpochs(EarlyStopping):
         epoch: int,
         scores: dict[str, SampleScore],
     ) -> None:
-        """Counts the vote of an epoch."""
+        """Counts the answer of a finished epoch as a vote."""
         named = scores.get(self._scorer) if self._scorer else next(iter(scores.values()), None)
         if (question := self._samples.get(id)) is not None:
             self._count(question, epoch, None if named is None else named.score.answer)
 
     def note_failure(self, data: SampleAttemptEnd) -> None:
-        """Counts a failed epoch. One that is retried queues behind the waiting ones, so one of those runs."""
+        """Counts a failed epoch. If it will be retried, an epoch that is waiting runs first."""
         question, epoch = self._samples.get(data.summary.id), data.summary.epoch
         if question is not None and not data.will_retry:
             self._count(question, epoch, None)
@@ -132,7 +133,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.changed = anyio.Event()
 
     def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
-        """Counts an epoch once; after the last requested one, decides whether to continue."""
+        """Counts an epoch once; after the last epoch requested, asks the policy whether to continue."""
         if epoch not in question.running:
             return
         question.running.remove(epoch)
@@ -147,7 +148,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._wake(question)
 
     async def complete_task(self) -> dict[str, Any]:
-        """How many epochs were saved."""
+        """Returns how many epochs were run and how many were saved."""
         run = sum(len(question.answers) for question in self._samples.values())
         most = self._epochs * len(self._samples)
         return {
@@ -161,7 +162,10 @@ class AdaptiveEpochs(EarlyStopping):
 
 @functools.cache
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
-    """Whom to tell of failed epochs, by eval. Registered at first use, so that inspect_ai doesn't list it."""
+    """Returns the `AdaptiveEpochs` by eval id, and tells them which epochs failed.
+
+    The hook for this is registered at first use: inspect_ai would list a hook registered at import.
+    """
     managers = WeakValueDictionary[str, AdaptiveEpochs]()
 
     @hooks(name="adacompute/failures", description="Tells adaptive epochs which ones failed")
@@ -175,7 +179,7 @@ def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
 
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """A sample's score is that of the first epoch with the winning answer; without answers, the mode."""
+    """Scores a sample by its first epoch with the winning answer, else by the most common score."""
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])
@@ -188,14 +192,14 @@ def vote() -> ScoreReducer:
 
 
 def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
-    """The tally of epochs' answers; long answers are first extracted."""
+    """Counts the votes of the epochs' answers. Answers that are long texts are extracted first."""
     long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
     read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
     return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)
 
 
 def _read_prompt(sample: Sample) -> str:
-    """The text of a sample's last user message."""
+    """Returns the text of a sample's last user message."""
     if isinstance(sample.input, str):
         return sample.input
     texts = [message.text for message in sample.input if message.role == "user"]

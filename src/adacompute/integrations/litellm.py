@@ -12,9 +12,9 @@ In the proxy's YAML:
       custom_provider_map:
         - {provider: adacompute, custom_handler: adacompute.integrations.litellm.provider}
 
-LiteLLM counts the usage of every sample and prices it as usual. `budget` and `policy` are those of
-`adacompute.Asker`; calls with the same endpoint, model and budget share an average. A stream has one chunk
-with the winner of the vote.
+LiteLLM counts the usage of every sample and prices it as usual. `budget` and `policy` mean the same as for
+`adacompute.Asker`; calls with the same endpoint, model and budget share an average. A streamed reply has one
+chunk with the text that won the vote.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from adacompute.serve.ask.prompt_engine import Reply
 
 __all__ = ["AdacomputeLLM", "provider", "register"]
 
-_OWN = ("budget", "policy")  # parameters of Asker; all others go to the endpoint
-_STREAM = ("stream", "stream_options", "n")  # these shape the client's reply and aren't sent to the endpoint
-_NO_KEY = "none"  # local endpoints don't need a key
-_ASKERS = 64  # Askers kept, each with its own average
+_OWN = ("budget", "policy")  # parameters for `Asker`; all other parameters go to the endpoint
+_STREAM = ("stream", "stream_options", "n")  # parameters of the reply to the client; not sent to the endpoint
+_NO_KEY = "none"  # sent if no key is given; local endpoints need none
+_ASKERS = 64  # most `Asker` objects at the same time; each keeps its own average
 
 
 class AdacomputeLLM(CustomLLM):
@@ -47,7 +47,7 @@ class AdacomputeLLM(CustomLLM):
         self._askers: dict[tuple[Any, ...], Asker] = {}
 
     def completion(self, **call: Any) -> ModelResponse:  # noqa: ANN401 - LiteLLM's parameters
-        """A completion."""
+        """Samples the model several times and returns the completion that won the vote."""
         asker, fields = self._open(**call)
         try:
             return _build_response(asker.ask(call["messages"], options=fields), call["model_response"])
@@ -55,7 +55,7 @@ class AdacomputeLLM(CustomLLM):
             raise _convert_error(exc) from exc
 
     async def acompletion(self, **call: Any) -> ModelResponse:  # noqa: ANN401
-        """A completion, asynchronously."""
+        """Like `completion`, asynchronously."""
         asker, fields = await asyncio.to_thread(lambda: self._open(**call))
         try:
             reply = await asker.ask_async(call["messages"], options=fields)
@@ -64,7 +64,7 @@ class AdacomputeLLM(CustomLLM):
         return _build_response(reply, call["model_response"])
 
     def streaming(self, **call: Any) -> Iterator[GenericStreamingChunk]:  # noqa: ANN401
-        """The winner of the vote as a stream with one chunk."""
+        """Yields the completion that won the vote, as one chunk after its tool calls."""
         yield from _build_chunks(self.completion(**call))
 
     async def astreaming(self, **call: Any) -> AsyncIterator[GenericStreamingChunk]:  # noqa: ANN401
@@ -81,7 +81,7 @@ class AdacomputeLLM(CustomLLM):
         optional_params: dict[str, Any],
         **_: Any,  # noqa: ANN401
     ) -> tuple[Asker, dict[str, Any]]:
-        """The Asker for a call, and the request's fields other than the messages."""
+        """Returns the `Asker` for a call, and the request's fields other than the messages."""
         fields = {**optional_params, **(optional_params.get("extra_body") or {})}
         fields.pop("extra_body", None)
         own = {name: fields.pop(name) for name in _OWN if name in fields}
@@ -105,7 +105,7 @@ provider = AdacomputeLLM()
 
 
 def register(name: str = "adacompute") -> None:
-    """Registers `NAME/MODEL` as models with LiteLLM in this process."""
+    """Makes LiteLLM accept models named `NAME/MODEL` in this process."""
     others = [each for each in litellm.custom_provider_map if each["provider"] != name]
     litellm.custom_provider_map = [*others, {"provider": name, "custom_handler": provider}]
     if name not in litellm.provider_list:
@@ -125,7 +125,7 @@ def _build_response(reply: Reply, response: ModelResponse) -> ModelResponse:
 
 
 def _build_chunks(response: ModelResponse) -> Iterator[GenericStreamingChunk]:
-    """Chunks for tool calls, then one with the text, the finish reason and the usage."""
+    """Yields a chunk for each tool call, then a chunk with the text, the finish reason and the usage."""
     choice = response.choices[0]
     usage = response.usage.model_dump()
     for index, call in enumerate(choice.message.tool_calls or []):

@@ -9,7 +9,7 @@ without an answer abstain. In a task's YAML, after `repeats: 16`:
         filter:
           - function: adacompute_vote
 
-Importing this module registers it. `docs/integrations.md` has a whole task.
+Importing this module registers the filter. `docs/integrations.md` has a whole task.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,11 +26,11 @@ __all__ = ["VoteFilter"]
 
 @register_filter("adacompute_vote")
 class VoteFilter(Filter):
-    """Chooses the most frequent answer by meaning.
+    """Chooses the most frequent answer; answers with the same meaning count as equal.
 
     `question` names the document field with the question, which helps to extract answers. `fallback` is used
-    if no response states an answer. With `extract=False` the responses are already answers, from earlier
-    filters, and `fallback` counts as an abstention.
+    if no response states an answer. With `extract=False` the responses are taken as answers that earlier
+    filters have extracted, and a response equal to `fallback` counts as an abstention.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class VoteFilter(Filter):
         self._extract = extract
 
     def apply(self, resps: Iterable[Sequence[Any]], docs: Sequence[dict[str, Any]]) -> list[list[str]]:
-        """One answer per document."""
+        """Returns the winning answer of each document."""
         return [[self._vote(each, doc)] for each, doc in zip(resps, docs, strict=True)]
 
     def _vote(self, responses: Sequence[Any], doc: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Builds the report of a pool: evaluates every policy once, then makes all sections from that.
+"""Builds the report of a pool: evaluates every policy once, then makes all sections from the results.
 
 Sections are built by one or several processes, with the same results.
 """
@@ -42,7 +42,7 @@ from adacompute.report.document import Column, Report, ReportPart, Section, Tabl
 from adacompute.report.exhibits import frontier, modes, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
-Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are collapsed at first
+Part = tuple[str, str, str, bool]  # key, title, description, whether the part is collapsed at first
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
@@ -77,7 +77,7 @@ POLICIES = (
     "stopping",
     *ROUND_LIMITS,
 )
-_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work done besides the evaluation
+_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # names of computations beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _FEW_MODE_ORDERS = 12
@@ -100,12 +100,12 @@ _UNGRADED_MODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInputs:
-    """A pool with its evaluation: the inputs of all sections."""
+    """The evaluation of a pool, from which all sections are built."""
 
     name: str
-    runs: EvaluationRuns = field(repr=False)  # every policy, held out
-    evaluation: Evaluation = field(repr=False)  # the same runs, compared and described
-    oracle: Oracle | None = field(repr=False)  # None without grades
+    runs: EvaluationRuns = field(repr=False)  # results of every policy on held-out problems
+    evaluation: Evaluation = field(repr=False)  # comparison of the runs, with the verdict
+    oracle: Oracle | None = field(repr=False)  # None if the samples have no grades
     money: Money
     quick: bool
     seed: int
@@ -113,14 +113,14 @@ class ReportInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A section: its part of the page, and the function that builds it."""
+    """A section to build: its place on the page, and the function that builds it."""
 
     key: str
     title: str
     part: str
     build: Callable[[ReportInputs], Section]
-    effort: float = 1.0  # rough seconds for 600 problems; longest first
-    several: bool | None = None  # True: only for several modes, False: only for one; None: both
+    effort: float = 1.0  # rough seconds for 600 problems; the longest jobs start first
+    several: bool | None = None  # True: only on pages about several modes; False: about one; None: all
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -144,11 +144,11 @@ def _build_limits(inputs: ReportInputs) -> Section:
 
 
 def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
-    """The oracle's tables; None without grades."""
+    """Computes the oracle's tables; None if the samples have no grades."""
     return Oracle.of(setup) if setup.basis == "accuracy" else None
 
 
-JOBS = (  # in page order
+JOBS = (  # in the order of the page's sections
     Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict),
     Job(key="modes", title="Modes", part="modes", build=_build_modes, several=True),
     Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, several=False),
@@ -160,7 +160,7 @@ JOBS = (  # in page order
 def run_jobs(
     inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
 ) -> dict[str, Section]:
-    """Every section by its job's key; a section that fails shows the reason."""
+    """Builds every section; returns them by job key. A section that fails shows the reason."""
     sections: dict[str, Section] = {}
     slowest_first = sorted(jobs, key=lambda job: -job.effort)
     with open_workers(inputs, workers=workers) as run_tasks:
@@ -195,8 +195,8 @@ def build_report(
 ) -> Report:
     """Evaluates a pool and builds its report; the number of workers doesn't change the result.
 
-    `mode_set` has the costs of several modes in the ballots; the page is then about them, in its unit.
-    `jobs` are the page's sections and `parts` its parts, in order; a study can add its own.
+    `mode_set` has the costs of several modes in the ballots; the page is then about these modes.
+    `jobs` are the page's sections and `parts` its parts, in order; callers can pass their own.
     `wait_for_verdict` returns the verdict of `judge_pool` if another process computes it.
 
     More than one worker means processes, so scripts that use them need `if __name__ == "__main__":`.
@@ -251,7 +251,7 @@ def _run_policies(
     quick: bool,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> tuple[EvaluationRuns, Oracle | None]:
-    """Runs every policy of one mode with less noise, to compare policies with the exact oracle."""
+    """Runs every policy for one mode, and the oracle. Reduces the noise from the random orders of samples."""
     graded, _ = select_graded(ballots)
     beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
@@ -269,7 +269,7 @@ def _run_policies(
 def _build_parts(
     sections: Mapping[str, Section], jobs: Sequence[Job], parts: Sequence[Part]
 ) -> list[ReportPart]:
-    """Parts with at least one section, in page order."""
+    """Returns the parts with at least one section, in page order."""
     report_parts = []
     for key, title, about, folded in parts:
         built = tuple(sections[job.key] for job in jobs if job.part == key and job.key in sections)
@@ -300,7 +300,7 @@ def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: boo
 
 
 def _uneven_notices(setup: EvaluationSetup) -> list[str]:
-    """A notice if a problem with few samples limits all others."""
+    """Returns a notice if problems with few samples limit all other problems."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
     if setup.mode_set is not None or fewest >= LONGEST or median <= fewest:
@@ -318,15 +318,15 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
 
 
 def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
-    """The default average budgets that the problem with fewest samples allows."""
+    """Returns the default budgets, up to the smallest number of samples of any problem."""
     fewest = int(ballots.drawn.min())
     return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or (1.0,)
 
 
 def hash_ballots(ballots: Ballots) -> str:
-    """A hash of everything that a report uses: questions, votes, grades, tokens, log-probabilities."""
+    """Hashes everything that a report uses: questions, votes, grades, tokens, log-probabilities."""
     names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-    names += ["signals"] if ballots.signals is not None else []  # keeps the hash of older versions
+    names += ["signals"] if ballots.signals is not None else []  # keeps old hashes without signals
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
         hasher.update(repr(fields).encode("utf-8", "replace"))
@@ -340,7 +340,7 @@ def hash_ballots(ballots: Ballots) -> str:
 def collect_facts(
     ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
 ) -> dict[str, Any]:
-    """The inputs and the versions that made the report, as plain data."""
+    """Returns the report's inputs and the versions of libraries as plain data."""
     drawn = np.concatenate([part.drawn for part in ballots.parts])
     mode_set = evaluation.mode_set
     model: str | None = f"of {join_words(list(ballots.names))}"
@@ -374,7 +374,7 @@ def collect_facts(
 
 
 def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
-    """The last section: inputs and versions."""
+    """Builds the last section: inputs and versions."""
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
@@ -411,7 +411,7 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
 
 
 def _package_versions() -> dict[str, str]:
-    """The versions of the installed libraries that affect the numbers."""
+    """Returns the versions of the installed libraries that affect the numbers."""
     versions = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
-WIDTH = 7.2  # inches of 72 points: the page's column width
+WIDTH = 7.2  # in inches of 72 points; the width of the page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
-_LOG_RATIO = 6.0  # largest over smallest cost; a wider axis is logarithmic
-_MARK_RADIUS = 7  # points around a mark that react to the mouse
-_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
-_IN_TAG = r"(?=[^<>]*>)"  # figures escape every < and > in text
+_LOG_RATIO = 6.0  # an axis is logarithmic if its largest cost is more than this many times the smallest
+_MARK_RADIUS = 7  # radius around a mark that reacts to the mouse, in points
+_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # control characters and the like
+_IN_TAG = r"(?=[^<>]*>)"  # matches inside tags only, because texts in figures escape < and >
 _TAG = re.compile(r"<[^<>]*>")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _USE = r'\s*<use [^<>]*style="'
@@ -51,7 +51,7 @@ def check_drawing() -> None:
 
 
 class Canvas:
-    """A figure with rows × columns of axes; its style applies inside the `with`.
+    """A figure with rows × columns of axes. Its matplotlib style applies inside the `with` block.
 
     >>> with Canvas("frontier", height=3.2) as canvas:
     ...     ax = canvas.axes[0]
@@ -81,7 +81,7 @@ class Canvas:
         with mpl.rc_context(FIGURE_STYLE):
             self.figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
             axes = self.figure.subplots(rows, columns, squeeze=False, **grid)
-        self.axes: list[Axes] = list(np.asarray(axes).flat)  # row by row
+        self.axes: list[Axes] = list(np.asarray(axes).flat)  # all axes of the figure, row by row
         self._marks: list[_Mark] = []
 
     def __enter__(self) -> Self:
@@ -92,20 +92,20 @@ class Canvas:
         self._style.__exit__(None, None, None)
 
     def mark(self, axes: "Axes", x: float, y: float, text: str) -> None:
-        """Adds a point that shows its value on hover, in the axes' coordinates."""
+        """Adds an invisible point that shows `text` on hover; x and y are data coordinates."""
         self._marks.append(_Mark(axes, float(x), float(y), strip_controls(text)))
 
     def _settle_labels(self) -> None:
-        """Places labels that need the final layout."""
+        """Places labels that need the final layout; does nothing here, for subclasses to override."""
 
     def svg(self) -> str:
-        """The figure with its marks as SVG. Can be called once."""
+        """Returns the figure with its marks as SVG. Can be called only once."""
         out = io.StringIO()
         with warnings.catch_warnings():
-            # browsers have glyphs that DejaVu Sans lacks; axes that are too small are visible
+            # Harmless: browsers have the glyphs that DejaVu Sans lacks. Axes that are too small can be seen.
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # already laid out; saving would repeat it twice
+            self.figure.set_layout_engine("none")  # saving would repeat the layout twice
             self._settle_labels()
             self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
@@ -122,7 +122,7 @@ def _mark_circle(mark: _Mark, height: float) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """The text without characters that SVG can't hold or that reverse text direction."""
+    """Removes characters that SVG can't hold or that reverse text direction."""
     characters = (" " if character in "\n\r\t" else character for character in text)
     return "".join(
         character for character in characters if unicodedata.category(character) not in _UNSAFE_CATEGORIES
@@ -130,7 +130,7 @@ def strip_controls(text: str) -> str:
 
 
 def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
-    """The SVG without prologue and fixed size, with unique ids, and marks on top."""
+    """Removes the SVG's prologue and fixed size, makes its ids unique, and adds the marks on top."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -145,14 +145,14 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves markers' common style to their group, which halves figures of many problems."""
+    """Moves the markers' common style to their group, which halves the size of large figures."""
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'
 
 
 def to_standalone_svg(svg: str) -> str:
-    """A figure as a separate file, readable on any page; with dark colours if the reader prefers them."""
+    """Makes a figure a file of its own, with a background, and dark colours for readers in dark mode."""
     light, dark = COLOURS["page"]
     rules = f"svg{{background:{light}}}{dark_css()}"
     rules += f"@media screen and (prefers-color-scheme: dark){{svg{{background:{dark}}}}}"
@@ -161,7 +161,7 @@ def to_standalone_svg(svg: str) -> str:
 
 
 def set_ticks(axis: "Axis", values: Sequence[float]) -> None:
-    """Ticks of an axis at these values, and no minor ones."""
+    """Puts the ticks of an axis at these values, without minor ticks."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axis.set_major_locator(FixedLocator(values))
@@ -169,7 +169,7 @@ def set_ticks(axis: "Axis", values: Sequence[float]) -> None:
 
 
 def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
-    """An x axis from 1 sample to `largest` (at least 2), logarithmic, with a tick at each doubling."""
+    """Sets up a logarithmic x axis from 1 sample to `largest` (at least 2), with a tick at each doubling."""
     largest = max(2.0, largest)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.95, largest * 1.05)
@@ -181,7 +181,7 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
 def set_cost_axis(
     axes: "Axes", budgets: Sequence[float], format_cost: Callable[[float], str], label: str
 ) -> None:
-    """An x axis of average costs, with a tick at each budget that isn't too close to the previous one."""
+    """Sets up an x axis of average costs, with ticks at the budgets that aren't too close together."""
     ticks: list[float] = []
     for budget in budgets:
         if not ticks or budget > 1.15 * ticks[-1]:
@@ -194,7 +194,7 @@ def set_cost_axis(
 
 
 def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:
-    """A y axis of percentages; ticks beyond 0 and 100% have no label."""
+    """Sets up a y axis of percentages; ticks beyond 0 and 100% have no label."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%" if 0 <= value <= 1 + 1e-9 else "")
     axes.set_ylabel(label)
 
@@ -205,9 +205,9 @@ COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStyle:
-    """A policy's name and style, the same in every figure."""
+    """How figures show a policy: its name, colour and line style."""
 
-    name: str  # display name
+    name: str  # name shown in figures and tables
     colour: str  # a key of COLOURS
     line: str = "-"  # matplotlib line styles: - -- : -.
 
@@ -216,25 +216,25 @@ POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["polic
 
 
 def policy_style(policy: str) -> PolicyStyle:
-    """A policy's style; unknown policies are grey and keep their name."""
+    """Returns a policy's style; unknown policies are grey and keep their name."""
     return POLICY_STYLES.get(policy, PolicyStyle(name=policy, colour="grey"))
 
 
 def colour(name: str) -> str:
-    """The (light) colour to draw in."""
+    """Returns the colour of that name for light mode; figures are drawn in light colours."""
     return COLOURS[name][0]
 
 
-FIGURE_STYLE: Any = {  # for matplotlib
+FIGURE_STYLE: Any = {  # matplotlib settings
     name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
 }
 
 
 def dark_css() -> str:
-    """CSS rules that give figures dark colours in dark mode; print stays light."""
+    """Returns CSS that gives figures dark colours in dark mode; print stays light."""
     rules = []
     for light, dark in COLOURS.values():
-        # no "svg " in the selector: a marker is a <use>, and its shape isn't inside an svg
+        # The selector doesn't begin with "svg": the shape that a <use> copies isn't inside an svg.
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

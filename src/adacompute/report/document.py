@@ -1,7 +1,7 @@
 """The parts of a report: tables, pictures, sections, parts, and the report itself.
 
-Cells hold values rather than text; the page, the CSV and the Markdown each format them. Every table and
-picture states how its numbers were measured. CSV, JSON and number formats are here too.
+Cells hold values rather than text, because the page and the CSV format them differently. Every table and
+picture states how its numbers were measured. Code for CSV, JSON and number formats is here too.
 """
 
 import csv
@@ -32,8 +32,8 @@ Kind = Literal[
     "flag",
 ]
 
-_DIGITS = 6  # significant digits: more than a figure shows, while files stay readable
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters that make spreadsheets evaluate a text
+_DIGITS = 6  # significant digits in files: more than figures show, but still readable
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates texts that begin so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved(Interval):
-    """A saved share. Uniform sampling is recorded only up to some number of samples, so a value of `most` is
-    a lower bound.
+    """The share of samples saved. `most` is the largest value that the recorded samples can show, so a value
+    of `most` is a lower bound.
     """
 
     most: float
@@ -55,7 +55,7 @@ class Saved(Interval):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A lower bound of a number; null in files."""
+    """A number known only by a lower bound; files have null instead."""
 
     bound: float
 
@@ -65,47 +65,47 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A heading, and the format of its values.
+    """A column of a table: its heading and the format of its values.
 
-    Shares are percentages with one decimal (`percent`: none), differences of shares are points, numbers have
-    two decimals (`tenths`: one), amounts have no trailing zeros, and `format_money` formats money.
+    Each `kind` has its format. share: a percentage with one decimal; percent: without decimals; points: a
+    difference of shares; number: two decimals; tenths: one; amount: no trailing zeros.
     """
 
     name: str
     kind: Kind = "text"
-    limit: float | None = None  # an infinite value is shown as above this: > 16
+    limit: float | None = None  # an infinite value is shown as `> limit`, such as `> 16`
     about: str = ""  # explains the heading, if needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of values below headings."""
+    """A table of the report: columns, rows of values, and how they were measured."""
 
-    key: str  # its file name and its anchor
+    key: str  # file name of the table, and its anchor on the page
     title: str
-    protocol: str  # how its numbers were measured
+    protocol: str  # how the numbers in the table were measured
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    bold: tuple[int, ...] = ()  # rows to emphasise
+    bold: tuple[int, ...] = ()  # indices of rows shown in bold
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
-        if len(set(names)) < len(names):  # `records` would lose one
+        if len(set(names)) < len(names):  # `records` would lose a column
             raise ValueError(f"table {self.key}: two columns of one name in {', '.join(names)}")
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.key}: {len(row)} cells under {len(self.columns)} headings")
 
     def records(self) -> list[dict[str, Any]]:
-        """Each row as a dict by heading."""
+        """Returns each row as a dict whose keys are the headings."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, map(_cell_data, row), strict=True)) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A figure as SVG, with the numbers that it draws."""
+    """A figure of the report: the SVG, and the numbers that it shows."""
 
     key: str
     title: str
@@ -113,23 +113,23 @@ class Picture:
     svg: str = field(repr=False)
     alt: str  # description for screen readers
     caption: str = ""
-    data: dict[str, Any] = field(default_factory=dict, repr=False)  # plain data, for results.json
+    data: dict[str, Any] = field(default_factory=dict, repr=False)  # the numbers drawn, for results.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading of the report with its content."""
+    """A section of the report: a heading with paragraphs, tables and pictures."""
 
     key: str
     title: str
-    words: tuple[str, ...] = ()  # paragraphs
+    words: tuple[str, ...] = ()  # paragraphs of text
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    missing: tuple[str, ...] = ()  # what is missing for this pool, and why
+    missing: tuple[str, ...] = ()  # contents that this pool doesn't allow, each with the reason
 
 
 def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
-    """Formats a value for people.
+    """Formats a cell as text for people to read.
 
     >>> format_cell(0.6123, Column(name="accuracy", kind="share"))
     '61.2%'
@@ -155,14 +155,14 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
 
 
 def format_mean(cell: Cell, column: Column) -> str:
-    """A value without its interval, for narrow tables."""
+    """Formats a value without its interval, for narrow tables."""
     return format_cell(replace(cell, low=None, high=None) if isinstance(cell, Interval) else cell, column)
 
 
 def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
-    """The share of samples saved, compared with uniform sampling at the same accuracy.
+    """Computes the share of samples saved, compared with uniform sampling at the same accuracy.
 
-    If uniform sampling needs more than `longest`, the most recorded, that number is used.
+    If uniform sampling needs more samples than were recorded (`longest`), `longest` is used.
 
     >>> saved = compute_saved(6.0, Interval(mean=math.inf, low=14.87, high=math.inf), longest=16)
     >>> format_cell(saved, Column(name="saved", kind="percent"))
@@ -174,7 +174,7 @@ def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
 
 
 def _format_end(interval: Interval, value: float | None, column: Column) -> str:
-    """The mean or an end of an interval; empty if there is none."""
+    """Formats the mean or an end of an interval; "" if it is None."""
     if value is None:
         return ""
     is_bound = isinstance(interval, Saved) and value >= interval.most
@@ -183,7 +183,7 @@ def _format_end(interval: Interval, value: float | None, column: Column) -> str:
 
 def _format_number(value: float, column: Column) -> str:
     kind = column.kind
-    if value != value:  # NaN: unknown
+    if value != value:  # NaN means unknown
         return "–"
     if value == math.inf:
         return "more than there are" if column.limit is None else f"> {column.limit:g}"
@@ -218,12 +218,12 @@ def join_words(items: Sequence[str]) -> str:
 
 
 def format_gains(values: Iterable[Interval]) -> str:
-    """Differences of shares with their intervals, in points."""
+    """Formats differences of shares and their intervals in percentage points."""
     return f"{join_words([_format_gain(value) for value in values])} points"
 
 
 def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:
-    """Indices of the differences clearly above zero and clearly below it: their intervals exclude zero."""
+    """Returns the indices of the intervals that are entirely above zero, and of those entirely below."""
     sure = [at for at, value in enumerate(values) if not value.holds_zero]
     return [at for at in sure if values[at].mean > 0], [at for at in sure if values[at].mean < 0]
 
@@ -236,27 +236,27 @@ def _format_gain(value: Interval) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPart:
-    """A heading of the page with its sections."""
+    """A part of the page: a heading above several sections."""
 
     key: str
     title: str
-    about: str  # its content, in a sentence
+    about: str  # a sentence that describes the part
     sections: tuple[Section, ...]
-    folded: bool = False  # its sections are collapsed at first
+    folded: bool = False  # whether the part is collapsed at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
     """A pool's report; the first part is the verdict."""
 
-    name: str  # display name of the pool
+    name: str  # name of the pool as shown
     headline: str
-    below: str  # the basis of the headline: protocol and interval
+    below: str  # text below the headline: how it was measured, with the interval
     facts: Mapping[str, Any]  # versions, seeds, numbers of problems and samples
-    notices: tuple[str, ...]  # warnings, shown first
+    notices: tuple[str, ...]  # warnings at the top of the page
     parts: tuple[ReportPart, ...]
-    evaluation: Evaluation = field(repr=False)  # every policy, held out
-    money: Mapping[str, Any] | None = None  # data from which the page recomputes money
+    evaluation: Evaluation = field(repr=False)  # results of every policy on held-out problems
+    money: Mapping[str, Any] | None = None  # data from which the page recomputes sums for other prices
 
     def sections(self) -> Iterator[Section]:
         for part in self.parts:
@@ -272,7 +272,7 @@ class Report:
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """Like `replace_non_finite`, rounded to six digits.
+    """Converts to plain data for JSON, with numbers rounded to six digits.
 
     >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
     {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
@@ -281,7 +281,8 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
 
 
 def to_csv(table: Table) -> str:
-    """A header row, then raw values; an interval as x, x_low, x_high, a mean over seeds as x, x_std.
+    """Formats a table as CSV: headings, then unrounded values. A column of intervals becomes three columns
+    (x, x_low, x_high), and one of means over seeds becomes two (x, x_std).
 
     A text that a spreadsheet would evaluate as a formula gets a leading apostrophe; numbers stay numbers.
     """
@@ -300,7 +301,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_data(report: Report) -> dict[str, Any]:
-    """The whole report as plain data for results.json; unknown values are null."""
+    """Converts the whole report to plain data for results.json; unknown values are null."""
     protocols = [table.protocol for table in report.tables()]
     protocols += [picture.protocol for picture in report.pictures()]
     data: Any = replace_non_finite(
@@ -332,7 +333,7 @@ def to_data(report: Report) -> dict[str, Any]:
 
 
 def replace_non_finite(value: object, *, digits: int | None = None) -> object:
-    """Plain data with None for numbers that JSON can't hold; others are rounded to `digits` if given.
+    """Converts to plain data, with None for NaN and infinity; rounds to `digits` significant digits if given.
 
     >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
     {'a': None, '2': [1.5, None]}
@@ -341,7 +342,7 @@ def replace_non_finite(value: object, *, digits: int | None = None) -> object:
         value = value.tolist()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    if isinstance(value, str):  # replaces unpaired surrogates, which can't be written
+    if isinstance(value, str):  # unpaired surrogates can't be written, so replace them
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         shown = value if digits is None else float(f"{value:.{digits}g}")
@@ -375,5 +376,5 @@ def _csv_value(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"  # names come from pools, and a spreadsheet would evaluate them
+        return f"'{value}"  # the apostrophe stops a spreadsheet from evaluating the text as a formula
     return "" if value is None else value

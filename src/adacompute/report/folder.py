@@ -1,7 +1,8 @@
-"""Writes a report's folder: each file is always either the old or the new one, never partial.
+"""Writes a report into a folder: at any time each file is the old or the new version, never half of it.
 
 A file is written next to its destination and moved there. results.json lists the files of a report, so that a
-later report knows which files to replace; all others stay. Errors are raised before the work starts.
+later report knows which files to replace; files that aren't listed stay. A folder that can't be written is
+reported before the work starts.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ from adacompute.report.page import render_page
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
-# left by file browsers or killed runs
+# files left behind by file browsers or killed runs
 _IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # invalid in XML; names come from pools
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not allowed in XML
 
 
 def check_writable(folder: Path) -> None:
@@ -43,8 +44,9 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_report_folder(folder: Path) -> Iterator[None]:
-    """Allows one writer per folder; others wait. Creates the folder, and removes it again if it stays empty.
-    On file systems without locks, writers don't wait.
+    """Locks the folder for one writer; other writers wait, if the file system has locks.
+
+    Creates the folder, and removes it again if it stays empty.
     """
     with (
         _report_os_errors(folder),
@@ -55,7 +57,10 @@ def lock_report_folder(folder: Path) -> Iterator[None]:
 
 
 def publish_files(files: Mapping[Path, bytes]) -> None:
-    """Publishes files in this order. Fails for lack of space before moving the first one."""
+    """Writes all files to temporary names first, then moves them into place in this order.
+
+    So if the disk is full, no file is replaced.
+    """
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
             folders.enter_context(_with_folder(folder))
@@ -78,7 +83,7 @@ def _report_os_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_folder(folder: Path) -> Iterator[None]:
-    """Creates a folder and its parents; those created here are removed if empty at the end."""
+    """Creates a folder and its parents. At the end, removes the created ones that are empty."""
     missing: list[Path] = []
     parent = folder
     while not os.path.lexists(parent) and parent != parent.parent:
@@ -88,13 +93,13 @@ def _with_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for created in missing:  # innermost first
+        for created in missing:  # from the innermost folder outwards
             with contextlib.suppress(OSError):
                 _remove_if_idle(created)
 
 
 def _remove_if_idle(folder: Path) -> None:
-    """Removes an empty folder that nobody writes to; OSError otherwise."""
+    """Removes a folder. Raises OSError if it isn't empty or a writer has locked it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,7 +109,7 @@ def _remove_if_idle(folder: Path) -> None:
 
 
 def render_files(report: Report) -> dict[str, bytes]:
-    """All files of a report, by path inside the folder."""
+    """Returns the contents of all files of a report, by path inside the folder."""
     for kind, exhibits in (("tables", report.tables()), ("figures", report.pictures())):
         keys = [exhibit.key for exhibit in exhibits]
         if len(set(keys)) < len(keys) or not all(map(_NAME.fullmatch, keys)):
@@ -117,13 +122,13 @@ def render_files(report: Report) -> dict[str, bytes]:
 
 
 def check_report_folder(folder: Path) -> None:
-    """Raises ReportError if the folder has a file from outside a report in the way, or isn't writable."""
+    """Raises ReportError if the folder isn't writable, or has files in the way that no report wrote."""
     check_writable(folder)
     _check_foreign_files(folder)
 
 
 def _check_foreign_files(folder: Path) -> None:
-    """Raises ReportError if a file from outside a report is in the way."""
+    """Raises ReportError if files that no report wrote are in the way."""
     if _read_results(folder) is not None:
         return
     foreign = [name for name in (PAGE, RESULTS) if _path_exists(folder / name)]
@@ -143,13 +148,13 @@ def _check_foreign_files(folder: Path) -> None:
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
-    """Publishes a report's files, removing those of an earlier report; all others stay.
+    """Writes a report's files and removes old files of an earlier report; all other files stay.
 
-    If interrupted, each file is the old or the new one, and writing again repairs the folder: results.json
-    comes first and lists the files of both reports until the old ones are gone.
+    If interrupted, each file is the old or the new version, and writing again repairs the folder. For this,
+    results.json is written first and lists the files of both reports until the old files are gone.
     """
     with lock_report_folder(folder):
-        _check_foreign_files(folder)  # needs the lock, or an unfinished report looks foreign
+        _check_foreign_files(folder)  # without the lock, a report being written would look foreign
         old = (_read_results(folder) or {}).get("files")
         names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []
         stale = sorted(set(names) - set(files))
@@ -160,12 +165,12 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
             remove_leftovers(folder / name)
-            temporary_path(folder / name).unlink(missing_ok=True)  # left by an older version
+            temporary_path(folder / name).unlink(missing_ok=True)  # older versions left these temporary files
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
         for inner in (TABLES, FIGURES):
-            with contextlib.suppress(OSError):  # not empty
+            with contextlib.suppress(OSError):  # the folder isn't empty
                 (folder / inner).rmdir()
     return folder / PAGE
 
@@ -175,7 +180,7 @@ def _results_json(data: Mapping[str, Any], names: list[str]) -> bytes:
 
 
 def _read_results(folder: Path) -> dict[str, Any] | None:
-    """The results.json of a report; None if there is no report."""
+    """Reads results.json; None if the folder has no report."""
     try:
         results = orjson.loads((folder / RESULTS).read_bytes())
     except (OSError, orjson.JSONDecodeError):

@@ -33,19 +33,19 @@ from adacompute.report.document import (
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
-_REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
+_REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # references to ids, inside tags only
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
 _GAIN = Column(name="gain", kind="points")
-_FOLD_ROWS = 20  # rows; longer tables are collapsed
-_LONG_TEXT = 30  # characters; longer texts may wrap
+_FOLD_ROWS = 20  # tables with more rows are collapsed at first
+_LONG_TEXT = 30  # characters; longer texts in cells may wrap
 _CODE = re.compile(r"`([^`]+)`")
 _STYLE_TAG = re.compile(
     r"<style\b.*?</style>", re.DOTALL
-)  # would style the whole page; page.css has the same rules
+)  # a figure's style tag would affect the whole page; page.css has the same rules
 
 
 def render_table(exhibit: Table) -> str:
-    """A table with its title, headings explained, protocol, and a link to its file."""
+    """Renders a table with its title, explained headings, protocol, and a link to its file."""
     heads = "".join(
         f"<th{_alignment(column)} scope=col>{escape(column.name)}</th>" for column in exhibit.columns
     )
@@ -69,7 +69,7 @@ def render_table(exhibit: Table) -> str:
 
 
 def render_figure(picture: Picture) -> str:
-    """A picture with its title, caption, protocol, and a link to its file."""
+    """Renders a picture with its title, caption, protocol, and a link to its file."""
     alt = escape(picture.alt, quote=True)
     svg = _STYLE_TAG.sub("", picture.svg)
     referenced = set(_REFERENCED_ID.findall(svg))
@@ -86,7 +86,7 @@ def render_figure(picture: Picture) -> str:
 
 
 def render_paragraphs(words: Sequence[str], name: str = "") -> str:
-    """Paragraphs, with a class if given; text between backticks becomes code."""
+    """Renders paragraphs, with the CSS class `name` if given; text between backticks becomes code."""
     start = f'<p class="{name}">' if name else "<p>"
     texts = (_CODE.sub(r"<code>\1</code>", escape(text)) for text in words if text)
     return "".join(f"{start}{text}</p>" for text in texts)
@@ -131,10 +131,10 @@ def _render_footer(exhibit: Table | Picture, kind: str, path: str, name: str, *,
 
 
 def render_page(report: Report) -> str:
-    """The whole page."""
+    """Renders the whole page as HTML."""
     style = _read_asset("page.css") + dark_css()
     script = f'"use strict";\n{_read_asset("page.js")}\n{_read_asset("share.js")}'
-    content_policy = (  # figures have style attributes; nothing else has, and nothing is fetched
+    content_policy = (  # allows the style attributes of figures; nothing may be fetched
         f"default-src 'none'; style-src {_csp_hash(style)}; style-src-attr 'unsafe-inline'; "
         f"script-src {_csp_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
@@ -166,7 +166,7 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:
-    """The first part: text below the headline, then notices, figures and tables."""
+    """Renders the first part: headline and text below it, notices, figures and tables."""
     words = [report.below, *(text for section in part.sections for text in section.words)]
     body = "".join(_render_section(replace(section, words=())) for section in part.sections)
     return (
@@ -177,7 +177,7 @@ def _render_verdict(report: Report, part: ReportPart) -> str:
 
 
 def _render_money(data: Mapping[str, Any] | None) -> str:
-    """What a thousand requests cost and save, and a form for the reader's prices."""
+    """Renders what a thousand requests cost and save, and a form for the reader's prices."""
     if data is None or data["words"] is None:
         return ""
     money = Money(
@@ -227,7 +227,7 @@ def _tile_value(cost: float, money: Money) -> str:
 
 
 def build_share(report: Report) -> dict[str, Any]:
-    """Data for the share button: captions of a picture and a paragraph; share.js adds prices."""
+    """Returns the texts that the share button puts into a picture and a paragraph; share.js adds prices."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{_capitalise(protocol).rstrip('.')}." if protocol else ""
     return {
@@ -263,7 +263,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _describe_figure(report: Report) -> str:
-    """The protocol of the figure in the shared picture, which differs from the verdict's."""
+    """Describes how the figure in the shared picture was measured, which differs from the verdict."""
     few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 
@@ -287,7 +287,7 @@ def _render_part(part: ReportPart) -> str:
 
 
 def _render_section(section: Section) -> str:
-    """Text, then pictures, tables, and what is missing."""
+    """Renders a section: text, then pictures, tables, and what is missing."""
     tables = map(render_table, section.tables)
     pictures = "".join(map(render_figure, section.pictures))
     words, missing = render_paragraphs(section.words), render_paragraphs(section.missing, "missing")
@@ -313,7 +313,7 @@ def _fill_template(text: str, **values: str) -> str:
 
 
 def _script_json(value: Any) -> str:  # noqa: ANN401
-    """JSON that HTML parsers can't mistake for the end of a script."""
+    """Dumps JSON that is safe inside a script tag: it can't contain `</script>`."""
     return orjson.dumps(replace_non_finite(value)).decode().replace("<", "\\u003c").replace(">", "\\u003e")
 
 

@@ -1,1 +1,1 @@
-"""The report's exhibits, one file each: numbers, figure and text. No HTML."""
+"""The contents of the report's sections, one file each: numbers, figures and text, but no HTML."""

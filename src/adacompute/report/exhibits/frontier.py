@@ -1,5 +1,6 @@
-"""The held-out frontier of every policy with both bounds of the one-shot oracle: curves, figure and text.
-Costs are samples for one mode, and in the modes' unit for several.
+"""Accuracy of every policy by average cost on held-out problems, with the oracle's bounds: figure and text.
+
+Costs are numbers of samples for one mode; for several modes, they are in the modes' unit.
 """
 
 import math
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-PUBLISHED_RULES = ("asc", "esc", "doubling")  # published rules without fitting
-PUBLISHED = "published"  # their joint hull with uniform sampling
+PUBLISHED_RULES = ("asc", "esc", "doubling")  # stopping rules from papers that need no fitting
+PUBLISHED = "published"  # the best mixes of uniform sampling and the published rules
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
-_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
+_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which curves show values
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
 _CASCADE = PolicyStyle(name="better cascade", colour="orange")
 _SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
@@ -66,13 +67,13 @@ _ABOUT_MODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleCurve:
-    """The oracle's two bounds by average cost, (points,) each."""
+    """The oracle's lower and upper bound of accuracy at each average cost; arrays of shape (points,)."""
 
-    choices: tuple[int, ...]  # numbers of samples that it can give a problem
+    choices: tuple[int, ...]  # numbers of samples that the oracle can give a problem
     cost: Floats = field(repr=False)
-    low: Floats | None = field(repr=False)  # cross-fitted; None if there are too few samples
-    high: Floats = field(repr=False)  # in-sample
-    why: str = ""  # why there is no lower bound
+    low: Floats | None = field(repr=False)  # lower bound, cross-fitted; None if there are too few samples
+    high: Floats = field(repr=False)  # upper bound, in-sample
+    why: str = ""  # reason if there is no lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,45 +83,45 @@ class PolicyFrontier:
     curves: tuple[CostCurve, ...]
     published: (
         CostCurve | None
-    )  # best mix of uniform and published rules; with several modes, the better cascade
-    oracle: OracleCurve | None  # None without grades
+    )  # best mix of uniform sampling and published rules; with several modes, the better cascade
+    oracle: OracleCurve | None  # None if the samples have no grades
     problems: int
     folds: int
     weighted: bool  # whether votes were weighted
     basis: Basis
-    longest: int  # most samples per request
+    longest: int  # largest number of samples per request
     budgets: tuple[float, ...]  # average costs shown in tables
-    single: CostCurve | None = None  # best of several modes, alone or mixed
-    mode_set: ModeSet | None = None  # those modes, with their costs
+    single: CostCurve | None = None  # for several modes: the best of them alone, or of mixes of two
+    mode_set: ModeSet | None = None  # for several modes: the modes with their costs
 
     @property
     def baseline(self) -> CostCurve | None:
-        """Uniform sampling, or with several modes the best one."""
+        """The curve to compare with: uniform sampling, or with several modes the best single mode."""
         return self.get(UNIFORM) if self.single is None else self.single
 
     @property
     def ours(self) -> str:
-        """The policy that the page is about."""
+        """The name of the policy that the page is about."""
         return OURS if self.mode_set is None else ALL_MODES
 
     @property
     def base_name(self) -> str:
-        """The baseline's name in text."""
+        """The name of `baseline` in texts."""
         return "uniform" if self.mode_set is None else SINGLES[0]
 
     def format_cost(self, cost: float) -> str:
-        """An average cost with its unit."""
+        """Formats an average cost with its unit."""
         return format_sample_count(cost) if self.mode_set is None else self.mode_set.format_cost(cost)
 
     def get(self, policy: str) -> CostCurve | None:
-        """A policy's curve; None if it wasn't evaluated."""
+        """Returns a policy's curve; None if the policy wasn't evaluated."""
         return next((curve for curve in self.curves if curve.policy == policy), None)
 
 
 def trace_frontier(
     runs: EvaluationRuns, evaluation: Evaluation | None = None, *, oracle: Oracle | None = None
 ) -> PolicyFrontier:
-    """The held-out curves of one evaluation, each with its band over problems."""
+    """Computes every policy's curve on held-out problems, with a confidence band over problems."""
     setup = runs.setup
     if evaluation is not None and evaluation.mode_set is not None:
         return trace_modes(evaluation)
@@ -144,7 +145,7 @@ def trace_frontier(
 
 
 def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
-    """The curves for several modes, at the budgets of the evaluation."""
+    """Returns the curves for several modes, at the budgets of the evaluation."""
     brackets = evaluation.oracle
     lows = [bracket.low.mean for bracket in brackets if bracket.low is not None]
     oracle = OracleCurve(
@@ -170,7 +171,7 @@ def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
 
 
 def _join_matches(evaluation: Evaluation, label: str, policies: Sequence[str]) -> CostCurve:
-    """The best of some policies at each budget, as a curve."""
+    """Returns a curve with the best of some policies at each budget."""
     found = [evaluation.find_best(policies, budget) for budget in evaluation.budgets]
     matches = [match for match in found if match is not None]
     gains = [match.gain for match in matches]
@@ -196,7 +197,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
         cost.append(budget)
         high.append(float(each.mean()))
         low.append(np.nan if cross_fit is None else float(cross_fit.mean()))
-        if cost_spent < budget - 1e-6:  # more budget wouldn't help it
+        if cost_spent < budget - 1e-6:  # a larger budget wouldn't help the oracle
             break
     return OracleCurve(
         choices=oracle.choices,
@@ -215,7 +216,10 @@ def draw_frontier(
     width: float = WIDTH,
     key: str = "frontier",
 ) -> Picture:
-    """Draws accuracy by average cost. `few`: a simpler picture `width` inches wide, an arrow for `match`."""
+    """Draws accuracy by average cost, for every policy.
+
+    If `few`, draws few curves, `width` inches wide, with an arrow that shows the saving of `match`.
+    """
     return _draw_few(frontier, match, width, key) if few else _draw_all(frontier, key)
 
 
@@ -254,7 +258,7 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
 
 
 def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
-    curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)  # ours on top
+    curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)  # ours on top of others
     with Canvas(key, rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
         upper, lower = canvas.axes
         if frontier.oracle is not None:
@@ -316,7 +320,7 @@ def _draw_gain(
 
 
 def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: PolicyFrontier) -> "Artist":
-    """The oracle's band, or a line if the lower bound is unknown."""
+    """Draws a band between the oracle's bounds, or a line if the lower bound is unknown."""
     tint, name = colour("green"), policy_style("oracle").name
     artist: Artist
     if oracle.low is None:
@@ -333,7 +337,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: Poli
 
 
 def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
-    """An arrow from uniform's cost to ours at equal accuracy; its label is below all curves."""
+    """Draws an arrow from uniform sampling's cost to ours at equal accuracy, labelled below the curves."""
     worth = math.inf if match.worth is None else match.worth.mean
     if not math.isfinite(worth) or worth <= 1.05 * match.cost:
         return
@@ -374,7 +378,7 @@ def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
 
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
-    """One legend above both panels: labels would overlap where the curves meet."""
+    """Draws a legend above both panels; labels at the curves would overlap where they meet."""
     middle = 4.0 if frontier.mode_set is None else frontier.budgets[len(frontier.budgets) // 2]
     curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(middle, curve.cost, curve.accuracy)))
     handles: list[Any] = [
@@ -393,7 +397,10 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
-    """Where a curve shows values: at round numbers of samples and its end, else everywhere."""
+    """Returns the indices at which a curve shows values: round numbers of samples and its end.
+
+    With several modes, a curve shows all its values.
+    """
     if frontier.mode_set is not None:
         return list(range(len(cost)))
     indices = {len(cost) - 1}
@@ -458,7 +465,7 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:
-    """All curves, and a table at the evaluation's budgets."""
+    """Builds the section with all curves, and tables at the evaluation's budgets."""
     frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if evaluation.left_out:
@@ -477,7 +484,10 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Every policy's gain over uniform at each budget, best first; with several modes, ours over each."""
+    """Builds the table of every policy's gain over uniform sampling at each budget, best first.
+
+    With several modes, it has our policy's gain over each other policy.
+    """
     budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []
     for curve in frontier.curves:
@@ -513,7 +523,7 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
 
 
 def _build_rounds_table(evaluation: Evaluation) -> Table:
-    """Every policy's rounds at each budget."""
+    """Builds the table of every policy's number of rounds at each budget."""
     columns = [Column(name="policy")]
     for budget in evaluation.budgets:
         cost = evaluation.format_budget(budget)
@@ -596,7 +606,7 @@ def _describe_oracle(ours: CostCurve, frontier: PolicyFrontier) -> str:
     oracle = frontier.oracle
     if oracle is None:
         return ""
-    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all are equal
+    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all policies are equal
     ends = np.interp(costs, oracle.cost, oracle.high if oracle.low is None else oracle.low)
     above = [cost for cost, end in zip(costs, ends, strict=True) if (ours.at(cost) or 0.0) > end]
     name = "in-sample" if oracle.low is None else "cross-fitted"

@@ -9,7 +9,7 @@ from adacompute.pool.modes import ModeSet
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
 
-_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # uniform numbers of samples of one mode
+_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # numbers of samples at which a mode alone is scored
 _SMALL_SHARE = 0.02  # a mode with a smaller share of the cost counts as unused
 _LIMITS = (
     "Several modes pay on problems where the cheap one is right, and shows it by agreeing with itself. They "
@@ -24,17 +24,17 @@ _CASCADE_LEVEL = (
 
 
 def cost_column(mode_set: ModeSet, name: str, about: str = "") -> Column:
-    """A column of costs, scaled by `scale_cost`."""
+    """Makes a column for costs that `scale_cost` has scaled."""
     return Column(name=name, kind="money" if mode_set.unit == "money" else "amount", about=about)
 
 
 def scale_cost(mode_set: ModeSet, cost: float) -> float:
-    """A cost as shown on the page, per some number of requests, with three digits."""
+    """Scales a cost per request to the number of requests that the page shows; rounds to three digits."""
     return float(f"{cost * mode_set.shown_requests:.3g}")
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Each mode's cost and accuracy, and how much of each our policy draws."""
+    """Builds the section with each mode's cost and accuracy, and how often our policy asks it."""
     return Section(
         key="modes",
         title="Whom it asks",
@@ -44,7 +44,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _build_modes_table(runs: EvaluationRuns) -> Table:
-    """For each mode, the cost per sample and the accuracy of one or more samples."""
+    """Builds the table of each mode's cost per sample, and its accuracy with one and with most samples."""
     mode_set, ballots, rows = runs.setup.modes, runs.setup.ballots, []
     for mode in mode_set.modes:
         drawn = ballots[mode.name].drawn
@@ -89,13 +89,13 @@ def _list_drawn(evaluation: Evaluation) -> list[Match]:
 
 
 def _compute_spent(mode_set: ModeSet, match: Match) -> dict[str, float]:
-    """Each mode's share of the cost, at mean costs."""
+    """Computes each mode's share of the cost, from its mean cost per sample."""
     spent = {name: count * mode_set[name].cost for name, count in match.draws.items()}
     return {name: cost / (sum(spent.values()) or 1.0) for name, cost in spent.items()}
 
 
 def _build_shares_table(evaluation: Evaluation) -> Table:
-    """What our policy draws at each budget."""
+    """Builds the table of how many samples of each mode our policy draws at each budget."""
     mode_set = evaluation.get_modes()
     rows: list[tuple[Cell, ...]] = []
     for match in _list_drawn(evaluation):
@@ -118,7 +118,7 @@ def _build_shares_table(evaluation: Evaluation) -> Table:
 
 
 def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
-    """Describes the modes used at the smallest and largest budget, and the unused ones."""
+    """Describes the modes used at the smallest and largest budget, and those that are never used."""
     mode_set, drawn = evaluation.get_modes(), _list_drawn(evaluation)
     if not drawn:
         return ()
@@ -137,7 +137,7 @@ def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def build_limits(evaluation: Evaluation) -> Section:
-    """When several modes aren't worth it on this pool, and what that depends on."""
+    """Builds the section on when several modes aren't worth it on this pool."""
     words = (*_describe_unclear(evaluation), *_describe_cascade(evaluation))
     ratio = _describe_ratio(evaluation.get_modes())
     return Section(key="limits", title="When it isn't worth it", words=(*words, *ratio, _LIMITS))

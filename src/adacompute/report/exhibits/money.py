@@ -1,6 +1,6 @@
 """The cost of requests in money at the reader's prices, adaptive and uniform: numbers and table.
 
-All sums come from the verdict: tokens, prompts (`PromptCharge`), and the samples that uniform sampling needs.
+Sums are computed from the verdict's numbers: tokens, prompts, and the samples that uniform sampling needs.
 """
 
 import math
@@ -13,18 +13,18 @@ from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
 
 REQUESTS_SHOWN = 1000
-_DEFAULT_BUDGET = 3.0  # shown if the verdict names none
+_DEFAULT_BUDGET = 3.0  # budget shown if the verdict names none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Money:
-    """Prices and traffic."""
+    """Token prices, and how many requests there are."""
 
-    input_price: float = 0.0  # per million tokens
-    output_price: float  # per million tokens
+    input_price: float = 0.0  # per million prompt tokens
+    output_price: float  # per million response tokens
     currency: str = "USD"
-    requests: int = 1_000_000  # per month
-    prompt_tokens: float | None = None  # per request; None: as recorded
+    requests: int = 1_000_000  # number of requests per month
+    prompt_tokens: float | None = None  # mean per request; None: use the recorded number
     example: bool = False  # the prices are an example, not the user's
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class Money:
                 raise ValueError(f"{name} {value!r} can't be; give a number from 0 up")
 
     def describe_prices(self) -> str:
-        """The prices in words.
+        """Returns the prices in words.
 
         >>> Money(input_price=0.15, output_price=0.6).describe_prices()
         '0.6 USD per million output tokens and 0.15 per million of prompts'
@@ -45,16 +45,16 @@ class Money:
         )
 
     def compute_savings(self, verdict: Verdict) -> tuple[Saving, ...]:
-        """The cost and saving at each of the verdict's budgets; empty if tokens aren't recorded."""
+        """Computes cost and saving at each of the verdict's budgets; empty if tokens aren't recorded."""
         prices = TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
         return verdict.compute_savings(prices, prompt_tokens=self.prompt_tokens)
 
 
-EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # typical of a small hosted model
+EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # typical for a small hosted model
 
 
 def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> dict[str, Any]:
-    """Data from which the page recomputes money; unknown values are null."""
+    """Returns the data from which the page's script recomputes sums; unknown values are null."""
     verdict = evaluation.verdict
     used = [row for row in verdict.rows if row.use is not None]
     rows = [
@@ -86,7 +86,7 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
         "requests": money.requests,
         "budget": shown[0] if shown else None,  # the budget in the page's text
         "pays": verdict.pays,
-        "most": evaluation.longest,  # most samples recorded and used per problem
+        "most": evaluation.longest,  # largest number of samples per problem that is used
         "rows": rows,
     }
     shown_saving = find_saving(data)
@@ -95,19 +95,19 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
 
 
 def _describe_charge(verdict: Verdict, money: Money) -> str:
-    """A sentence on how prompts are charged."""
+    """Returns a sentence on how prompts are charged."""
     text = verdict.charge[:1].upper() + verdict.charge[1:]
     return f"{text}." if money.prompt_tokens is None else f"{text}; here with {money.prompt_tokens:g} tokens."
 
 
 def find_saving(data: Mapping[str, Any]) -> Saving | None:
-    """The saving at the budget in the page's text; None if unknown."""
+    """Returns the saving at the budget in the page's text; None if unknown."""
     row = next((row for row in data["rows"] if row["budget"] == data["budget"]), None)
     return row and Saving(**{name: row[name] for name in ("budget", "same_as", "cost", "same_cost")})
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """One sentence on what a thousand requests cost and save. page.js writes the same for other prices.
+    """Returns a sentence on what a thousand requests cost and save. page.js does the same for other prices.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
@@ -136,7 +136,7 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
 
 
 def needs_column(longest: int) -> Column:
-    """A column with the samples that uniform sampling needs for the same accuracy, shared by all tables."""
+    """Makes the column with the samples that uniform sampling needs for the same accuracy."""
     return Column(
         name="uniform needs",
         kind="tenths",
@@ -146,9 +146,11 @@ def needs_column(longest: int) -> Column:
 
 
 def build_money_table(money: Money, evaluation: Evaluation) -> Table:
-    """What a thousand requests cost and, if the verdict is that it pays, what they save, also per month.
+    """Builds the table of what a thousand requests cost.
 
-    page.js recomputes the last two or five columns.
+    If the verdict is that the policy pays, the table also has the saving, and the saving per month.
+
+    page.js recomputes the columns with money if the reader changes the prices.
     """
     verdict, pays = evaluation.verdict, evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []

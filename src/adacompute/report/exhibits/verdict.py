@@ -25,7 +25,7 @@ ROUND_COLUMNS = (
     Column(name="rounds", kind="tenths", about="of samples that are asked for at once; uniform has 1"),
     Column(name="rounds of 95%", kind="amount", about="95% of requests take no more"),
 )
-_NARROW_WIDTH = 5.7  # inches: fits on a phone (page.css, #figure-frontier-few)
+_NARROW_WIDTH = 5.7  # in inches; fits on a phone (see #figure-frontier-few in page.css)
 
 
 def build_section(
@@ -35,10 +35,10 @@ def build_section(
     money: Money = EXAMPLE_MONEY,
     oracle: Oracle | None = None,
 ) -> Section:
-    """The frontier with few curves, the money, and the table of budgets.
+    """Builds the first section: a figure with few curves, the table of money, and the table of budgets.
 
-    The title is the verdict's sentence. The table has the verdict's numbers, so that both agree; with too few
-    problems for a verdict, it has the evaluation's.
+    The title is the verdict's sentence. The table of budgets shows the verdict's numbers, so that they agree;
+    with too few problems for a verdict, it shows the evaluation's numbers.
     """
     frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
@@ -66,14 +66,14 @@ def build_section(
 
 
 def _has_tokens(runs: EvaluationRuns) -> bool:
-    """Whether output tokens are recorded for every sample."""
+    """Returns whether response tokens are recorded for every sample."""
     ballots = runs.setup.ballots
     tokens = ballots.tokens[ballots.classes != ABSENT]
     return bool(np.isfinite(tokens).all() and tokens.any())
 
 
 def find_verdict_match(verdict: Verdict) -> Match | None:
-    """The match in the verdict's sentence, if the policy pays."""
+    """Returns the comparison that the verdict's sentence states; None if the policy doesn't pay."""
     row = verdict.row(verdict.budget)
     if row is None or not verdict.pays or verdict.policy is None:
         return None
@@ -98,7 +98,7 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
 
 
 def build_budgets_table(evaluation: Evaluation) -> Table:
-    """One row per average budget: uniform, ours, and the oracle's bounds."""
+    """Builds a table with a row per average budget: uniform sampling, our policy, the oracle's bounds."""
     what, verdict = basis_name(evaluation.basis), evaluation.verdict
     if evaluation.mode_set is not None:
         return _build_costs_table(evaluation, evaluation.mode_set)
@@ -139,7 +139,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
 
 
 def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
-    """The table for several modes: the best of them alone, our policy, and the oracle's bounds."""
+    """Builds the table for several modes: the best single mode, our policy, the oracle's bounds."""
     brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
     rows: list[tuple[Cell, ...]] = []
     for row in evaluation.verdict.rows:

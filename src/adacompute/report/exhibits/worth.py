@@ -1,4 +1,4 @@
-"""Describes when adaptive sampling pays: at which budgets, deciding beforehand or not, on which problems."""
+"""Describes when adaptive sampling pays: at which budgets, with which policies, on which problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ from adacompute.report.canvas import policy_style
 from adacompute.report.document import Section, format_gains, join_words
 from adacompute.score.grades import grade_samples
 
-# policies that decide from the prompt, and perhaps the first sample
+# policies that decide from the prompt, or from the prompt and the first sample
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")
-RANDOM_POLICIES = ("random", "shuffled")  # random policies, for comparison
-_SMALLEST_CHANGE = 0.02  # smaller changes of accuracy don't count
+RANDOM_POLICIES = ("random", "shuffled")  # policies that choose at random; only for comparison
+_SMALLEST_CHANGE = 0.02  # smaller changes of a problem's accuracy don't count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMakeup:
-    """Shares of problems, by the effect of more samples."""
+    """Shares of the problems on which more samples change nothing, help or harm."""
 
-    always: float  # every recorded sample is right
-    never: float  # no recorded sample is right
-    rises: float  # the vote of the most samples is right more often than one sample
-    falls: float  # the vote is right less often than one sample
-    samples: int  # the most samples
+    always: float  # share of problems with every recorded sample right
+    never: float  # share of problems with no recorded sample right
+    rises: float  # share of problems where the full vote is right more often than one sample
+    falls: float  # share of problems where the full vote is right less often than one sample
+    samples: int  # number of samples in the full vote
 
 
 def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list[Match]]:
-    """The policies clearly above uniform at each budget by their own intervals, best first.
+    """Lists the policies clearly above uniform sampling at each budget, best first.
 
-    Without random policies.
+    Clearly above means: the interval of the gain excludes zero. Random policies are left out.
     """
     names = {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     clear = [
@@ -45,11 +45,11 @@ def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list
 
 
 def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
-    """The effect of more samples on each problem."""
-    uniform = runs.get(UNIFORM).points  # exact after `reduce_order_noise`
+    """Measures on which share of the problems more samples change nothing, help or harm."""
+    uniform = runs.get(UNIFORM).points  # exact values, set by `reduce_order_noise`
     by_cost = np.argsort(uniform.cost.mean(axis=1), kind="stable")
-    single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]  # (problems,) both
-    grade = grade_samples(runs.setup.ballots)  # (problems, samples)
+    single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]  # each of shape (problems,)
+    grade = grade_samples(runs.setup.ballots)  # shape (problems, samples)
     has_grade = np.isfinite(grade)
     return PoolMakeup(
         always=float((np.where(has_grade, grade, 1.0).min(axis=1) >= 1.0).mean()),
@@ -61,7 +61,7 @@ def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Paragraphs on the budgets, on deciding beforehand, and on the problems."""
+    """Builds the section on when adaptive sampling pays: budgets, kinds of policies, problems."""
     above = list_above(runs, evaluation)
     words = [
         f"{_describe_budgets(above, evaluation.verdict)} {_describe_beforehand(above, evaluation)}".strip()
@@ -72,7 +72,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) -> str:
-    """The verdict, and the budgets at which a policy is above uniform by its own interval."""
+    """Describes the verdict, and at which budgets a policy is clearly above uniform sampling."""
     pays = [f"{budget:g}" for budget, matches in above.items() if matches]
     rest = [f"{budget:g}" for budget, matches in above.items() if not matches]
     alone = "each interval by itself, not corrected for looking at several policies and budgets"
@@ -89,7 +89,7 @@ def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) 
 
 
 def _describe_beforehand(above: Mapping[float, Sequence[Match]], evaluation: Evaluation) -> str:
-    """Whether deciding before seeing votes pays."""
+    """Describes whether policies pay that decide before they see votes."""
     better: dict[str, list[str]] = {}
     for budget, matches in above.items():
         for match in matches:
