@@ -1,4 +1,4 @@
-"""The tree in docs/design/rooms.md names every file of the package, and no other."""
+"""The table in docs/design/rooms.md names every room of the package, and only files that are there."""
 
 import re
 from pathlib import Path
@@ -6,41 +6,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "design" / "rooms.md").read_text("utf-8")
 SOURCE = ROOT / "src" / "adacompute"
-ROOM = re.compile(r"^  (\w+)/ ")
-FOLDER = re.compile(r"^    (\w+)/ .*?(?:: (?P<names>[\w, ]+))?$")
-FILES = re.compile(r"^    (\w+(?:, \w+)*)(?: |$)")
-TOP = re.compile(r"^  (\w+) ")
+ROW = re.compile(r"^\| `(\w+)` \| (.+) \| (.*) \|$", re.MULTILINE)
 
 
-def named_modules(text: str) -> set[str]:
-    """Paths of the modules that the tree names, without suffix: answers/extract."""
-    tree = text.partition("```\nsrc/adacompute/\n")[2].partition("```")[0]
-    names: set[str] = set()
-    room = ""
-    for line in tree.splitlines():
-        if match := ROOM.match(line):
-            room = match[1]
-        elif match := FOLDER.match(line):
-            names |= {f"{room}/{match[1]}/{name}" for name in (match["names"] or "").split(", ") if name}
-        elif match := FILES.match(line):
-            names |= {f"{room}/{name}" for name in match[1].split(", ")}
-        elif match := TOP.match(line):
-            names.add(match[1])
-    return names
+def list_folders(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
 
 
-def test_the_tree_of_rooms_names_every_file():
-    there = {str(path.relative_to(SOURCE).with_suffix("")) for path in SOURCE.rglob("*.py")}
-    there = {name for name in there if not name.endswith(("__init__", "__main__"))}
-    named = named_modules(PAGE)
-    assert sorted(there - named) == [], "describe these files in docs/design/rooms.md"
-    assert sorted(named - there) == [], "docs/design/rooms.md names files that are not there"
+def test_the_table_names_every_room():
+    assert sorted(room for room, _, _ in ROW.findall(PAGE)) == sorted(list_folders(SOURCE))
+    (serve,) = [what for room, what, _ in ROW.findall(PAGE) if room == "serve"]
+    assert set(re.findall(r"`(\w+)` \(", serve)) == list_folders(SOURCE / "serve")
+
+
+def test_the_table_begins_with_files_that_are_there():
+    rows = [(SOURCE / room, re.findall("`(.+?)`", names)) for room, _, names in ROW.findall(PAGE)]
+    places = [folder / name for folder, names in rows for name in names]
+    assert len(places) > 20
+    assert [place for place in places if not (place.is_dir() or place.with_suffix(".py").is_file())] == []
 
 
 def test_every_path_in_the_text_is_a_file():
-    text = PAGE.rpartition("```")[2]
-    assert [path for path in re.findall(r"`(\w+/[\w/]+\.py)`", text) if not locate(path)] == []
-
-
-def locate(path: str) -> bool:
-    return (SOURCE / path).is_file() or (ROOT / path).is_file()
+    paths = re.findall(r"`(\w+/[\w/]+\.py)`", PAGE)
+    assert len(paths) > 10
+    assert [path for path in paths if not ((SOURCE / path).is_file() or (ROOT / path).is_file())] == []
