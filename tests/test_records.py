@@ -203,7 +203,7 @@ def test_a_currency_is_three_letters_or_that_of_the_prices():
     assert Budget.parse("2 credits per 1000", currency=None).currency == "credits", (
         "compared with prices later"
     )
-    with pytest.raises(BudgetInvalid, match="'credits', which is no unit and no currency"):
+    with pytest.raises(BudgetInvalid, match="'credits', which is neither a unit nor a currency"):
         Budget.parse("2 credits per 1000", currency="USD")
 
 

@@ -175,7 +175,7 @@ class TokenPrices:
 def _check_amount(value: object, name: str) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= sys.float_info.max):  # type: ignore[operator] # it is a number here
-        raise PriceInvalid(f"{name} {format_value(value)} can't be paid; give a number from 0 up")
+        raise PriceInvalid(f"{name} {format_value(value)} is not a price; give a number from 0 up")
 
 
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
@@ -237,7 +237,7 @@ class Budget:
             return cls._in_currency(value, currency)
         if names_quality(value):
             raise BudgetInvalid(
-                f"budget {value!r} is a quality, which costs what was measured of a policy; give an amount "
+                f"budget {value!r} is a quality, and what it costs is measured per policy; give an amount "
                 "here, or the quality to fit, serve, answer, ask or calibrate"
             )
         match = _BUDGET.fullmatch(str(value).strip())
@@ -248,7 +248,7 @@ class Budget:
         amount = float(re.sub("[_,]", "", match["amount"]))
         requests = float(re.sub("[_,]", "", match["requests"] or "1")) * (1000 if match["thousands"] else 1)
         if not requests:
-            raise BudgetInvalid(f"budget {value!r} is for no request; {_BUDGET_EXAMPLES}")
+            raise BudgetInvalid(f"budget {value!r} is for 0 requests; {_BUDGET_EXAMPLES}")
         name = match["sign"] or match["unit"]
         if name is None:
             default = DEFAULT_CURRENCY if currency is None else currency
@@ -308,7 +308,7 @@ def _read_currency(name: str, value: float | str, currency: str | None) -> str:
         return currency
     if name.lower() in _NOT_CURRENCIES or (currency is not None and len(name) != _CURRENCY_LETTERS):
         raise BudgetInvalid(
-            f"budget {value!r} is in {name!r}, which is no unit and no currency; {_BUDGET_EXAMPLES}"
+            f"budget {value!r} is in {name!r}, which is neither a unit nor a currency; {_BUDGET_EXAMPLES}"
         )
     return name.upper() if len(name) == _CURRENCY_LETTERS else name
 

@@ -101,7 +101,7 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--policy", "bayes", "--features", "text"), 2, "is for --policy curve and classifier, not bayes"),
         (("--policy", "curve", "--no-labels"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--delta", "0.1"), 2, "is for --policy guarantee, not curve"),
-        (("--policy", "guarantee", "--budget", "3"), 2, "a guarantee costs what its --delta costs"),
+        (("--policy", "guarantee", "--budget", "3"), 2, "the cost of a guarantee follows from --delta"),
         (("--policy", "guarantee", "--delta", "1"), 1, "delta 1.0 can't be used"),
         (("--policy", "bayes", "-o", "no/such/folder"), 1, "no/such/folder"),
         (("--policy", "bayes", "-o", "a.jsonl"), 1, "is a file"),

@@ -203,7 +203,7 @@ def test_a_check_names_the_upstreams_fault_before_any_other(
         ("http://127.0.0.1:1/v1", "can't be reached"),
         (f"{web_server}/404", "answered 404: a web page, no OpenAI-compatible reply (Not here)"),
         (f"{web_server}/v1", "is this an OpenAI-compatible endpoint?"),
-        (f"{web_server}/json", "lists no models, as OpenAI-compatible endpoints do"),
+        (f"{web_server}/json", "doesn't list models as OpenAI-compatible endpoints do"),
     ):
         said = adacompute("serve", "--check", "--upstream", url, *options, code=1)
         assert fault in said.stderr

@@ -187,7 +187,7 @@ def test_a_reply_that_breaks_off_is_lost(cut: int):
     ],
 )
 def test_what_is_no_http_is_told_so(raw: bytes):
-    with pytest.raises(ReplyInvalid, match="no HTTP") as caught:
+    with pytest.raises(ReplyInvalid, match="not HTTP") as caught:
         run(Server(raw), post)
     assert caught.value.paid
 
@@ -295,7 +295,7 @@ def test_what_comes_without_end_beside_a_body_is_refused(name: str, ask: Callabl
                 sent += 65_536
         counts.append(sent)
 
-    with pytest.raises(ReplyInvalid, match="no HTTP"):
+    with pytest.raises(ReplyInvalid, match="not HTTP"):
         run(handle, ask)
     assert max(counts) < most
 
@@ -685,7 +685,7 @@ def test_a_reply_whose_framing_breaks_after_it_has_begun_is_refused():
         opened = await open_reply(transport, "POST", url, headers={}, body=b"{}")
         assert await opened.read() == b"1"
         begun.set()
-        with pytest.raises(ReplyInvalid, match="no HTTP"):
+        with pytest.raises(ReplyInvalid, match="not HTTP"):
             await opened.read()
 
     run(handle, ask)
@@ -779,7 +779,7 @@ def test_a_reply_of_no_use_leaves_no_connection_open(head: bytes):
         closed.set()
 
     async def ask(transport: Transport, url: URL) -> None:
-        with pytest.raises(ReplyInvalid, match="which is no reply to this request"):
+        with pytest.raises(ReplyInvalid, match="which is not a reply to this request"):
             await post(transport, url)
         await closed.wait()
 

@@ -234,8 +234,8 @@ def test_a_server_that_dies_is_told_of(local_model: LocalModel):
     ("content", "why"),
     [
         (None, r"can't be read \(No such file"),
-        (b"", r"no GGUF file \(it starts with b''"),
-        (b"PK\x03\x04 something zipped", "no GGUF file"),
+        (b"", r"not a GGUF file \(it starts with b''"),
+        (b"PK\x03\x04 something zipped", "not a GGUF file"),
         (b"GGUF" + b"\xff" * 64, "llama.cpp can't serve .*version"),
     ],
     ids=["missing", "empty", "another kind", "damaged"],

@@ -278,7 +278,7 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks_for_it(
         ({"ca_file": "none.pem"}, "ca_file 'none.pem'.*No such file"),
         ({"ca_file": __file__}, "ca_file .*it holds no certificate in PEM"),
         ({"client_cert": "none.pem"}, "client_cert 'none.pem'.*No such file"),
-        ({"client_cert": __file__}, "client_cert .*no certificate in PEM with its own key"),
+        ({"client_cert": __file__}, "client_cert .*not a certificate in PEM with its own key"),
         ({"client_cert": __file__, "client_key": "none.pem"}, "with client_key 'none.pem'.*PEM"),
     ],
 )

@@ -181,7 +181,7 @@ def test_budgets_and_menus_that_cannot_be_compared_are_refused():
         evaluate(ballots, modes=menu, budgets=[0.05])
     with pytest.raises(BudgetInvalid, match="no budget is given"):
         evaluate(ballots, modes=menu, budgets=[])
-    with pytest.raises(PolicyError, match="1 mode that may be drawn leaves nothing to compare"):
+    with pytest.raises(PolicyError, match="there is nothing to compare: of the modes, 1 may be drawn"):
         evaluate(ballots, modes=Menu.of(ballots, costs={"small": 0.1, "large": np.inf}))
     with pytest.raises(TooFewSamples, match="12 problems are all alike, so none can be held out"):
         evaluate(replace(ballots, subjects=("sums",) * 12), modes=menu, budgets=[0.5], groups="subject")

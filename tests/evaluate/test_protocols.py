@@ -292,7 +292,7 @@ def test_fewer_samples_allow_smaller_budgets_only(words: Ballots):
     [
         ({"policies": ("nonsense",)}, PolicyError, "there is no policy 'nonsense'"),
         ({"policies": ("fixed", "fixed")}, PolicyError, "named twice"),
-        ({"policies": ("peers",)}, PolicyError, "joint hull"),
+        ({"policies": ("peers",)}, PolicyError, "best mix of other policies"),
         ({"policies": ("oracle",)}, PolicyError, "no policy to evaluate"),
         ({"budgets": ()}, BudgetOutOfRange, "no budget was given"),
         ({"budgets": (0.5,)}, BudgetOutOfRange, "0.5 can.t be spent"),

@@ -77,10 +77,10 @@ def test_every_policy_is_under_contract():
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - set(SAVED)))
 def test_what_is_only_compared_is_never_saved_or_loaded(kind, tmp_path):
-    with pytest.raises(PolicyError, match=f"{kind} is only compared with"):
+    with pytest.raises(PolicyError, match=f"{kind} is only for comparison"):
         made(kind).save(tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
-    with pytest.raises(PolicyError, match=f"{kind} is only compared with"):
+    with pytest.raises(PolicyError, match=f"{kind} is only for comparison"):
         COMPARED[kind].restore({}, {})
 
 

@@ -158,7 +158,7 @@ def test_a_delta_of_its_own_leaves_no_dial_and_none_makes_it_the_dial():
     assert (fixed.dial, turned.dial, GuaranteePolicy.dial) == (None, "threshold", "threshold")
     tally = Tally.of(["1"] * 5)
     assert fixed.more("?", tally) == turned.more("?", tally, 0.1) == 0
-    with pytest.raises(PolicyError, match=r"has no dial: its delta is 0\.1"):
+    with pytest.raises(PolicyError, match=r"was made for delta 0\.1"):
         fixed.more("?", tally, 0.1)
     with pytest.raises(PolicyError, match="threshold None"):
         turned.more("?", tally)

@@ -162,7 +162,7 @@ def test_policies_of_one_mode_are_stored_as_before():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"menu": "small"}, "menu 'small' is no menu; give Menu.of"),
+        ({"menu": "small"}, "menu 'small' is not a menu; give Menu.of"),
         ({"budgets": {"small": (1,)}}, "budgets are for small, and the menu has small, large"),
         ({"budgets": (0,)}, "budgets .* can't be used"),
         ({"budgets": (32,)}, "a mode has no budget up to longest 16"),

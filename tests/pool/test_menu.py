@@ -205,7 +205,7 @@ def test_what_can_not_be_joined_is_refused_in_one_line(make: Make):
         ({"a": path}, "1 pool can't be joined; give at least two"),
         ([path, path], "have no names"),
         ({"a": path, "": path}, "mode '' has no name"),
-        ({"a": path, "b": 3}, "mode 'b': 3 is no pool"),
+        ({"a": path, "b": 3}, "mode 'b': 3 isn't a pool"),
     ):
         with pytest.raises(PoolError, match=message):
             ac.join_pools(pools)  # type: ignore[arg-type] # on purpose
@@ -354,7 +354,7 @@ def test_where_there_is_no_sample_there_is_no_cost(make: Make):
     ("options", "error", "message"),
     [
         ({"costs": {"smoll": 1}}, RecordNotFound, r"no mode 'smoll' in the pool; did you mean smol\?"),
-        ({"costs": {"smol": -1}}, PriceInvalid, "cost -1 of mode 'smol' can't be paid"),
+        ({"costs": {"smol": -1}}, PriceInvalid, "cost -1 of mode 'smol' is not a cost"),
         ({"costs": {"smol": math.nan}}, PriceInvalid, "cost nan of mode 'smol'"),
         ({"costs": {"smol": "1"}}, PriceInvalid, "cost '1' of mode 'smol'"),
         ({"costs": {"smol": True}}, PriceInvalid, "cost True of mode 'smol'"),

@@ -94,7 +94,7 @@ def test_a_policy_without_a_dial_is_made_for_the_budget(words):
     assert calibrate(policy, words, 4.0) is None
     assert policy.budget == 4.0
     assert replay(policy, words).cost == pytest.approx(4.0, abs=0.2)
-    with pytest.raises(PolicyError, match="random is only compared with"):
+    with pytest.raises(PolicyError, match="random is only for comparison"):
         calibrate(RandomPolicy(1.5), words, 4.0)
 
 

@@ -75,7 +75,7 @@ def test_what_cannot_be_counted_is_refused(facts):
         ac.calibrate(policy, facts, "2 USD per 1000")
     with pytest.raises(BudgetInvalid, match="is not in EUR"):
         ac.calibrate(policy, facts, "2 USD per 1000", prices=PRICES)
-    with pytest.raises(BudgetInvalid, match="fixed has no dial"):
+    with pytest.raises(BudgetInvalid, match="fixed is fitted for a number of samples"):
         ac.calibrate(FixedPolicy(2), facts, "90 tokens")
     with pytest.raises(NotRecorded, match="without a number of tokens"):
         ac.calibrate(policy, replace(facts, tokens=np.full_like(facts.tokens, np.nan)), "90 tokens")

@@ -44,9 +44,9 @@ def test_a_quality_of_a_menu_costs_what_its_unit_says():
 @pytest.mark.parametrize(
     ("policy", "budget", "words_"),
     [
-        (FixedPolicy(4), "as good as 8", "no dial"),
-        (AdaptiveConsistency(), "as good as 32", "give 16, or fewer samples"),
-        (AdaptiveConsistency(), "as good as large", "give 16, or fewer samples"),
+        (FixedPolicy(4), "as good as 8", "no price or threshold"),
+        (AdaptiveConsistency(), "as good as 32", "give 16, or fewer"),
+        (AdaptiveConsistency(), "as good as large", "give 16, or fewer"),
         (AdaptiveConsistency(), "as good as", "give e.g."),
     ],
 )

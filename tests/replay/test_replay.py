@@ -133,14 +133,14 @@ def test_the_same_question_has_one_answer(words):
     ("policy", "given", "words_said"),
     [
         (AdaptiveConsistency(), {}, "asc needs its threshold; give price="),
-        (FixedPolicy(2), {"price": 0.1}, "fixed has no dial, and 0.1 was given"),
+        (FixedPolicy(2), {"price": 0.1}, "fixed takes no price or threshold; leave 0.1 out"),
         (AdaptiveConsistency(), {"price": float("nan")}, "threshold nan can't be used"),
         (AdaptiveConsistency(), {"price": -0.1}, "threshold -0.1 can't be used"),
         (AdaptiveConsistency(), {"price": 1.5}, "from 0 to 1"),
         (AdaptiveConsistency(), {"price": "0.1"}, "'0.1' can't be used"),
         (AdaptiveConsistency(), {"price": True}, "True can't be used"),
         (AdaptiveConsistency(), {"price": 10**400}, r"threshold 1000.*000 can't be used"),
-        (FixedPolicy(2), {"price": 10**400}, "fixed has no dial"),
+        (FixedPolicy(2), {"price": 10**400}, "fixed takes no price or threshold"),
         (FixedPolicy(2), {"orders": 0}, "orders 0 can't be used"),
         (FixedPolicy(2), {"orders": 10**9}, "orders 1000000000 can't be used; give a whole number from 1 to"),
         (

@@ -200,7 +200,7 @@ def test_places_that_can_t_be_read_or_written_are_refused_before_any_work(tmp_pa
     for given, into, said in (
         (tmp_path / "none", tmp_path / "out", "there is no such file"),
         (tmp_path / "other", tmp_path / "out", "without .parquet files"),
-        (deep, tmp_path / "out", r"day=1/a\.parquet lies in a folder of the folder"),
+        (deep, tmp_path / "out", r"day=1/a\.parquet is in a subfolder"),
         (gone, tmp_path / "out", "can't be read"),
         (source, pipe, "is neither a file nor a folder"),
         (source, loop, "is a link to itself"),
@@ -362,7 +362,7 @@ def test_the_command_writes_and_tells_and_gives_one_json_object(
         (["allocate", "--budget", "2", "--price", "0.1"], "give one of"),
         (["allocate", "--budget", "2", "--workers", "2"], "only --engine ray has workers"),
         (["allocate", "--budget", "inf"], "'inf' can't be read"),
-        (["allocate", "--price", "-1"], "can't be paid"),
+        (["allocate", "--price", "-1"], "is not a price"),
         (["fit", "--policy", "stopping", "--features", "text"], "is for --policy curve and classifier"),
         (["fit", "--policy", "curve", "--features", "smell"], "are not known"),
     ],

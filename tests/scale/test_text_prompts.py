@@ -98,7 +98,7 @@ def test_lines_and_cells_stay_as_they_are_written(tmp_path: Path):
         ("in.jsonl", '{"prompt": "a"}\n{"text": "b"}\n', r"line 2: has no columns 'prompt'; there are text"),
         ("in.jsonl", '{"prompt": "a", "budget": 1}\n', r"line 1: has 'budget' already"),
         ("in.jsonl", '{"prompt": "a"\n', r"line 1 is not JSON .*; write one object a line"),
-        ("in.jsonl", "[1]\n", r"line 1 is no JSON object"),
+        ("in.jsonl", "[1]\n", r"line 1 is not a JSON object"),
         ("in.jsonl", "\n", r"in\.jsonl: holds no prompts; give at least one row"),
         (
             "in.csv",

@@ -66,7 +66,7 @@ def test_unknown_tokens_are_named_where_they_are_needed():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"input": -1}, "input price -1 can't be paid; give a number from 0 up"),
+        ({"input": -1}, "input price -1 is not a price; give a number from 0 up"),
         ({"output": math.nan}, "output price nan"),
         ({"output": math.inf}, "output price inf"),
         ({"output": "3"}, "output price '3'"),

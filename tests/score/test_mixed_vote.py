@@ -264,8 +264,8 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budgets": {"small": (1,)}}, r"budgets lack mode 'large'; give it some, e.g. {'large'"),
-        ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"budgets name 'x', no mode;"),
+        ({"budgets": {"small": (1,)}}, r"there are no budgets for mode 'large'; give some, e.g. {'large'"),
+        ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"'x' in budgets is not a mode;"),
         ({"budgets": (2, 1)}, r"budgets \(2, 1\) can't be used"),
         ({"too_few": "skip"}, r"too_few 'skip' is not known; give one of 'error', 'drop'"),
     ],

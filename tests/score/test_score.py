@@ -172,7 +172,7 @@ def test_own_scores_and_prompt_tokens_stay_with_their_problems_when_others_are_d
         ({"cost": "time"}, "cost 'time' is not known"),
         (
             {"estimator": "windows", "aggregate": "best-of"},
-            "windows are for plain votes; give estimator='exact'",
+            "estimator='windows' works only with aggregate='vote'; give estimator='exact'",
         ),
         ({"aggregate": "best-of", "by": "length"}, "'length' is not known"),
         ({"aggregate": "best-of", "by": np.zeros((2, 2))}, r"scores of shape \(2, 2\).*\(2, 4\)"),

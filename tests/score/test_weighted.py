@@ -197,7 +197,7 @@ def test_what_was_not_recorded_is_named():
 
 
 def test_a_single_draw_is_refused():
-    with pytest.raises(ScoreError, match="1 draws can't tell their own error"):
+    with pytest.raises(ScoreError, match="1 draws can't give an estimate of their error"):
         scored(made(SKEWED), (5,), WEIGH, draws=1)
 
 

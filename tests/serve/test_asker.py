@@ -490,7 +490,7 @@ def test_an_endpoint_that_is_not_there_says_so():
     ("settings", "error", "words"),
     [
         ({"endpoint": ""}, ConfigError, "adacompute local"),
-        ({"endpoint": None}, ConfigError, "endpoint None is no address"),
+        ({"endpoint": None}, ConfigError, "endpoint None is not an address"),
         ({"endpoint": "127.0.0.1:8081"}, ConfigError, "give it with http://"),
         ({"budget": 0}, BudgetInvalid, "give a number above 0"),
         ({"budget": 0.5}, ConfigError, "which is 16 by default"),

@@ -170,7 +170,7 @@ def test_a_request_may_name_modes_and_a_single_one_is_passed_through(policy: str
         assert refused.status == 400
         assert refused.error["message"] == "adacompute.modes has 'huge'; give some of small, large"
         other = read_extra(ask(gate, question, model="gpt-4o"))
-        assert "model 'gpt-4o' is no mode; the policy decides" in other["notes"]
+        assert "model 'gpt-4o' is not a mode; the policy decides" in other["notes"]
         listed = [model["id"] for model in gate.get("/v1/models").json["data"]]
         assert listed == ["adacompute", "small", "large"]
 

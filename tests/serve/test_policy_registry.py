@@ -370,14 +370,14 @@ def test_without_a_chart_a_stopping_policy_starts_near_its_budget():
 def test_a_fixed_price_that_a_policy_cannot_be_asked_at_is_refused_at_the_start_and_at_a_reload(tmp_path):
     AdaptiveConsistency().save(tmp_path / "asc")
     for price in (2.0, float("inf")):
-        with pytest.raises(ConfigError, match=r"price \S+ is not a dial of policy 'asc'.*threshold"):
+        with pytest.raises(ConfigError, match=r"price \S+ can't be used for policy 'asc'.*threshold"):
             PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "asc"), price=price))
     assert PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "asc"), price=0.9)).default == "asc"
     StoppingPolicy().save(tmp_path / "mine")
     shelf = PolicyRegistry.open(ServeConfig(policy=str(tmp_path / "mine"), price=2.0))
     AdaptiveConsistency().save(tmp_path / "mine")
     (line,) = reload(shelf)
-    assert "keeps serving: price 2 is not a dial of policy 'mine'" in line
+    assert "keeps serving: price 2 can't be used for policy 'mine'" in line
     assert shelf.get("mine").policy.kind == "stopping"
 
 

@@ -95,7 +95,7 @@ def test_an_asker_keeps_the_cost_of_a_quality(policy: str):
         ("as good as 16", "wasn't measured; give one of 8"),
         ("as good as large", "wasn't measured; give one of 8"),
         ("as good as", "give e.g. 'as good as 8'"),
-        ("within 0.1 points of 8", "can't be told to be reached"),
+        ("within 0.1 points of 8", "can't be shown to be reached"),
     ],
 )
 def test_a_quality_that_was_not_shown_is_refused_at_the_start(policy: str, budget: str, words: str):

@@ -178,7 +178,7 @@ def _write_literal(value: object, levels: int) -> str:
         fields = [[_write_literal(part, levels - 1) for part in item] for item in value.items()]
         return "{" + ",".join(sorted(map(":".join, fields))) + "}"
     if not isinstance(value, list | tuple | set):
-        raise ValueError(f"a {type(value).__name__} is no answer")
+        raise ValueError(f"a {type(value).__name__} can't be an answer")
     items = [_write_literal(item, levels - 1) for item in value]
     if isinstance(value, set):
         return "{" + ",".join(sorted(set(items))) + "}"

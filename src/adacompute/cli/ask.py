@@ -138,7 +138,7 @@ def _read_prompt(prompt: str) -> str:
         return prompt
     text = "" if sys.stdin is None else sys.stdin.read().strip()
     if not text:
-        raise typer.BadParameter("stdin has no prompt; give one there, or in its place", param_hint="PROMPT")
+        raise typer.BadParameter("stdin has no prompt; pipe one in, or write it here", param_hint="PROMPT")
     return text
 
 

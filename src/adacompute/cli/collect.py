@@ -364,7 +364,7 @@ class WantedSamples:
         reason = ""
         for name in self.by_mode:
             if name not in modes:
-                reason = f"names {name!r}, which is no mode; there are {', '.join(modes)}"
+                reason = f"names {name!r}, which is not a mode; there are {', '.join(modes)}"
         for name in modes:
             if name not in self.by_mode:
                 reason = reason or f"has no number for mode {name!r}; give all of them, or one number for all"

@@ -120,7 +120,7 @@ def evaluate(
             if requested and requested[-1].unit != "samples":
                 if is_paper:
                     hint = "--protocol paper"
-                    raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint=hint)
+                    raise typer.BadParameter("is in samples only; drop it, or --unit", param_hint=hint)
                 warn_counting(requested[-1], prices, ballots.charge)
             averages = requested or _choose_averages(leave_out_short(ballots)[0])
         else:
@@ -181,7 +181,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
         return ()
     if text is None:
         name = currency if unit == "money" else unit
-        raise typer.BadParameter(f"there is no default in {name}; give a list", param_hint="--budgets")
+        raise typer.BadParameter(f"there is no default in {name}; give budgets", param_hint="--budgets")
     try:
         return tuple(Budget.parse(part, unit=unit, currency=currency) for part in split_budgets(text))
     except BudgetInvalid as exc:

@@ -234,7 +234,7 @@ def fit(
         check_mode(quality, [] if menu is None else menu.names)
         if not are_enough(ballots.groups):
             counted = count_in_groups(len(ballots), count_groups(ballots.groups))
-            raise BudgetInvalid(f"budget '{quality}' can't be told on {counted}. {ADVICE}")
+            raise BudgetInvalid(f"budget '{quality}' can't be measured on {counted}. {ADVICE}")
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
@@ -323,8 +323,8 @@ def fit(
     if quality is not None:
         if chart is None:
             counted = format_count(len(ballots), "problem")
-            needed = f"record {FEWEST_PROBLEMS} or more, and of a menu two modes"
-            raise BudgetInvalid(f"budget '{quality}' can't be told on {counted}; {needed}")
+            needed = f"record {FEWEST_PROBLEMS} or more, and at least two modes of a menu"
+            raise BudgetInvalid(f"budget '{quality}' can't be measured on {counted}; {needed}")
         found = chart.find_quality(quality, margin / 100)
         summary["quality"], summary["quality_text"] = found.to_dict(), str(found)
     if json:
@@ -444,7 +444,7 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
         return average.amount
     if policy == "classifier":
         raise BudgetInvalid(
-            f"the classifier is fitted for a number of samples, and {average} is none; give samples"
+            f"the classifier is fitted for a number of samples, not for {average}; give samples"
         )
     parse_average(average, prices)
     return None
@@ -500,7 +500,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
         )
     if policy == "guarantee" and budget is not None:
         raise typer.BadParameter(
-            "a guarantee costs what its --delta costs; leave it out", param_hint="--budget"
+            "the cost of a guarantee follows from --delta; leave it out", param_hint="--budget"
         )
     for option, value in options.items():
         owners = _OWNERS.get(option, ("menu",))

@@ -62,7 +62,7 @@ class GroupOptions:
     def apply(self, ballots: Ballots) -> Ballots:
         """Puts alike problems into groups, or groups problems as the options say."""
         if self.group is not None and self.no_groups:
-            raise typer.BadParameter("groups are by --group already; leave one out", param_hint="--no-groups")
+            raise typer.BadParameter("contradicts --group; leave one of them out", param_hint="--no-groups")
         return ballots.group("none" if self.no_groups else self.group or "alike")
 
 
@@ -298,7 +298,7 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
             parsed[name] = float(number)
         except ValueError as exc:
             raise typer.BadParameter(
-                f"{number!r} of mode {name!r} is no number; give e.g. {name}=0.1", param_hint="--cost"
+                f"{number!r} of mode {name!r} is not a number; give e.g. {name}=0.1", param_hint="--cost"
             ) from exc
     return parsed or None
 

@@ -175,7 +175,7 @@ def parse_price(text: str) -> float:
     """Parses a non-negative price."""
     price = parse_finite(text)
     if price < 0:
-        raise typer.BadParameter(f"{text} can't be paid; give a number from 0 up")
+        raise typer.BadParameter(f"{text} is not a price; give a number from 0 up")
     return price
 
 

@@ -82,7 +82,7 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError as exc:
-        raise typer.BadParameter(f"{text!r} is no JSON ({exc})", param_hint="--parameters") from exc
+        raise typer.BadParameter(f"{text!r} is not JSON ({exc})", param_hint="--parameters") from exc
     if not isinstance(parsed, dict):
         raise typer.BadParameter(
             f'{text!r} is not an object, e.g. {{"temperature": 0.7}}', param_hint="--parameters"

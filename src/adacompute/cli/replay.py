@@ -104,8 +104,7 @@ def _check_dial(policy: Policy, budget: float | str | None, price: float | None)
     if policy.dial is None:
         if budget is not None or price is not None:
             raise typer.BadParameter(
-                f"the {policy.kind} policy has no dial: it was made for one budget; leave --budget and "
-                "--price out"
+                f"the {policy.kind} policy was made for one budget; leave --budget and --price out"
             )
         return
     if (budget is None) == (price is None):

@@ -77,7 +77,7 @@ class MoneyOptions:
 
         if (self.input_price is None) != (self.output_price is None):
             missing = "--input-price" if self.input_price is None else "--output-price"
-            raise typer.BadParameter("give both prices, or none; 0 is one too", param_hint=missing)
+            raise typer.BadParameter("give both prices or neither; a price can be 0", param_hint=missing)
         return Money(
             input_price=EXAMPLE_MONEY.input_price if self.input_price is None else self.input_price,
             output_price=EXAMPLE_MONEY.output_price if self.output_price is None else self.output_price,

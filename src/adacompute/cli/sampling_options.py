@@ -111,7 +111,7 @@ class RunOptions:
         total = Budget.parse(value, unit="money", currency=currency, total=True)
         if total.unit != "money":
             raise typer.BadParameter(
-                f"{value!r} is no sum in {currency}; give e.g. 5{currency}", param_hint="--max-cost"
+                f"{value!r} is not an amount in {currency}; give e.g. 5{currency}", param_hint="--max-cost"
             )
         return total.amount
 
@@ -168,7 +168,7 @@ def parse_named_values(items: list[str] | None, option: str, *, example: str) ->
         try:
             values[name] = orjson.loads(text)
         except ValueError as exc:
-            reason = f"{item!r} is no NAME=JSON ({exc}); e.g. {example}"
+            reason = f"{item!r} is not NAME=JSON ({exc}); e.g. {example}"
             raise typer.BadParameter(reason, param_hint=option) from exc
     return values
 

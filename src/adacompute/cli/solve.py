@@ -361,7 +361,7 @@ def _read_average(
         return budget, cost or "samples", currency
     average = Budget.parse(budget, currency=currency)
     if cost not in (None, average.unit):
-        raise typer.BadParameter(f"{budget!r} is not in {cost}; leave it out", param_hint="--cost")
+        raise typer.BadParameter(f"{budget!r} is not in {cost}; leave --cost out", param_hint="--cost")
     return average.amount, average.unit, average.currency or currency
 
 

@@ -401,8 +401,8 @@ class Client:
         models = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else None
         if models is None or not all(isinstance(model.get("id"), str) for model in models):
             raise ReplyInvalid(
-                f"{url}: lists no models, as OpenAI-compatible endpoints do; check the address, which mostly "
-                "ends in /v1, or name the model yourself",
+                f"{url}: doesn't list models as OpenAI-compatible endpoints do; check the address, which "
+                "mostly ends in /v1, or name the model yourself",
                 status=200,
             )
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]

@@ -506,7 +506,7 @@ def map_error(
 ) -> EndpointError:
     """Converts an error of aiohttp or the system to an EndpointError."""
     if isinstance(exc, NotHttp):
-        return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
+        return ReplyInvalid(f"{url}: its answer is not HTTP ({why}); check the address", paid=True)
     if timer.expired or isinstance(exc, ConnectTimeout):
         return _build_timeout(url, endpoint, timer)
     if isinstance(exc, ssl.SSLCertVerificationError):

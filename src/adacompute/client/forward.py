@@ -410,7 +410,7 @@ class ForwardCall:
                     await self._limiter.enter(self._weight, until=self._until)
                 except TimeoutError:
                     raise EndpointTimeout(
-                        f"{self.url}: no turn came before the deadline; give more time, or ask less"
+                        f"{self.url}: waited its turn until its deadline; give more time, or ask less"
                     ) from None
         self._has_turn = True
 

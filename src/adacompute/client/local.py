@@ -236,7 +236,7 @@ def gguf_file(path: Path | None = None) -> Path:
         ) from exc
     if start != _MAGIC:
         raise LocalModelError(
-            f"model file {str(file)!r} is no GGUF file (it starts with {start!r}, not {_MAGIC!r}); "
+            f"model file {str(file)!r} is not a GGUF file (it starts with {start!r}, not {_MAGIC!r}); "
             "name one that llama.cpp can load"
         )
     return file.absolute()

@@ -110,7 +110,7 @@ def read_modes_file(file: Path) -> ModeConfigs:
     modes = tuple(_read_mode(f"{file}, [{name}]", name, table) for name, table in tables.items())
     defaults = [mode.name for mode in modes if mode.is_default]
     if len(defaults) > 1:
-        raise ConfigError(f"{file}, [{defaults[1]}]: default is true, as in [{defaults[0]}]; leave one out")
+        raise ConfigError(f"{file}, [{defaults[1]}]: default is true in [{defaults[0]}] too; leave one out")
     currencies = {mode.endpoint.currency: mode.name for mode in modes}
     if len(currencies) > 1:
         (currency, name), (other, other_name) = list(currencies.items())[:2]
@@ -216,8 +216,8 @@ def apply_menu(config: Config, menu: ModeConfigs) -> Config:
     if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
         raise ConfigError(
-            f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "
-            f"something else; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"
+            f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: their samples have "
+            f"unlike costs; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"
         )
     endpoint = replace(
         default.endpoint,

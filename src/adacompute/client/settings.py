@@ -296,7 +296,7 @@ def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
         raise ConfigError(f'{what} of an endpoint is a {type(values).__name__}; give {{"name": "value"}}')
     texts = {name: value for name, value in values.items() if isinstance(value, str) and value.isprintable()}
     for name in values.keys() - texts.keys():  # the error doesn't show the value, which may be secret
-        raise ConfigError(f"{what}: {name!r} is no text, or holds line breaks; give a text on one line")
+        raise ConfigError(f"{what}: {name!r} is not text, or holds line breaks; give a text on one line")
     return texts
 
 

@@ -176,7 +176,7 @@ class CompletionBuilder:
     def _builder_at(self, index: object) -> "_ChoiceBuilder":
         place = index if isinstance(index, int) else 0
         if not 0 <= place < _MAX_CHOICES:
-            raise ReplyInvalid(f"its stream has a choice of index {place}; try again", status=200, paid=True)
+            raise ReplyInvalid(f"its stream has choice number {place}; try again", status=200, paid=True)
         return self._choices.setdefault(place, _ChoiceBuilder())
 
 
@@ -587,7 +587,7 @@ class Stream:
         except ValueError as exc:
             why = one_line(str(exc), self._key)
             raise self._build_invalid_error(
-                f"an event of {len(payload)} bytes that is no JSON ({why})"
+                f"an event of {len(payload)} bytes that is not JSON ({why})"
             ) from None
         if isinstance(value, list):
             value, unchanged = unwrap_error(value), False

@@ -358,7 +358,7 @@ def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
         if endpoint.client_cert or endpoint.client_key:
             key = f" with client_key {endpoint.client_key!r}" if endpoint.client_key else ""
             what = f"client_cert {endpoint.client_cert!r}{key}"
-            problem = "that is no certificate in PEM with its own key, without a password"
+            problem = "that is not a certificate in PEM with its own key, without a password"
             context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
     except OSError as exc:
         reason = problem if isinstance(exc, ssl.SSLError) else explain_error(exc)
@@ -614,7 +614,7 @@ def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> 
     if response.status >= 600 or response.status == 205 or not is_asked:
         response.close()
         raise ReplyInvalid(
-            f"{response.url}: answered {response.status}, which is no reply to this request; is this an "
+            f"{response.url}: answered {response.status}, which is not a reply to this request; is this an "
             "OpenAI-compatible endpoint?",
             status=response.status,
             paid=True,

@@ -1,7 +1,8 @@
 """Compares policies at equal average cost, on recorded samples and held-out problems.
 
-With one mode, policies are compared with uniform sampling; with several, a policy over all modes is compared
-with each mode alone, mixes, routers and cascades. Knows nothing about pages or printing.
+A mode is a model with its settings. With one mode, policies are compared with uniform sampling: the same
+number of samples for every request. With several, a policy over all modes is compared with each mode alone,
+mixes, routers and cascades. Reports and printing are elsewhere.
 """
 
 from adacompute.evaluate.comparison import (

@@ -1,9 +1,9 @@
 """Builds a policy's chart: its cost and accuracy at several average budgets.
 
-Prices and costs are the policy's own on recorded samples, and need no labels. Agreement and accuracy are held
-out if there are enough problems: measured on the policies of a verdict, each on problems that it wasn't
-fitted on, or on policies fitted on one half and evaluated on the other. They hold for the budget as the
-gateway meets it: if no single price costs exactly the budget, two neighbouring prices are mixed.
+Prices and costs are measured on the samples that the policy was fitted on, and need no labels. If there are
+enough problems, agreement and accuracy are measured on problems that a policy wasn't fitted on: with the
+policies fitted for a verdict, or with two policies, each fitted on one half and evaluated on the other. If no
+single price costs exactly the budget, two neighbouring prices are mixed, as in the gateway.
 """
 
 import math
@@ -44,21 +44,21 @@ FoldFit = tuple[Policy, Sequence[str]]  # a policy and its training prompts
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
-_QUALITY_COSTS = 60  # average costs at which qualities are measured
+_QUALITY_COSTS = 60  # number of average costs at which accuracy gains are measured
 _COST_RATIO = 1000.0  # ratio of the highest to the lowest cost over several modes
-_FEWEST_PROBLEMS = 60  # halves of fewer problems are too small to learn from
-_PRICE_RANGE = (1e-9, 1e3)  # range of prices per sample searched, besides 0
+_FEWEST_PROBLEMS = 60  # with fewer problems, half of them are too few to fit a policy
+_PRICE_RANGE = (1e-9, 1e3)  # lowest and highest price per sample that is tried, besides 0
 _STEPS = 60
-_DIAL_TOLERANCE = 1e-9  # dials closer than this are equal
-_BUDGET_TOLERANCE = 0.005  # budgets closer than this are equal
-# factor from the full policy's dial to the initial guess for one fitted on half of the problems
+_DIAL_TOLERANCE = 1e-9  # relative; prices or thresholds closer than this are equal
+_BUDGET_TOLERANCE = 0.005  # relative; budgets closer than this are equal
+# a search for a price or threshold begins at the guess divided by this, and multiplied by it
 _GUESS_FACTOR = 1.15
 _DIGITS = 5  # significant digits of a price
-_UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
+_UNFITTABLE = (PolicyError, ScoreError)  # raised if half of the problems are too few to fit a policy
 
 
 class PolicyReplays:
-    """Replays policies, each over its own problems' paths, at any dial; all have the same kind of dial."""
+    """Replays policies of one kind, each on its own recorded samples, at any price or threshold."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
         """With `threads`, policies run in parallel."""
@@ -76,7 +76,7 @@ class PolicyReplays:
         self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Means over requests at one dial; accuracy is over labelled problems, NaN if there are none."""
+        """Returns means per request at one price or threshold; accuracy is NaN without labelled problems."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             wanted = [
@@ -103,17 +103,20 @@ class PolicyReplays:
         return self._known[dial]
 
     def find_tails(self, dial: float | None) -> tuple[int, tuple[float, ...]]:
-        """The 95th percentile of rounds, and the share of requests with more than 1, 2, … samples."""
+        """Returns the 95th percentile of rounds, and shares of requests with more than 1, 2, … samples."""
         self.at(dial)
         return self._tails[dial]
 
     @property
     def dials_tried(self) -> list[float]:
-        """The dials evaluated so far."""
+        """Prices or thresholds evaluated so far."""
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """Like `at`, for an average cost: mixes the two dials around it, searched near a guess."""
+        """Returns the means at an average cost, by mixing the prices or thresholds just below and above it.
+
+        The search begins near `guess`.
+        """
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
         low, high = bracket_dial(self, cost)
@@ -123,7 +126,7 @@ class PolicyReplays:
         return {name: share * at_low[name] + (1 - share) * at_high[name] for name in at_high}
 
     def uniform_samples(self, accuracy: float) -> float:
-        """The uniform number of samples with the same accuracy on these paths; at most the longest."""
+        """Finds the fixed number of samples per request with this accuracy; at most the number recorded."""
         longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
             self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
@@ -142,12 +145,12 @@ class PolicyReplays:
 
 
 class _DialBracket(NamedTuple):
-    low: float  # costs more than requested, or is the lowest dial searched
-    high: float  # costs at most what was requested, or is the highest
+    low: float  # price or threshold that costs more than requested, or the lowest one searched
+    high: float  # price or threshold that costs at most what was requested, or the highest one
 
 
 def bracket_dial(replays: PolicyReplays, cost: float) -> _DialBracket:
-    """The two dials with the nearest costs below and above a cost."""
+    """Finds the nearest two prices or thresholds that cost more than `cost`, and at most `cost`."""
 
     def cost_at(dial: float) -> float:
         return replays.at(dial)["cost"]
@@ -180,20 +183,20 @@ def build_chart(
     fits: Iterable[FoldFit] = (),
     judged: Callable[[], PairedResults | None] = lambda: None,
 ) -> Chart | None:
-    """The chart of a policy fitted on these samples; `refit` fits the same kind on a part of them.
+    """Builds the chart of a policy fitted on these samples; `refit` fits the same kind on a part of them.
 
-    `fits` are policies of the same kind with their training prompts: if each problem is unknown to exactly
-    one of them, nothing is refitted. They are read last, so they may still be in progress. So may `judged`,
-    the results behind a verdict on such a policy, which provide the chart's accuracy and equivalent uniform
-    samples. With `threads`, `refit` runs there for two halves in parallel; call this function from another
-    thread. A policy without a dial is measured at the first budget, for which it was fitted. Returns None if
-    it reaches no budget.
+    `fits` are policies of the same kind with their training prompts. If each problem is unknown to exactly
+    one of them, nothing is refitted. `judged` returns the results behind a verdict on such a policy; the
+    chart takes its accuracy and equivalent uniform samples from there. Both are read last, so their work may
+    still be in progress. `threads` refit on two halves in parallel; call this function from another thread.
+    A policy without a price or threshold is measured at the first budget, for which it was fitted. Returns
+    None if the policy reaches no budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = find_prices(fitted, budgets)
-    else:  # queued behind earlier tasks, which `fits` may wait for
+    else:  # takes its turn after tasks that are already queued, such as the fits of the folds
         prices = threads.submit(find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
@@ -230,7 +233,7 @@ def build_chart(
 
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
-    """The chart with a verdict's accuracies and equivalent uniform samples."""
+    """Replaces the chart's accuracies and equivalent uniform samples with those of a verdict."""
     if results is None:
         return chart
     chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
@@ -244,9 +247,9 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
 
 
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
-    """A policy's gain over uniform numbers of samples by average cost, paired by problem.
+    """Measures the accuracy that a policy gains over fixed numbers of samples, by average cost.
 
-    Samples are voted on as by the policy.
+    Both are measured on the same problems, with the same kind of vote.
     """
     costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
     rivals = {
@@ -263,10 +266,10 @@ def build_mode_chart(
     refit: Refit,
     seed: int = 0,
 ) -> Chart | None:
-    """The held-out gain of a policy over several modes over each of them, in the modes' unit.
+    """Measures what a policy over several modes gains over each mode alone, on held-out problems.
 
-    For each fold of whole groups, a policy of the same kind is fitted on the others and evaluated on it. None
-    if there are too few problems or groups, or only one mode.
+    Costs are in the modes' unit. For each fold, a policy of the same kind is fitted on the other folds. Folds
+    keep similar problems together. Returns None if there are too few problems or groups, or only one mode.
     """
     graded, basis = select_graded(ballots.group().select(policy.modes))
     is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)
@@ -341,7 +344,7 @@ def assemble_chart(
 
 
 def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
-    """The reachable budgets, ascending, with their prices; None without a dial."""
+    """Returns the reachable budgets, ascending, with their prices; None for a policy without prices."""
     if fitted.dial is None:
         return [(budgets[0], None)]
     prices: list[tuple[float, float | None]] = []
@@ -350,17 +353,17 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # after rounding up, it may exceed the previous one
+        # a larger budget has a lower price, but rounding up may lift it above the previous price
         next_price = min(price, round_price_up(bracket_dial(fitted, budget).high))
         next_cost = fitted.at(next_price)["cost"]
-        if next_cost >= cost:  # with few waves the cost may fall
+        if next_cost >= cost:  # with few rounds, a lower price may cost less: skip it
             prices.append((budget, next_price))
             cost, price = next_cost, next_price
     return prices
 
 
 def round_price_up(price: float) -> float:
-    """A price rounded up to its printed digits, so that costs are measured at the number that people copy."""
+    """Rounds a price up to its printed digits, so that costs are measured at the number that people copy."""
     if price <= 0:
         return price
     step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
@@ -396,9 +399,9 @@ def _make_row(
 def _find_tests(
     policy: Policy, ballots: Ballots, fits: Sequence[FoldFit]
 ) -> list[tuple[Policy, Ballots]] | None:
-    """Each fitted policy with the problems that it wasn't fitted on.
+    """Pairs each fitted policy with the problems that it wasn't fitted on.
 
-    None unless these are all problems, each once, and all decide and weigh like `policy`.
+    Returns None unless this gives every problem exactly once and all settings equal those of `policy`.
     """
     tests = []
     for fold, prompts in fits:
@@ -414,7 +417,7 @@ def _find_tests(
 
 
 def _describe_kind(policy: Policy) -> tuple[object, ...]:
-    """What policies of one kind have in common, whatever their training data."""
+    """Returns the settings that two policies of the same kind share, whatever their training data."""
     names = ("max_waves", "ladder", "unit", "auto", "features")
     settings = (getattr(policy, name, None) for name in names)
     return policy.kind, policy.longest, policy.weigh is None, *settings
@@ -423,7 +426,7 @@ def _describe_kind(policy: Policy) -> tuple[object, ...]:
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
-    """Two policies, each over the half that it wasn't fitted on; None if they can't be fitted."""
+    """Fits a policy on each half and replays it on the other half; None if a half can't be fitted."""
     if refit is None:
         return None
     try:
@@ -439,7 +442,7 @@ def _replay_held_out(
 def _replay_tests(
     tests: Sequence[tuple[Policy, Ballots]], *, orders: int, seed: int, threads: Threads | None
 ) -> PolicyReplays:
-    """Replays each policy over its problems."""
+    """Replays each policy on the problems that it is tested on."""
     parts = [(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in tests]
     return PolicyReplays(parts, threads=threads)
 

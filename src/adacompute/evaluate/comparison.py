@@ -1,8 +1,8 @@
-"""Compares policies at exactly equal average cost, on the upper concave hull of each one's settings.
+"""Compares policies at exactly equal average cost, each by the best mix of two of its settings.
 
-Mixing two settings is always allowed: a request gets the more expensive one with the probability that meets
-the budget on average. The hull is taken on the same problems that it is evaluated on, which favours policies
-with more settings, above all the joint hull of many policies. Result records are here too.
+A mix gives a request the more expensive setting with the probability that meets the budget on average. The
+best mixes form the upper concave hull of the settings. The hull is taken on the same problems that it is
+evaluated on, which favours policies with many settings. The classes of an evaluation's results are here too.
 """
 
 import math
@@ -41,18 +41,18 @@ Decision = Literal[
     "too few problems to tell",
     "nothing to compare",
 ]
-SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
+SplitResults = Mapping[tuple[int, str], SplitResult]  # keys: the split's number and the policy's name
 
-_TOLERANCE = 1e-9  # costs differ by less when summed in another order
+_TOLERANCE = 1e-9  # rounding error of costs that are summed in another order
 _ROUNDING = 1e-12  # accuracies closer than this are equal
 _POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # grid points per doubling of cost
-UNREACHABLE = 1e9  # samples; replaces infinity in percentiles
-SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain are meaningless
+UNREACHABLE = 1e9  # number of samples that stands for infinity when percentiles are computed
+SMALLEST_GAIN = 0.001  # gain in accuracy; shares of smaller gains aren't computed
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """The hull of these settings at one average cost; None if the cheapest setting costs more.
+    """Mixes the two best settings around an average cost; None if the cheapest setting costs more.
 
     >>> points = PolicyPoints(
     ...     cost=np.array([[1.0, 1.0], [4.0, 4.0]]), accuracy=np.array([[0.5, 0.7], [0.8, 1.0]])
@@ -61,20 +61,20 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
     >>> round(mix.accuracy, 3), round(mix.probability, 3), mix.each.round(3).tolist()
     (0.7, 0.333, [0.6, 0.8])
     """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # (settings,)
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # means of each of the settings
     corners = find_hull(cost, accuracy)
     hull_cost = cost[corners]
     if budget < hull_cost[0] - _TOLERANCE * max(1.0, budget):
         return None
     above = int(np.searchsorted(hull_cost, budget - _TOLERANCE))
-    if above == 0 or above == len(corners):  # at the cheapest setting, or beyond the best
+    if above == 0 or above == len(corners):  # the budget is outside the settings' costs
         low = high = int(corners[min(above, len(corners) - 1)])
         share = price = 0.0
     else:
         low, high = int(corners[above - 1]), int(corners[above])
         share = min(1.0, (budget - cost[low]) / (cost[high] - cost[low]))
         price = float((accuracy[high] - accuracy[low]) / (cost[high] - cost[low]))
-    mixed_cost = (1 - share) * points.cost[low] + share * points.cost[high]  # (problems,)
+    mixed_cost = (1 - share) * points.cost[low] + share * points.cost[high]  # expected cost for each problem
     mixed_accuracy = (1 - share) * points.accuracy[low] + share * points.accuracy[high]
     mean_cost = float(mixed_cost.mean())
     return MatchedCost(
@@ -90,7 +90,7 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
 
 
 def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
-    """The settings of several policies as those of a single one."""
+    """Joins the settings of several policies, as if they were those of a single policy."""
     return PolicyPoints(
         cost=np.concatenate([each.cost for each in points]),
         accuracy=np.concatenate([each.accuracy for each in points]),
@@ -103,75 +103,73 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """A policy at a budget as it would have run: calibrated beforehand, with its actual cost."""
+    """A policy's results at one budget; calibrated on training problems, so its cost differs slightly."""
 
     policy: str
     budget: float  # requested average samples
     cost: float  # actual average samples
     accuracy: float
-    low: float | None  # 95% interval over problems
+    low: float | None  # lower end of the accuracy's 95% interval over problems
     high: float | None
     protocol: str  # description of the measurement
     waves: float | None = None  # mean rounds of sampling per request
     tokens: float | None = None  # mean output tokens per request; None if not recorded
-    reached: bool = True  # False: no setting of its dial meets the budget
-    cost_std: float | None = None  # over seeds, in the paper's protocol
+    reached: bool = True  # False: no price or threshold of the policy meets the budget
+    cost_std: float | None = None  # standard deviation over seeds; only in the paper's protocol
     accuracy_std: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A policy at exactly one average cost, on the hull of its settings."""
+    """A policy's results at exactly one average cost, from the best mix of two of its settings."""
 
     policy: str
     budget: float
-    cost: float  # the budget, or less if even its best setting costs less
+    cost: float  # the budget, or less if the policy's best setting costs less
     accuracy: float
     low: float | None
     high: float | None
-    # paired gain over the baseline at equal cost; None for the baseline, or without one
+    # accuracy gain over the baseline at equal cost; None for the baseline itself, or if none was measured
     gain: Interval | None
-    lead: Interval | None  # paired gain of the verdict's policy over this one; None for itself
-    recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
-    worth: Interval | None  # uniform samples with the same accuracy; infinite: more than recorded
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples from each of several modes
-    rounds: float | None = None  # mean per request
-    rounds_p95: int | None = None  # 95th percentile
+    lead: Interval | None  # accuracy gain of the verdict's policy over this one; None for itself
+    recovered: tuple[float | None, float | None]  # share of the oracle's gain, for its two bounds
+    worth: Interval | None  # number of uniform samples that is as accurate; infinite: more than recorded
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples per request from each mode
+    rounds: float | None = None  # mean number of sampling rounds per request
+    rounds_p95: int | None = None  # 95th percentile of sampling rounds per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleBracket:
-    """The one-shot oracle at one budget: cross-fitted (chosen and evaluated on different samples)
-    and in-sample.
-    """
+    """Bounds on the accuracy of an oracle that knows each problem's best number of samples, at one budget."""
 
     budget: float
-    cost: float  # the budget, or less if more doesn't help
-    low: Interval | None  # cross-fitted; None if there are too few samples
-    high: float  # in-sample
+    cost: float  # the budget, or less if spending more doesn't help
+    low: Interval | None  # lower bound: chosen and evaluated on different samples; None: too few samples
+    high: float  # upper bound: chosen and evaluated on the same samples
     why: str = ""  # why there is no lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imitation:
-    """How often a classifier chooses the oracle's budget; compare with the most common one."""
+    """How often a classifier chooses the number of samples that the oracle chooses."""
 
     budget: float
     accuracy: float
-    majority: float  # always predicts the most common budget of the training problems
-    protocol: str  # held-out or in-sample
+    majority: float  # result of always predicting the training problems' most common number
+    protocol: str  # whether measured on held-out or training problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUse:
-    """The average usage of a request, and of uniform sampling with the same accuracy.
+    """What a request uses on average, and what uniform sampling uses for the same accuracy.
 
-    Prompts are counted as paid for, by the source's `PromptCharge`. If no uniform number of samples is as
-    accurate, the most recorded is used.
+    Prompts are counted as often as they are paid for (`PromptCharge`). If no uniform number of samples is as
+    accurate, all recorded samples are counted.
     """
 
-    tokens: float  # in its responses
-    prompts: float  # in average prompts
+    tokens: float  # output tokens of all its responses
+    prompts: float  # times that the average prompt is paid for
     uniform_tokens: float
     uniform_prompts: float
 
@@ -180,14 +178,14 @@ class RequestUse:
 class Saving:
     """An average budget compared with uniform sampling of the same accuracy; money is per request."""
 
-    budget: float  # samples
-    same_as: float | None  # uniform samples; None: more than recorded
+    budget: float  # average number of samples
+    same_as: float | None  # number of uniform samples that is as accurate; None: more than recorded
     cost: float
-    same_cost: float  # uniform sampling at that number, or with all recorded samples if that costs less
+    same_cost: float  # cost of so many uniform samples, or of all recorded samples if that is less
 
     @property
     def is_bound(self) -> bool:
-        """Whether uniform sampling needs more than was recorded, so that the saving is a lower bound."""
+        """Whether uniform sampling needs more samples than recorded, so that the saving is a lower bound."""
         return self.same_as is None
 
     @property
@@ -197,51 +195,52 @@ class Saving:
 
     @property
     def share(self) -> float | None:
-        """The saved share; None if nothing costs anything."""
+        """Share of the cost that is saved; None if everything is free."""
         return self.amount / self.same_cost if self.same_cost else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """The policy against uniform sampling at equal average cost.
+    """Compares the policy with uniform sampling at equal average cost.
 
-    With several modes, uniform sampling is replaced by the best of them, alone or mixed, and `worth` is a
-    cost.
+    With several modes, it is compared with the best mode or mix of modes instead, and `worth` is a cost.
     """
 
     budget: float
-    cost: float  # the budget, or less if even its most expensive setting costs less
-    accuracy: float  # the policy's
+    cost: float  # the budget, or less if the policy's most expensive setting costs less
+    accuracy: float  # accuracy of the policy
     uniform: float  # accuracy of uniform sampling
-    gain: Interval  # policy minus uniform, with the 95% interval for this budget alone
-    joint: Interval  # the same gain, with intervals that hold for all rows at once, if there are any
-    worth: Interval  # uniform samples with the same accuracy; infinite: more than recorded
+    gain: Interval  # accuracy of the policy minus uniform's; 95% interval for this budget alone
+    joint: Interval  # the same gain, with an interval that holds for all budgets at once
+    worth: Interval  # number of uniform samples that is as accurate; infinite: more than recorded
     use: RequestUse | None = None  # None if tokens aren't recorded
-    rounds: float | None = None  # mean per request; uniform sampling has 1
-    rounds_p95: int | None = None  # 95th percentile
+    rounds: float | None = None  # mean number of sampling rounds per request; uniform sampling has 1
+    rounds_p95: int | None = None  # 95th percentile of sampling rounds per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a policy chosen beforehand beats uniform sampling, or several modes beat each alone: one
-    sentence with its numbers.
+    """A sentence, with its numbers, on whether a policy beats uniform sampling.
+
+    With several modes: whether using all of them beats using a single one.
     """
 
     decided: Decision
     sentence: str
-    support: str = ""  # its interval and protocol, in words
-    policy: str | None = None  # None: no policy to evaluate
-    budget: float | None = None  # average samples in the sentence
+    support: str = ""  # the sentence's interval and protocol, in words
+    policy: str | None = None  # None: there was no policy to evaluate
+    budget: float | None = None  # average number of samples that the sentence is about
     basis: Basis
-    problems: int = 0  # evaluated; equal questions count once
+    problems: int = 0  # number of problems evaluated; equal questions count once
     groups: int = 0  # groups of similar problems, held out and resampled whole
     # additional problems needed for a decision, at most 10,000; None: decided
     problems_needed: int | None = None
     protocol: str = ""
-    rows: tuple[VerdictRow, ...] = ()  # one per budget
-    prompt_tokens: float | None = None  # mean over prompts
+    rows: tuple[VerdictRow, ...] = ()  # one row for each budget
+    prompt_tokens: float | None = None  # mean length of the prompts
     charge: str = ""  # how prompts are charged, in words
-    gains: Mapping[str, Interval] = field(default_factory=dict)  # with several modes: mean over each rival
+    # with several modes: accuracy gain over each alternative by name, mean over budgets
+    gains: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def pays(self) -> bool:
@@ -249,20 +248,20 @@ class Verdict:
 
     @property
     def sure_budgets(self) -> tuple[float, ...]:
-        """Budgets at which the policy certainly beats uniform, over all budgets at once."""
+        """Budgets at which the policy certainly beats uniform sampling, by the joint intervals."""
         lows = ((row.budget, row.joint.low) for row in self.rows)
         return tuple(budget for budget, low in lows if low is not None and round(100 * low, 1) > 0)
 
     def row(self, budget: float | None) -> VerdictRow | None:
-        """The row for a budget; None if it wasn't evaluated or the policy can't cost that little."""
+        """Finds the row of a budget; None if it wasn't evaluated or the policy always costs more."""
         return next((row for row in self.rows if row.budget == budget), None)
 
     def compute_savings(
         self, prices: TokenPrices, *, prompt_tokens: float | None = None
     ) -> tuple[Saving, ...]:
-        """Cost and saving of each budget at these prices; empty if tokens aren't recorded.
+        """Computes the cost and saving at each budget for these prices; empty if tokens aren't recorded.
 
-        `prompt_tokens` replaces the recorded mean prompt.
+        `prompt_tokens` replaces the recorded mean length of prompts.
         """
         length = (self.prompt_tokens or 0.0) if prompt_tokens is None else prompt_tokens
         return tuple(
@@ -277,7 +276,7 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; null if unknown or more samples than recorded."""
+        """Returns plain data for JSON; null stands for unknown values and for more samples than recorded."""
         return asdict(self)
 
 
@@ -286,60 +285,60 @@ class Evaluation:
     """Policies compared at equal average costs on recorded samples."""
 
     problems: int
-    folds: int  # or seeds, in the paper's protocol
+    folds: int  # number of folds; number of seeds in the paper's protocol
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
-    basis: Basis  # agreement with the full vote if there are no grades
-    orders: int  # orders of each problem's samples
-    longest: int  # most samples per request
-    dropped: int  # problems left out without grades
+    basis: Basis  # what is measured: agreement with the vote of all samples if there are no grades
+    orders: int  # number of random orders of each problem's samples
+    longest: int  # largest number of samples per request
+    dropped: int  # number of problems left out because they have no grades
     left_out: tuple[str, ...]  # policies that can't learn without grades
     rows: tuple[EvaluationRow, ...]
     matched: tuple[Match, ...]
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
-    budgets: tuple[float, ...]  # average samples of the comparisons
-    verdict: Verdict  # with one mode it has its own protocol, independent of folds, orders and seed above
-    short: int = 0  # problems left out with fewer samples than `longest`
-    groups: int = 0  # groups of similar problems, used for folds and intervals
+    budgets: tuple[float, ...]  # average numbers of samples at which policies are compared
+    verdict: Verdict  # with one mode, measured separately: folds, orders and seed above don't apply
+    short: int = 0  # number of problems left out because they have fewer samples than `longest`
+    groups: int = 0  # number of groups of similar problems, used for folds and intervals
     unit: BudgetUnit | ModeUnit = "samples"  # unit of budgets and costs
-    currency: str = ""  # if the unit is money
-    least: float | None = None  # cost of a request with one sample, unless counted in samples
+    currency: str = ""  # name of the currency if the unit is money
+    least: float | None = None  # cost of a request with one sample; None if costs are in samples
     mode_set: ModeSet | None = None  # the modes, if there are several
-    by_score: tuple[ScoreRow, ...] = ()  # the value of a verifier's recorded scores
+    by_score: tuple[ScoreRow, ...] = ()  # how much a verifier's recorded scores improve votes
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of policies that meet any budget."""
+        """Names of policies that reach at least one budget."""
         return tuple(dict.fromkeys(match.policy for match in self.matched))
 
     def get_modes(self) -> ModeSet:
-        """The several modes; PolicyError if there is only one."""
+        """Returns the modes of an evaluation of several modes; raises PolicyError if there is only one."""
         if self.mode_set is None:
-            raise PolicyError("this is an evaluation of one mode, which has no others; evaluate several")
+            raise PolicyError("this evaluation is of a single mode, not of several; evaluate several modes")
         return self.mode_set
 
     def format_budget(self, budget: float) -> str:
-        """A budget without its unit, for headings."""
+        """Formats a budget without its unit, for headings."""
         return f"{budget:g}" if self.mode_set is None else self.mode_set.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
-        """The best of some policies at a budget, in hindsight."""
+        """Finds the most accurate of some policies at a budget, in hindsight."""
         met = [match for name in policies if (match := self.match(name, budget)) is not None]
         return max(met, key=lambda match: match.accuracy, default=None)
 
     def match(self, policy: str, budget: float) -> Match | None:
-        """A policy at a budget; None if it can't cost that little or wasn't evaluated."""
+        """Finds a policy's result at a budget; None if it wasn't evaluated or the policy costs more."""
         return next(
             (match for match in self.matched if (match.policy, match.budget) == (policy, budget)), None
         )
 
     def row(self, policy: str, budget: float) -> EvaluationRow | None:
-        """The first row of a policy at a budget."""
+        """Finds the first row of a policy at a budget."""
         return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; null if unknown."""
+        """Returns plain data for JSON; unknown values are null."""
         values = {ALL_MODES if name == "mode_set" else name: value for name, value in asdict(self).items()}
         return values | {ALL_MODES: None if self.mode_set is None else self.mode_set.dump()}
 
@@ -349,24 +348,24 @@ class PolicyResult:
     """A policy's results on all problems, pooled over folds or seeds."""
 
     name: str
-    cost: Floats = field(repr=False)  # (budgets, problems)
+    cost: Floats = field(repr=False)  # shape (budgets, problems), like the next three
     accuracy: Floats = field(repr=False)
     waves: Floats = field(repr=False)
     tokens: Floats = field(repr=False)
-    reached: tuple[bool, ...]  # (budgets,) whether reached in every part
+    reached: tuple[bool, ...]  # for each budget, whether the policy reaches it in every fold
     points: PolicyPoints
-    point_tokens: Floats | None = field(default=None, repr=False)  # (settings, problems)
+    point_tokens: Floats | None = field(default=None, repr=False)  # shape (settings, problems)
     point_waves: Floats | None = field(default=None, repr=False)
-    # (settings, modes, problems) with several modes
+    # with several modes: samples from each mode; shape (settings, modes, problems)
     point_draws: Floats | None = field(default=None, repr=False)
-    imitation: Floats | None = None  # (budgets, 4) mean over parts, weighted by number of problems
-    cost_std: Floats | None = None  # (budgets,) over seeds
+    imitation: Floats | None = None  # mean of `measure_imitation` over folds; shape (budgets, 4)
+    cost_std: Floats | None = None  # standard deviation over seeds, for each budget
     accuracy_std: Floats | None = None
 
     def match(self, budget: float, at: int) -> MatchedCost | None:
-        """The policy at the budget with this index; None if it can't cost that little.
+        """Finds the policy's best mix of settings at the budget with index `at`; None if all cost more.
 
-        With several modes, only the settings chosen for that budget; otherwise all settings.
+        With several modes, only the settings chosen for that budget are mixed.
         """
         near, points = self._settings_near(at), self.points
         rounds = None if points.rounds is None else points.rounds[near]
@@ -374,7 +373,7 @@ class PolicyResult:
         return match_cost(chosen, budget)
 
     def count_draws(self, mix: MatchedCost, at: int) -> Floats:
-        """Mean samples from each of several modes in a mix, (modes,)."""
+        """Returns the mean number of samples from each mode in a mix of settings; shape (modes,)."""
         assert self.point_draws is not None
         low, high = (self.point_draws[self._settings_near(at)][one].mean(axis=1) for one in mix.settings)
         return np.asarray((1 - mix.probability) * low + mix.probability * high)
@@ -386,7 +385,7 @@ class PolicyResult:
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pools a policy's folds: each problem has the results from its test fold."""
+    """Combines a policy's results of all folds: each problem has the results of the fold that tested it."""
     parts = [results[number, name] for number in range(len(splits))]
     problems = sum(len(split.test) for split in splits)
     pooled = {}
@@ -399,7 +398,7 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Pools a policy's seeds: each problem has its mean over seeds; the spread over seeds is kept."""
+    """Combines a policy's results of all seeds: each problem has its mean; the spread over seeds is kept."""
     parts = [results[number, name] for number in range(len(splits))]
     pooled = {
         field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _list_fields(parts)
@@ -441,26 +440,26 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
-    """A policy's accuracy by average cost, each (points,), from its cheapest to its best setting."""
+    """A policy's accuracy by average cost, from its cheapest to its best setting; shape (costs,)."""
 
     policy: str
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    low: Floats = field(repr=False)  # 95% interval over problems; equal to the accuracy if there is none
+    low: Floats = field(repr=False)  # lower end of the 95% interval over problems, or the accuracy
     high: Floats = field(repr=False)
-    gain: Floats = field(repr=False)  # paired gain over uniform at equal cost; NaN: not compared
+    gain: Floats = field(repr=False)  # accuracy gain over uniform sampling at equal cost; NaN: not compared
     gain_low: Floats = field(repr=False)
     gain_high: Floats = field(repr=False)
 
     def at(self, cost: float) -> float | None:
-        """The accuracy at one cost; None outside the curve."""
+        """Returns the accuracy at one cost; None outside the curve."""
         if not self.cost[0] - _TOLERANCE <= cost <= self.cost[-1] + _TOLERANCE:
             return None
         return float(np.interp(cost, self.cost, self.accuracy))
 
 
 def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
-    """Costs from 1 to the largest, evenly spaced by ratio, including the given budgets."""
+    """Lists costs from 1 to the largest, evenly spaced by ratio, including the given budgets."""
     even = np.geomspace(1.0, largest, max(2, round(_STEPS_PER_DOUBLING * np.log2(largest)) + 1))
     inside = [budget for budget in budgets if 1.0 <= budget <= largest]
     return np.unique(np.concatenate([even, inside]).round(9))
@@ -469,7 +468,7 @@ def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
 def trace_curve(
     policy: str, points: PolicyPoints, grid: Floats, boot: Bootstrap, *, base: PolicyPoints | None = None
 ) -> CostCurve | None:
-    """The policy's curve on the grid, with its gain over `base`; None if it always costs more."""
+    """Traces a policy's accuracy by cost, with its gain over `base`; None if the policy always costs more."""
     rows = []
     for budget in grid.tolist():
         mix = match_cost(points, budget)
@@ -482,7 +481,7 @@ def trace_curve(
             difference = boot.difference(mix.each, base_mix.each)
             gain = (difference.mean, *_interval_ends(difference, difference.mean))
         rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
-        if mix.cost < budget - _TOLERANCE:  # its best setting: the curve ends here
+        if mix.cost < budget - _TOLERANCE:  # the best setting costs less: the curve ends here
             break
     if not rows:
         return None
@@ -492,12 +491,12 @@ def trace_curve(
 
 
 def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
-    """The ends of the interval, or the mean if there is none."""
+    """Returns the ends of the interval; the mean stands for a missing end."""
     return mean if own.low is None else own.low, mean if own.high is None else own.high
 
 
 def format_sample_count(value: float) -> str:
-    """A number of samples with up to three digits.
+    """Formats a number of samples with up to three digits.
 
     >>> format_sample_count(1.0), format_sample_count(1.5)
     ('1 sample', '1.5 samples')
@@ -507,24 +506,24 @@ def format_sample_count(value: float) -> str:
 
 
 def basis_name(basis: Basis) -> str:
-    """What accuracy means on a basis, in words."""
+    """Names the measure that results are based on: accuracy or agreement."""
     return "accuracy" if basis == "accuracy" else "agreement with the full vote"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformCurves:
-    """Uniform sampling's accuracy by cost, rising and concave, over all problems and in each draw."""
+    """Uniform sampling's accuracy by cost, made concave: over all problems, and in each bootstrap draw."""
 
-    most: float  # in samples
+    most: float  # largest number of samples
     overall: HullCurve
-    by_draw: list[HullCurve]  # (draws,); empty for a single problem
+    by_draw: list[HullCurve]  # a curve for each bootstrap draw of problems; empty for a single problem
 
     @classmethod
     def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
-        cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy  # (settings,), (settings, problems)
+        cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy  # (settings,) and (settings, problems)
         order = np.argsort(cost, kind="stable")
         cost, accuracy = cost[order], accuracy[order]
-        draws = boot.shares @ accuracy.T if accuracy.shape[1] > 1 else ()  # (draws, settings)
+        draws = boot.shares @ accuracy.T if accuracy.shape[1] > 1 else ()  # shape (draws, settings)
         return cls(
             float(cost[-1]),
             trace_hull(cost, accuracy.mean(axis=1)),
@@ -540,13 +539,13 @@ def match_policies(
     oracle: Sequence[OracleBracket],
     mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
-    """Every policy at every budget; with one mode, also the joint hull of the peers."""
+    """Compares every policy at every budget; with one mode, also the best mix of all the other policies."""
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
     if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
     ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
-    # the same curves for all policies and budgets
+    # curves are traced once, for all policies and budgets
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
     for at, budget in enumerate(budgets):
@@ -594,7 +593,7 @@ def _make_match(
 def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
-    """A policy's share of the oracle's gain over uniform, for both bounds."""
+    """Computes a policy's share of the oracle's gain over uniform sampling, for both bounds of the oracle."""
     if bracket is None:
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
@@ -606,14 +605,14 @@ def _compute_recovered_shares(
 
 
 def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
-    """The number of uniform samples as accurate as this mix; infinite if even the most aren't.
+    """Finds how many uniform samples are as accurate as this mix; infinite if all recorded samples aren't.
 
-    Both sides are recomputed in each draw of problems, so the interval is paired.
+    The interval is paired: each bootstrap draw of problems recomputes both accuracies.
     """
     mean = find_least_cost(uniform.overall, mix.accuracy)
     if not uniform.by_draw:
         return Interval(mean=mean, low=None, high=None)
-    reached = boot.means(mix.each)  # (draws,)
+    reached = boot.means(mix.each)  # accuracy in each bootstrap draw
     values = np.array(
         [find_least_cost(own, wanted) for own, wanted in zip(uniform.by_draw, reached, strict=True)]
     )
@@ -625,6 +624,6 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
 
 
 def find_least_cost(curve: HullCurve, wanted: float) -> float:
-    """The lowest cost at which a hull reaches an accuracy; infinite if never."""
+    """Finds the lowest cost at which a curve reaches an accuracy; infinite if never."""
     cost, accuracy = curve
     return math.inf if wanted > accuracy[-1] + _ROUNDING else float(np.interp(wanted, accuracy, cost))

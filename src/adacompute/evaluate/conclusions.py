@@ -1,4 +1,4 @@
-"""Assembles an evaluation from measurements: rows, matched costs, imitation, and the verdict."""
+"""Assembles an evaluation's tables from the measurements of all policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from adacompute.replay.matching import Bootstrap
 from adacompute.score import score
 from adacompute.score.aggregates import read_scores
 
-_SCORED = (2, 4, 8, 16)  # samples, for votes weighted by a verifier's scores
+_SCORED = (2, 4, 8, 16)  # numbers of samples at which votes weighted by a verifier's scores are measured
 
 _PROTOCOL_LABELS = {
     "held-out": "held-out",
@@ -35,26 +35,26 @@ _PROTOCOL_LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Every policy's results on all problems, pooled over folds or seeds, before any comparison."""
+    """Every policy's results on all problems, over all folds or seeds, before policies are compared."""
 
     setup: EvaluationSetup
     everyone: tuple[PolicyResult, ...]
-    parts: int  # folds or seeds
-    dropped: int = 0  # problems left out without grades
+    parts: int  # number of folds or seeds
+    dropped: int = 0  # number of problems left out because they have no grades
     left_out: tuple[str, ...] = ()  # policies that can't learn without grades
     protocol: ProtocolName = "held-out"
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # results of other work, by name
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # other results, by name
 
     def get(self, name: str) -> PolicyResult:
-        """The result of a policy by name."""
+        """Finds a policy's result by its name."""
         return next(result for result in self.everyone if result.name == name)
 
 
 def assemble_evaluation(
     runs: EvaluationRuns, verdict: Verdict, *, oracle: Sequence[OracleBracket] = (), short: int = 0
 ) -> Evaluation:
-    """Builds the `Evaluation`: rows, matched costs, imitation and verdict."""
+    """Builds the `Evaluation` from all policies' results and the verdict."""
     setup = runs.setup
     boot = make_bootstrap(setup)
     matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, mode_set=setup.mode_set)
@@ -88,9 +88,9 @@ def assemble_evaluation(
 
 
 def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, ...]:
-    """Unweighted votes, votes weighted by score, and best of n by score, if every answer has a score.
+    """Compares unweighted votes, votes weighted by a verifier's scores, and the sample with the best score.
 
-    The weight of scores is learned on the other folds.
+    Returns no rows unless every answer has a score. The weight of scores is learned on the other folds.
     """
     setup, ballots = runs.setup, runs.setup.ballots
     counts = [count for count in _SCORED if count <= setup.longest]
@@ -119,7 +119,7 @@ def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, .
 
 
 def make_bootstrap(setup: EvaluationSetup) -> Bootstrap:
-    """Bootstrap draws of whole groups, shared by all intervals of an evaluation."""
+    """Draws the bootstrap samples for all intervals of an evaluation; keeps similar problems together."""
     return Bootstrap.of_groups(setup.ballots.groups, rng=np.random.default_rng([setup.seed, 0xB007]))
 
 
@@ -149,7 +149,7 @@ def _policy_rows(
 
 
 def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
-    """For each classifier, on the test problems and on the training problems."""
+    """Lists how often each classifier chooses as the oracle does, on test and on training problems."""
     test_protocol = (
         "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )
@@ -213,7 +213,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def format_samples(value: float) -> str:
-    """A number of samples, with one decimal unless whole.
+    """Formats a number of samples with one decimal, or none if it is whole.
 
     >>> format_samples(7.96), format_samples(3.24)
     ('8', '3.2')

@@ -1,7 +1,8 @@
 """Measures a policy on a split: fitted and calibrated on training problems, run on test problems.
 
-A dial is calibrated by cost alone on the training problems, so it uses no labels and no samples of test
-problems. A policy that scores vote states is evaluated once per state, however many dials are tried.
+A dial (a policy's price or threshold) is calibrated by cost alone on the training problems, so it uses no
+labels and no samples of test problems. A policy that scores the state of the votes scores each state once,
+however many dials are tried.
 """
 
 import copy
@@ -32,34 +33,33 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Basis = Literal["accuracy", "agreement"]  # criterion for answers
+Basis = Literal["accuracy", "agreement"]  # whether answers are compared with grades or with the full vote
 
 Votes = Literal["auto", "plain", "weighted"]
 
-LONGEST = 16  # most samples per request, if all problems have as many
+LONGEST = 16  # largest number of samples per request, if all problems have as many
 AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
-LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
-PEERS = "peers"  # joint hull of all policies except ours and the oracle
-UNIFORM = "fixed"  # every problem gets the same number of samples
-ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # stopping with a limited number of rounds
+PEERS = "peers"  # best mix of the settings of all policies except ours and the oracle
+UNIFORM = "fixed"  # policy that gives every problem the same number of samples
+ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # variants of "stopping" with at most so many rounds
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # fewest training problems, and their smallest share of all
-_PRICES, _THRESHOLDS = 64, 16  # number of dial settings tried
+_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # so many problems, and this share of all, must have enough samples
+_PRICES, _THRESHOLDS = 64, 16  # numbers of prices and thresholds tried
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
-_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state a single number
-_CALIBRATION_ORDERS = 10  # orders per training problem; enough, because costs are averaged over many problems
-# factor above the largest budget, so that a policy that underspends has a point above it
+_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # methods that score the state of a vote
+_CALIBRATION_ORDERS = 10  # random orders of a training problem's samples; few suffice for an average cost
+# policies without a price or threshold are also fitted for a larger budget: they may spend too little
 _ABOVE_LARGEST = 1.6
-_BELOW_SMALLEST = 1.2  # and a point below the smallest budget
+_BELOW_SMALLEST = 1.2  # such policies are also fitted for a budget of at most this
 
 
 class PolicyMaker(Protocol):
     """Makes and fits a policy.
 
-    Called as `maker(train, budget=…, weigh=…, longest=…)`. With a dial, one fit serves all budgets; without
-    one, a policy is made for each budget.
+    It is called as `maker(train, budget=…, weigh=…, longest=…)`. A policy with a dial (a price or threshold)
+    is fitted once for all budgets; a policy without a dial is fitted for each budget.
     """
 
     def __call__(
@@ -69,14 +69,14 @@ class PolicyMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPolicy:
-    """A policy's name in tables, and its maker."""
+    """A policy to be compared: its name in tables, and a callable that makes it."""
 
     name: str
     maker: PolicyMaker
-    limited: tuple[str, ...] = ()  # names in `ROUND_LIMITS`: the same fitted policy with a limit on rounds
+    limited: tuple[str, ...] = ()  # variants with a limit on rounds, by name in `ROUND_LIMITS`
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
-        """Measures the policy on one split; results by name."""
+        """Fits and measures the policy and its variants on one split; returns results by name."""
         policy = data.fit_policy(self.maker, data.setup.budgets[0])
         results = {self.name: measure_policy(data, self, policy)}
         for name in self.limited:
@@ -88,7 +88,7 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _RegistryMaker:
-    """Makes a policy of a registered kind. A picklable class, for other processes."""
+    """Makes a policy of a registered kind. It can be pickled and sent to other processes."""
 
     kind: str
     all_ballots: Ballots | None = None  # all training and test problems
@@ -100,13 +100,13 @@ class _RegistryMaker:
         if self.kind in _TAKE_BUDGET:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
-            options["weigh"] = "auto"  # the same weights, fitted with the rest of the policy
-        if self.kind == "guarantee":  # its certificate needs unweighted votes; delta is the dial
+            options["weigh"] = "auto"  # the policy fits the same weights itself
+        if self.kind == "guarantee":  # this policy's guarantee needs unweighted votes; its delta is varied
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
-        if self.kind == OURS:  # test problems must not be in the bundled prior
+        if self.kind == OURS:  # the prior that comes with the package must not know the test problems
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
             policy.fit(train, budget=budget)
@@ -123,7 +123,7 @@ def make_policy(
     settings: Mapping[str, Any] | None = None,
     fit_settings: Mapping[str, Any] | None = None,
 ) -> ComparedPolicy:
-    """A policy of a registered kind with its own settings, evaluated on `all_ballots`."""
+    """Makes an entry for a policy of a registered kind with its own settings, evaluated on `all_ballots`."""
     maker = _RegistryMaker(
         kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
     )
@@ -133,9 +133,9 @@ def make_policy(
 def select_policies(
     policies: Sequence[str | tuple[str, PolicyMaker]], all_ballots: Ballots | None = None
 ) -> tuple[ComparedPolicy, ...]:
-    """The policies to compare, by name or as (name, maker) pairs; skips the oracle, which isn't a policy.
+    """Looks up the policies to compare, by name or as (name, maker) pairs; skips the oracle, which isn't one.
 
-    `all_ballots` has every test problem: no bundled prior may have seen their prompts.
+    `all_ballots` has every test problem; these are removed from the prior that comes with the package.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -143,7 +143,7 @@ def select_policies(
         if name in chosen:
             raise PolicyError(f"policy {name!r} is named twice; name each policy once")
         if name == PEERS:
-            raise PolicyError(f"{PEERS!r} is the joint hull of policies, not one; leave it out")
+            raise PolicyError(f"{PEERS!r} is not a policy, but the best mix of other policies; leave it out")
         if maker is None and name not in (ORACLE, *ROUND_LIMITS, *COMPARED):
             known = ", ".join(sorted((*COMPARED, *ROUND_LIMITS)))
             raise PolicyError(f"there is no policy {name!r}; the policies are {known}")
@@ -154,7 +154,7 @@ def select_policies(
             chosen[name] = ComparedPolicy(
                 name=name, maker=maker or _RegistryMaker(name, all_ballots if name == OURS else None)
             )
-    if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):  # one fit serves all of them
+    if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):  # one fit serves all variants
         limited = tuple(
             name for name in ROUND_LIMITS if name in chosen and isinstance(chosen[name].maker, _RegistryMaker)
         )
@@ -164,20 +164,20 @@ def select_policies(
 
 
 def make_dial_grid(policy: Policy) -> Floats:
-    """The dial settings to try, ascending, independent of what the policy has learned."""
+    """Lists the prices or thresholds to try, ascending, whatever the policy has learned."""
     if policy.dial == "price":
         return np.concatenate([[0.0], np.geomspace(2e-4, 0.6, _PRICES - 2), [1.1]])
     windows = 1.0 / np.arange(policy.longest, 0, -1)
-    if policy.kind == "esc":  # its dial is one over an integer
+    if policy.kind == "esc":  # the threshold of this policy is one over a whole number
         return windows
     return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
-    """Gives the same result as replay's `sweep`, but scores each state once instead of once per dial.
+    """Replays a policy at several prices or thresholds, but scores each state of the votes only once.
 
-    A state's score (its critical price, or its doubt about the leader) doesn't depend on the dial; only the
-    decision does.
+    A state's score (its critical price, or its doubt about the leader) doesn't depend on the price or
+    threshold; only the decision does. The result equals that of `sweep` in `replay`.
     """
     if _judge_method(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
@@ -194,7 +194,7 @@ def _judge_method(policy: Policy) -> str | None:
 
 
 class CachedPolicy:
-    """A policy along paths at several dials; prompts are read once, and states scored once if possible."""
+    """Replays a policy at several prices or thresholds; reads prompts and scores states only once."""
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
@@ -207,12 +207,12 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # every path is its own problem here, and its number replaces its prompt's reading
+        # treat every order of samples as a problem: `_JudgmentCache` gets its number in place of a prompt
         self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
     def run(self, dial: float | Floats | None) -> PolicyRun:
-        """Like `run_policy`."""
+        """Runs the policy at one price or threshold, as `run_policy` does."""
         rule = None if self._find_rule is None else self._find_rule(dial)
         if rule is None:
             return run_policy(self._policy, self._paths, dial=dial, reading=self._reading)
@@ -223,7 +223,7 @@ class CachedPolicy:
 
 
 class _PlaceholderRows:
-    """A placeholder with a number of problems; only that number is used."""
+    """Stands in for the ballots, of which only the number of problems is used."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -233,16 +233,16 @@ class _PlaceholderRows:
 
 
 class _JudgmentCache:
-    """The policy's score of every path after each draw, computed on first use."""
+    """Keeps the policy's scores after 1, 2, ... samples of every sample order, computed on first use."""
 
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
         self.by_draws: dict[int, Floats] = {}
-        self.lowest: tuple[int, Floats] | None = None  # the latest start requested, with its trace
+        self.lowest: tuple[int, Floats] | None = None  # result of the latest `trace_lowest`, with its start
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
-        """The scores of the paths with these numbers now; NaN for paths without samples."""
+        """Returns the scores of the sample orders with these numbers; NaN before the first sample."""
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
         for drawn in np.unique(state.drawn).tolist():
@@ -257,7 +257,7 @@ class _JudgmentCache:
         return self.by_draws[drawn]
 
     def trace_lowest(self, start: int, longest: int) -> Floats:
-        """The lowest score of each path from `start` draws up to each later number, (draws, paths)."""
+        """Returns the lowest score from `start` samples up to each later number, (samples, sample orders)."""
         if self.lowest is None or self.lowest[0] != start:
             trace = np.empty((longest - start, len(self.paths)))
             for row, drawn in enumerate(range(start, longest)):
@@ -277,20 +277,20 @@ class EvaluationSetup:
     longest: int
     seed: int
     basis: Basis
-    calibrates: bool = True  # False: computes only hulls, no rows
-    mode_set: ModeSet | None = None  # several modes, whose unit is the budgets'; None: one mode, in samples
-    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if possible
+    calibrates: bool = True  # False: skips calibration, so that results have no rows for budgets
+    mode_set: ModeSet | None = None  # modes, and the unit of budgets; None: one mode, budgets in samples
+    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if any
 
     @property
     def modes(self) -> ModeSet:
-        """The several modes."""
+        """The modes; raises PolicyError if there is only one."""
         if self.mode_set is None:
             raise PolicyError("these samples are of one mode; give several")
         return self.mode_set
 
     @property
     def learns_by_agreement(self) -> bool:
-        """Whether settings are chosen without labels."""
+        """Whether settings are chosen by agreement with the full vote, without labels."""
         return self.labels is False or self.basis == "agreement"
 
 
@@ -303,7 +303,7 @@ def prepare_setup(
     seed: int,
     calibrates: bool = True,
 ) -> tuple[EvaluationSetup, int]:
-    """Checks everything before fitting; returns the shared setup, and the number of dropped problems."""
+    """Checks everything before fitting; returns the shared setup, and the number of problems left out."""
     if orders < 1:
         raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
     evaluated, basis = select_graded(ballots)
@@ -314,7 +314,7 @@ def prepare_setup(
     if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
         raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
-    evaluated, _ = select_replayable(evaluated, [longest])  # raises if something is missing
+    evaluated, _ = select_replayable(evaluated, [longest])  # raises an error if the samples can't be replayed
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
     setup = EvaluationSetup(
@@ -340,12 +340,12 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """Like `prepare_setup`, for several modes; default budgets follow from the modes' costs."""
+    """Does the same as `prepare_setup` for several modes; default budgets depend on the modes' costs."""
     modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
         raise PolicyError(
-            f"{len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
-            "to compare; give two or more, or evaluate that mode alone"
+            f"there is nothing to compare: of the modes, {len(modes)} may be drawn (has a finite cost); "
+            "give two or more, or evaluate one mode alone"
         )
     if not modes[-1].cost:
         raise PolicyError("every mode is free, so there is no cost to compare at; give costs")
@@ -367,7 +367,7 @@ def prepare_modes(
 
 
 def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[float, ...]:
-    """Ascending average costs; by default, some between the cheapest and the most expensive mode."""
+    """Checks and sorts average costs; by default, chooses some around the modes' costs."""
     cheapest, dearest = float(mode_set.costs[0]), float(mode_set.costs[-1])
     if budgets is None:
         low = max(cheapest * 1.5, dearest * 0.2)
@@ -376,8 +376,8 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
     for amount in budgets:
         if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - 1e-9)):
             raise BudgetInvalid(
-                f"budget {amount:g} is below what one sample of the cheapest mode costs "
-                f"({cheapest:g} for {mode_set.names[0]!r}), or nothing; give that much or more, above 0"
+                f"budget {amount:g} is too small: one sample of the cheapest mode, {mode_set.names[0]!r}, "
+                f"costs {cheapest:g}; give that much or more, above 0"
             )
     if not budgets:
         raise BudgetInvalid("no budget is given; give some average costs in the unit of the modes, or None")
@@ -385,7 +385,7 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """The problems with grades; or all problems, evaluated by agreement, if none has any."""
+    """Selects the problems with grades; if none has grades, all problems, to be evaluated by agreement."""
     has_grades = mask_graded(ballots, grade_samples(ballots))
     if has_grades.all():
         return ballots, "accuracy"
@@ -395,10 +395,10 @@ def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
 
 
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
-    """Returns the problems to learn from, and their minimum number of samples.
+    """Returns the problems with enough samples to learn from, and that number of samples.
 
-    That number is `requested`, or else the largest up to 16 that 50 problems and a twentieth of all have; if
-    fewer problems have two samples, the largest that all of these have.
+    The number is `requested`, or else the largest up to 16 that at least 50 problems and a twentieth of all
+    have. If fewer problems have two samples, it is the largest number that all of those have.
     """
     longest = _choose_longest(ballots.drawn) if requested is None else requested
     rows = np.flatnonzero(ballots.drawn >= longest)
@@ -411,8 +411,9 @@ def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Bal
 
 
 def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
-    """The pool without problems that have fewer samples than `select_problems` requires, and their number;
-    nothing is left out if no problem has two samples.
+    """Leaves out problems with fewer samples than `select_problems` requires; also returns how many.
+
+    Nothing is left out if no problem has two samples.
     """
     graded, _ = select_graded(ballots)
     if graded.drawn.max(initial=0) < 2:
@@ -430,7 +431,7 @@ def _choose_longest(drawn: Ints) -> int:
 
 
 def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
-    """Ascending average budgets; BudgetOutOfRange for one that `longest` samples per problem can't spend."""
+    """Checks and sorts average budgets; raises BudgetOutOfRange if one is below 1 or above `longest`."""
     rising = tuple(sorted({float(budget) for budget in budgets}))
     for budget in rising:
         if not 1 <= budget <= longest:
@@ -444,7 +445,7 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
 
 
 def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether votes are weighted by confidence or scores, on request or if all samples allow it."""
+    """Whether to weight votes by confidence or scores: if all samples have it, unless `votes` is "plain"."""
     recorded = records_confidence(ballots) or records_scores(ballots)
     if votes == "weighted" and not recorded:
         raise NotRecorded(
@@ -466,29 +467,29 @@ def records_scores(ballots: Ballots) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """The dial for a budget on training problems: `second` with `probability`, else `first`."""
+    """A mix of two prices or thresholds that meets a budget: `second` with `probability`, else `first`."""
 
     first: float
     second: float
     probability: float
-    reached: bool  # False: no setting of the dial costs that little, or that much
+    reached: bool  # False: every price or threshold costs more than the budget, or less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SplitResult:
-    """A policy's results on the test problems of a split; NaN if unknown."""
+    """A policy's results on the test problems of a split; unknown values are NaN."""
 
-    rows: Floats  # (4, budgets, problems) cost, accuracy, waves and tokens
-    points: Floats  # (4, settings, problems) likewise
-    dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: no dial
-    labels: tuple[str, ...]  # (settings,)
-    rounds: Floats  # (settings, rounds + 1) share of requests by number of rounds
-    draws: Floats | None = None  # (settings, modes, problems) samples, with several modes
-    imitation: Floats | None = None  # (budgets, 4) for classifiers, see `measure_imitation`
+    rows: Floats  # cost, accuracy, rounds and tokens at each budget; shape (4, budgets, problems)
+    points: Floats  # cost, accuracy, rounds and tokens at each setting; shape (4, settings, problems)
+    dials: tuple[CalibratedDial | None, ...]  # price or threshold for each budget; None: the policy has none
+    labels: tuple[str, ...]  # a name for each setting of the policy
+    rounds: Floats  # share of requests by number of rounds; shape (settings, rounds + 1)
+    draws: Floats | None = None  # with several modes: samples from each; shape (settings, modes, problems)
+    imitation: Floats | None = None  # for classifiers: result of `measure_imitation`, (budgets, 4)
 
 
 class SplitData:
-    """A split's training problems and test paths, the same for every policy."""
+    """A split's training and test problems, with random orders of their samples, shared by all policies."""
 
     def __init__(self, setup: EvaluationSetup, split: Split, number: int) -> None:
         self.setup, self.split, self.number = setup, split, number
@@ -504,11 +505,11 @@ class SplitData:
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def train_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Paths for calibration, with the policy's vote weights."""
+        """Returns random orders of the training problems' samples, to calibrate with these vote weights."""
         return self._paths(weigh, self.train, training=True)
 
     def test_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Paths for the evaluation: the same orders for any weights."""
+        """Returns random orders of the test problems' samples, the same for any vote weights."""
         return self._paths(weigh, self.test, training=False)
 
     def _paths(self, weigh: VoteWeights | None, ballots: Ballots, *, training: bool) -> Paths:
@@ -523,11 +524,11 @@ class SplitData:
         return self._paths_by_stream[training, weigh]
 
     def make_rng(self, *, training: bool) -> np.random.Generator:
-        """The random numbers for sample orders, the same for every policy."""
+        """Makes the generator of random sample orders, the same for every policy."""
         return np.random.default_rng([self.setup.seed, self.number, 0 if training else 1])
 
     def count_orders(self, *, training: bool) -> int:
-        """Orders per problem."""
+        """Returns the number of random sample orders of each problem."""
         return min(_CALIBRATION_ORDERS, self.setup.orders) if training else self.setup.orders
 
     def fit_policy(self, maker: PolicyMaker, budget: float) -> Policy:
@@ -536,14 +537,14 @@ class SplitData:
 
 
 def measure_policy(data: SplitData, compared: ComparedPolicy, policy: Policy) -> SplitResult:
-    """Measures a policy, fitted for the first budget, on a split: a row per budget, and its hull's points."""
+    """Measures a policy, fitted for the first budget, on a split: at each budget and at each setting."""
     if policy.dial is None:
         return _measure_without_dial(data, compared, policy)
     return _measure_with_dial(data, policy)
 
 
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
-    """One fit for all budgets: the dial is set by cost on the training problems."""
+    """Measures a policy fitted once; its price or threshold meets each budget on the training problems."""
     grid = make_dial_grid(policy).tolist()
 
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
@@ -560,15 +561,15 @@ def measure_dial(
     dial: str,
     sweep_paths: Callable[[bool], tuple[Floats, Floats]],
 ) -> SplitResult:
-    """A row per budget, from the results of each dial setting on training and test problems.
+    """Finds the dial (a price or threshold) for each budget on training problems; returns test results.
 
-    `sweep_paths(training)` returns cost, accuracy, waves and tokens, (4, dials, problems), and shares of
-    requests by rounds, (dials, rounds + 1). Costs fall along the grid.
+    `sweep_paths(training)` returns cost, accuracy, rounds and tokens, (4, dials, problems), and shares of
+    requests by number of rounds, (dials, rounds + 1). Costs must fall along the grid.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
     if setup.calibrates:
-        costs = sweep_paths(True)[0][0].mean(axis=1)  # (dials,)
+        costs = sweep_paths(True)[0][0].mean(axis=1)  # average cost at each price or threshold
         for budget in setup.budgets:
             at, share, reached = interpolate_dial(costs, budget)
             next_at = min(at + 1, len(grid) - 1)
@@ -586,7 +587,7 @@ def measure_dial(
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
-    """Fits the policy for each budget, and for some others so that its hull reaches all of them."""
+    """Fits the policy for each budget, and for others, so that its mixed settings reach all budgets."""
     setup = data.setup
     extra = {
         min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
@@ -610,10 +611,10 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 
 
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
-    """How often classifiers, and the most common label, match the oracle's budget, (budgets, 4).
+    """Measures how often classifiers choose the oracle's number of samples for a problem, (budgets, 4).
 
-    Test problems first, then training problems. The oracle's budgets are for all problems together; the most
-    common label is that of the training problems.
+    Columns: the classifier, then always choosing the training problems' most common number, both on test
+    problems; the same two on training problems.
     """
     rows = []
     for classifier in classifiers:
@@ -630,19 +631,21 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
 
 
 def share_rounds(result: Sweep) -> Floats:
-    """The share of requests with 0, 1, ... rounds, (dials, rounds + 1)."""
+    """Returns the share of requests with 0, 1, ... rounds, (dials, rounds + 1)."""
     counts = result.rounds.sum(axis=1)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def stack_sweep(result: Sweep, basis: Basis) -> Floats:
-    """Mean cost, accuracy, waves and tokens per problem and dial, (4, dials, problems)."""
+    """Stacks mean cost, accuracy, rounds and tokens; shape (4, prices or thresholds, problems)."""
     accuracy = result.accuracy if basis == "accuracy" else result.agreement
     return np.stack([result.cost, accuracy, result.waves, result.tokens])
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Where falling costs cross a budget: the index before it, the share of the next one, whether they do.
+    """Finds where falling costs cross a budget.
+
+    Returns the index of the last cost above it, the share of the next one, and whether the budget is reached.
 
     >>> interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
     (1, 0.5, True)
@@ -651,5 +654,5 @@ def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
         return 0, 0.0, bool(budget == costs[0])
     if budget <= costs[-1]:
         return len(costs) - 1, 0.0, bool(budget == costs[-1])
-    next_at = int(np.argmax(costs <= budget))  # the first within the budget
+    next_at = int(np.argmax(costs <= budget))  # the first cost within the budget
     return next_at - 1, float((costs[next_at - 1] - budget) / (costs[next_at - 1] - costs[next_at])), True

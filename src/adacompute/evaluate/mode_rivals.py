@@ -1,11 +1,11 @@
 """Measures a policy over several modes, and its rivals, on one split.
 
 The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A setting
-determines how many samples of each mode a request gets, possibly from its votes so far. Each is followed
-along all paths at once, with tables of the joint vote's leader by draws from one or two modes. For each
-budget, settings are chosen on the training problems: the neighbours on the upper hull of a rival's settings.
-Their cost on the test problems differs slightly from the budget, so each rival is measured at several nearby
-budgets, and its held-out curve is read at exactly the budget.
+determines how many samples of each mode a request gets, possibly from its votes so far. It is measured on all
+requests at once; each is a random order of a problem's recorded samples. Tables of the winning answer, by
+number of samples from one or two modes, save time. For each budget, the best mix of two settings is chosen on
+the training problems. Its cost on the test problems differs slightly from the budget, so each rival is
+measured at several nearby budgets, and its held-out results are interpolated to exactly the budget.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,48 +29,48 @@ from adacompute.pool.groups import resemble
 from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
-ALL_MODES = "menu"  # the policy over all modes
-# in tables: the best of the modes alone or mixed, and what that costs for the same accuracy
+ALL_MODES = "menu"  # name of the policy over all modes
+# headings in tables: the best of the modes alone or mixed, and its cost for the same accuracy as the menu
 WITHOUT, NEEDED = "without a menu", "no menu needs"
-SINGLES = ("best fixed mix", "stopping, mixed")  # the alternatives without it: each mode alone, and mixes
+SINGLES = ("best fixed mix", "stopping, mixed")  # what can be done without a menu: modes alone, or mixed
 CASCADES = ("sequential cascade", "threshold cascade")
-NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # factors of a budget at which every rival is measured
+NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at these multiples of a budget
 
 Bools = npt.NDArray[np.bool_]
-Halves = npt.NDArray[np.float32]  # half the memory of Floats
-Ends = tuple[Ints, ...]  # for each mode of a group, the samples of each path, (paths,)
-Setting = tuple[Ends, Ints | int]  # these samples, and the number of rounds, (paths,) or common
+Halves = npt.NDArray[np.float32]  # takes half the memory of Floats
+Ends = tuple[Ints, ...]  # for each mode, the numbers of samples drawn by all requests
+Setting = tuple[Ends, Ints | int]  # with the number of rounds of each request, or of all
 
-_CHEAP, _DEAR = 8, 12  # most samples of a cascade's first and last mode
+_CHEAP, _DEAR = 8, 12  # largest numbers of samples from a cascade's first and last mode
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-_AGREEMENTS = (1, 2, 3, 4, 5)  # equal answers of the last mode that end a sequential cascade
-_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # draws and equal answers, for 3 or more modes
-_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # if each mode of a chain has its own
+_AGREEMENTS = (1, 2, 3, 4, 5)  # a sequential cascade ends after so many equal answers of its last mode
+_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # (most samples, equal answers to stop)
+_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # such pairs for cascades whose modes stop differently
 _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
-_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices per sample of a mode
+_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices of a sample that are tried
 _ROUTER_PRICES = 40
-_GRID = 24  # costs at which single modes are measured, for the menu's savings
-_ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses from
+_GRID = 24  # number of costs at which single modes are measured, to find what the menu saves
+_ROUTED = (1, 2, 4, 8, 16)  # numbers of samples that the prompt router can choose
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Settings:
-    """The settings of a policy, followed on the same problems."""
+    """The results of a policy's settings on the same problems."""
 
-    cost: Floats = field(repr=False)  # (settings, problems) in the menu's unit
-    accuracy: Floats = field(repr=False)  # (settings, problems) for the evaluation
-    worth: Floats = field(repr=False)  # (settings, problems) for choosing settings
-    draws: Floats = field(repr=False)  # (settings, modes, problems) samples
-    rounds: Floats = field(repr=False)  # (settings, rounds + 1) share of test requests
+    cost: Floats = field(repr=False)  # mean cost; shape (settings, problems)
+    accuracy: Floats = field(repr=False)  # what is reported; shape (settings, problems)
+    worth: Floats = field(repr=False)  # what settings are chosen by; shape (settings, problems)
+    draws: Floats = field(repr=False)  # samples from each mode; shape (settings, modes, problems)
+    rounds: Floats = field(repr=False)  # share of test requests with 0, 1, ... rounds; (settings, rounds + 1)
 
     def __len__(self) -> int:
         return len(self.cost)
 
 
 def join_settings(parts: Sequence[Settings]) -> Settings:
-    """The settings of several policies as those of a single one."""
+    """Joins the settings of several policies, as if they were those of a single policy."""
     names = ("cost", "accuracy", "worth", "draws", "rounds")
     return Settings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -84,20 +84,20 @@ class SettingMix:
     share: float
 
     def apply(self, values: Floats) -> Floats:
-        """Applies the mix to values (settings, ...)."""
+        """Returns the expected values of the mix; `values` has a row for each setting."""
         return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
 
 
 def mix_settings(settings: Settings, train: Ints, budget: float) -> SettingMix:
-    """The best mix at a budget on the training problems: the two neighbours on the hull of all settings.
+    """Finds the best mix of two settings at a budget, on the training problems.
 
-    Below the cheapest setting it is the cheapest; above the best, it is the best.
+    A budget below the cheapest setting gets the cheapest; a budget above the best setting gets the best.
     """
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
 
 def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
-    """Like `mix_settings`, for points of cost and worth, both (settings,).
+    """Finds the best mix of two settings at a budget; `cost` and `worth` have a value for each setting.
 
     >>> mix_points(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.8]), 2.5)
     SettingMix(low=0, high=2, share=0.5)
@@ -112,10 +112,10 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
 
 
 def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
-    """A random router between the cheapest and the most expensive mode, with equal numbers of samples.
+    """Mixes the cheapest and the most expensive mode at random, with equal numbers of samples.
 
-    `settings` come from `follow_votes` for these two modes with the same numbers. The number of samples is
-    chosen on the training problems, the probability by the budget.
+    The first half of `settings` is votes of 1, 2, ... samples from the cheapest mode, the second half from
+    the most expensive. The training problems decide the number of samples, the budget the probability.
     """
     cost, worth = settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1)
     most = len(settings) // 2
@@ -124,7 +124,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
         gap = cost[dear] - cost[cheap]
         if gap > _TOLERANCE * cost[cheap]:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
-        else:  # equal costs: choose the better one
+        else:  # both cost the same: choose the better one
             share = float(worth[dear] > worth[cheap])
         mixes.append(SettingMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
@@ -132,18 +132,18 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 
 
 class JointVotes:
-    """Joint votes along recorded paths, by the number of samples drawn from each mode."""
+    """Votes over samples from several modes, for any number of recorded samples from each."""
 
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """`judged` and `chosen` are values of each path's classes, (paths, classes).
+        """Takes each answer's value for reporting (`judged`) and for choosing settings (`chosen`).
 
-        Rounds are counted over the problems in `test` (rows); None: over all.
+        Both have shape (requests, answers). Rounds are counted over the problems `test` (rows); None: all.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
-        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # each (draws + 1, paths)
+        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # (samples + 1, requests)
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
     @property
@@ -153,13 +153,13 @@ class JointVotes:
 
     @cached_property
     def first(self) -> list[npt.NDArray[np.int16]]:
-        """Votes for each mode's most common answer after 0, 1, ... draws, each (draws + 1, paths)."""
+        """For each mode, the most common answer's votes after 0, 1, ... samples, (samples + 1, requests)."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
     def measure(
         self, group: tuple[int, ...], settings: Iterator[Setting], *, by_table: bool = True
     ) -> Settings:
-        """The results of a group's settings on each problem; tables cover the draws of cascades."""
+        """Measures settings that draw from the modes in `group`; looks results up in tables if possible."""
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
         for ends, rounds in settings:
@@ -181,13 +181,13 @@ class JointVotes:
         return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=shares)
 
     def share_rounds(self, rounds: Ints | int) -> Floats:
-        """The share of requests with 0, 1, ... rounds, from the rounds of each path."""
+        """Returns the share of requests with 0, 1, ... rounds, from the rounds of each request."""
         counted = np.broadcast_to(rounds, len(self.paths))[self._tested]
         shares = np.bincount(counted, minlength=sum(self.paths.longest) + 1) / len(counted)
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """The leaders' values after these draws, for evaluating and for choosing."""
+        """Returns the value of each vote's winner, for reporting and for choosing settings."""
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -200,7 +200,10 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Values by draws from one or two modes, (draws + 1, ..., paths), for evaluating and for choosing."""
+        """Returns tables of the winner's value by number of samples from one or two modes.
+
+        The first table is for reporting, the second for choosing; shape (samples + 1, ..., requests).
+        """
         if group not in self._tables:
             longest = self.paths.longest
             counts = [min(longest[group[0]], _CHEAP), min(longest[group[-1]], _DEAR)]
@@ -214,7 +217,7 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """The value of the heaviest class, ties to the first on the path; 0 if there is none."""
+        """Returns the value of the answer with most votes; ties go to the first answer; 0 without votes."""
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
         judged = np.where(has_leader, self._judged[self._rows, leader], 0.0)
@@ -223,18 +226,18 @@ class JointVotes:
         return judged, np.where(has_leader, self._chosen[self._rows, leader], 0.0)
 
     def fill(self, count: int) -> Ints:
-        """The same number of samples for every path."""
+        """Returns an array with the same number of samples for every request."""
         return np.full(len(self.paths), count, dtype=np.int64)
 
 
 def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
-    """One mode's votes of 1, 2, ... samples, uniformly."""
+    """Measures votes of 1, 2, ... samples of one mode, the same number for every request."""
     most = votes.paths.longest[mode] if most is None else most
     return votes.measure((mode,), (((votes.fill(count),), 1) for count in range(1, most + 1)))
 
 
 def follow_joint_votes(votes: JointVotes) -> Settings:
-    """Uniform numbers of samples from two modes, and equal numbers from all modes."""
+    """Measures votes over fixed numbers of samples from two modes, and over equal numbers from all modes."""
     parts = []
     for pair in combinations(range(votes.modes), 2):
         counts = product(*(range(1, cap + 1) for cap in _find_caps(votes, pair)))
@@ -249,11 +252,11 @@ def follow_joint_votes(votes: JointVotes) -> Settings:
 
 
 def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
-    """Cascades of every pair of modes, cheaper one first; with 3 or more modes also of all of them.
+    """Measures cascades of every pair of modes, cheaper one first; with 3 or more modes also of all modes.
 
     A threshold cascade draws k samples from a mode and stops if the share of the most common answer reaches a
-    threshold. A sequential one draws until m samples from the mode agree, at most k. Otherwise the next mode
-    follows; the answer is that of the joint vote.
+    threshold. A sequential cascade draws until m samples from the mode agree, at most k. Otherwise the next
+    mode follows. The final answer is a vote over all samples.
     """
     steps = _step_sequentially if sequential else _step_by_share
     parts = [votes.measure(pair, steps(votes, pair)) for pair in combinations(range(votes.modes), 2)]
@@ -300,7 +303,10 @@ def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Set
 
 
 def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
-    """Where samples of the last mode end, and their rounds: after a number of equal answers, or in total."""
+    """Lists ways to end sampling from a mode: after some equal answers, or after a fixed number.
+
+    Yields each request's number of samples, and the number of rounds.
+    """
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
             ends, _, rounds = _find_end(votes.first[mode], draws, agree)
@@ -309,9 +315,10 @@ def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, 
 
 
 def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools, Ints]:
-    """After how many draws each path ends, (paths,), whether enough agreed, and the number of rounds.
+    """Finds where requests end that draw until `agree` samples agree, or `draws` samples at most.
 
-    A round requests the fewest samples that could suffice, so none is wasted.
+    Returns each request's number of samples, whether enough agreed, and the number of rounds. Each round
+    draws the fewest samples that could suffice, so none is wasted.
     """
     reached = first[1 : draws + 1] >= agree
     agrees = np.asarray(reached.any(axis=0))
@@ -325,7 +332,7 @@ def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Int
 
 
 def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
-    """All modes in turn, until samples from one agree."""
+    """Samples all modes in turn, until enough samples from one mode agree."""
     longest, early = votes.paths.longest, votes.modes - 1
     steps = [(step,) * early for step in _CHAIN] + list(product(_CHAIN_STEPS, repeat=early))
     for chosen in dict.fromkeys(steps):
@@ -338,7 +345,7 @@ def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
-    """Fixed numbers of samples from all modes in turn, until an answer's share is large enough."""
+    """Draws fixed numbers of samples from all modes in turn, until an answer's share is large enough."""
     longest, early = votes.paths.longest, votes.modes - 1
     for draws, share, last in product(_CHAIN_DRAWS, _CHAIN_SHARES, _CHAIN_DRAWS):
         if draws <= min(longest[:-1]) and last <= longest[-1]:
@@ -350,7 +357,7 @@ def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
-    """Samples from every mode, where a stage is only reached by paths not stopped before."""
+    """Chains stages into a cascade: a request that stopped at an earlier stage draws no more samples."""
     going, rounds = np.ones(len(stages[0][0]), dtype=bool), np.zeros(len(stages[0][0]), dtype=np.int64)
     ends = []
     for count, stops, own_rounds in stages:
@@ -363,7 +370,7 @@ def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
 def follow_stopping(
     votes: JointVotes, mode: int, stopper: StoppingPolicy, prompts: Sequence[str]
 ) -> Settings:
-    """One mode's samples with its fitted stopping policy, at many prices per sample."""
+    """Measures one mode with its fitted stopping policy, at many prices per sample."""
     paths, longest = votes.paths, votes.paths.longest[mode]
     rows, reading = np.arange(len(paths)), np.repeat(stopper.read(prompts), paths.orders, axis=0)
     goes_on = np.empty((longest - 1, len(paths)))
@@ -375,11 +382,11 @@ def follow_stopping(
     ends = (
         1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64) for price in _STOPPING_PRICES
     )
-    return votes.measure((mode,), (((end,), end) for end in ends))  # one sample per round
+    return votes.measure((mode,), (((end,), end) for end in ends))  # each round draws one sample
 
 
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
-    """A router by prompt at many prices; `single` has each mode's votes of 1, 2, ... samples."""
+    """Measures a router that chooses by prompt, at many prices; `single` has each mode's measured votes."""
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
     every = join_settings([single[name] for name in names])
@@ -398,12 +405,12 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
         accuracy=np.stack([every.accuracy[rows, problems] for rows in chosen]),
         worth=np.stack([every.worth[rows, problems] for rows in chosen]),
         draws=np.stack([every.draws[rows, :, problems].T for rows in chosen]),
-        rounds=every.rounds[[0] * len(chosen)],  # all in one round
+        rounds=every.rounds[[0] * len(chosen)],  # all samples are drawn in one round
     )
 
 
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
-    """A policy's runs as settings; without worth, because they are chosen elsewhere."""
+    """Turns a policy's runs into settings; `worth` is just the accuracy, because nothing is chosen by it."""
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
     return Settings(
@@ -418,7 +425,7 @@ def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool)
 
 
 def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> Settings:
-    """The control: each request gets the draws of a random request with another prompt."""
+    """Measures a control: each request gets the numbers of samples that another random request got."""
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
@@ -426,7 +433,7 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
     for run in runs:
         order = rng.permutation(problems)
         donor = np.empty(problems, dtype=np.int64)
-        donor[order] = np.roll(order, 1)  # no request gets its own draws
+        donor[order] = np.roll(order, 1)  # no request keeps its own numbers of samples
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
         settings.append((tuple(run.by_mode[rows].T), run.waves[rows]))
     return votes.measure(group, iter(settings), by_table=False)
@@ -434,12 +441,12 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
 
 @dataclass(frozen=True, slots=True)
 class ModeRivals:
-    """The policy over all modes with its rivals, which share what is learned on a split."""
+    """Fits and measures the policy over all modes and its rivals on one split."""
 
     name: str = "every policy"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """Measures all of them on one split."""
+        """Measures the policy and its rivals on one split; returns results by name."""
         setup, split, mode_set = data.setup, data.split, data.setup.modes
         policy = MenuPolicy(
             mode_set,
@@ -459,7 +466,7 @@ class ModeRivals:
 def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
 ) -> ModePaths:
-    """Random orders of every problem's samples, the same on one split for any vote weights."""
+    """Draws random orders of every problem's samples; a split has the same orders for any vote weights."""
     rng = np.random.default_rng([setup.seed, number, 2])
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
@@ -471,14 +478,14 @@ def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = No
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """The costs that every rival aims at: near each budget, budget by budget."""
+    """Lists the costs that every rival aims at: some around each budget, budget by budget."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 
 def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
-    """The policy at the corners of its hull that the targets need, and the shuffled control."""
+    """Measures the policy over all modes at every target cost, and the control with shuffled samples."""
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([setup.ballots.prompts[row] for row in split.test])
@@ -503,7 +510,7 @@ def _measure_rivals(
     plain_paths: ModePaths,
     split: Split,
 ) -> dict[str, SplitResult]:
-    """Every rival, with settings chosen on the training problems."""
+    """Measures every rival, with settings chosen on the training problems."""
     weighed, plain = (_make_votes(setup, paths, split.test) for paths in (weighed_paths, plain_paths))
     both, names = (weighed, plain), policy.names
     single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
@@ -555,7 +562,7 @@ def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Spli
 
 
 def _list_grid(fixed: Settings) -> list[float]:
-    """Costs from the cheapest to the most expensive setting, for measuring single modes."""
+    """Lists costs from the cheapest to the most expensive setting, at which single modes are measured."""
     costs = fixed.cost.mean(axis=1)
     lowest = max(float(costs.min()), 1e-3 * float(costs.max()))
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
@@ -564,7 +571,7 @@ def _list_grid(fixed: Settings) -> list[float]:
 def apply_mixes(
     setup: EvaluationSetup, settings: Settings, mixes: Sequence[SettingMix], rows: Ints
 ) -> SplitResult:
-    """The results of mixes on some problems; those at the budgets themselves are the rows."""
+    """Returns the results of mixes on the problems `rows`; those exactly at a budget are also its row."""
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
     unknown = np.full(cost.shape, np.nan)

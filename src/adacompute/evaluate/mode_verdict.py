@@ -1,7 +1,7 @@
-"""The verdict on a policy over several modes: does it beat each mode alone and their mixes?
+"""The verdict on a policy over several modes (a menu): does it beat each mode alone and their mixes?
 
-It is based on the gain over the better of the best fixed mix and stopping on mixed modes, at equal cost,
-averaged over the requested budgets.
+Decides by the menu's gain in accuracy at equal cost, averaged over the requested budgets. It is compared with
+the better of two rivals: the best mix of fixed numbers of samples, and the best mix of stopping policies.
 """
 
 import math
@@ -26,8 +26,8 @@ from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_grou
 from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-SPENT_TOLERANCE = 0.01  # share of a budget: a policy that costs less than this below it can't spend it
-_SMALL_GAIN = 0.005  # accuracy: a menu whose gain is certainly smaller isn't worth it
+SPENT_TOLERANCE = 0.01  # a policy whose cost stays below a budget by more than this share can't spend it
+_SMALL_GAIN = 0.005  # gain in accuracy: a menu that certainly gains less isn't worth it
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",
@@ -38,7 +38,7 @@ _SENTENCES: Mapping[Decision, str] = {
 
 
 class _Matches:
-    """Every policy at every budget, by name and index of the budget."""
+    """Every policy's result at every budget; keys are the policy's name and the index of the budget."""
 
     def __init__(self, runs: EvaluationRuns) -> None:
         self.results: dict[str, PolicyResult] = {result.name: result for result in runs.everyone}
@@ -49,7 +49,7 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """The menu, and the best of some policies; None if either can't cost that little."""
+        """Returns the menu and the best of some policies at a budget; None if either always costs more."""
         ours, met = (
             self.mixes[ALL_MODES, at],
             [mix for name in names if (mix := self.mixes[name, at]) is not None],
@@ -58,7 +58,7 @@ class _Matches:
 
 
 def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
-    """Computes the verdict from measurements."""
+    """Decides whether a menu of several modes is worth it, from all measurements."""
     setup, matches = runs.setup, _Matches(runs)
     mode_set, numbers = setup.modes, range(len(setup.budgets))
     curve = join_points([matches.results[name].points for name in SINGLES]).curve()
@@ -108,7 +108,7 @@ def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstr
 
 
 def _decide(gain: Interval | None) -> Decision:
-    """Whether the menu certainly gains, or certainly can't gain enough."""
+    """Decides whether the menu certainly gains accuracy, or certainly gains too little."""
     if gain is None:
         return "nothing to compare"
     if gain.low is None or gain.high is None:
@@ -152,7 +152,7 @@ def _describe_gain(
 
 
 def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
-    """One sentence on the budget with the largest saving among those with a certain gain."""
+    """Describes the largest saving, among budgets at which the menu certainly gains accuracy."""
     clear = [row for row in rows if (row.gain.low or 0.0) > 0]
     if not clear:
         return ""
@@ -168,7 +168,7 @@ def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """The single mode to prefer: the one with most of the cost without a menu."""
+    """Recommends the single mode that takes most of the cost when modes are mixed, or a random mix."""
     mode_set, name = setup.modes, SINGLES[-1]
     spent = np.zeros(len(mode_set))
     for at, budget in enumerate(setup.budgets):
@@ -193,7 +193,7 @@ def _count_problems(setup: EvaluationSetup) -> str:
 
 
 def _describe_protocol(runs: EvaluationRuns) -> str:
-    """Describes the measurement."""
+    """Describes how policies were measured, in words."""
     setup = runs.setup
     tuned = "agreement, without labels" if setup.learns_by_agreement else "labels"
     words = (

@@ -1,9 +1,9 @@
-"""The uniform baseline, and lower and upper bounds of the one-shot oracle, for one mode or several.
+"""Bounds on the accuracy of an oracle that knows the best number of samples for each problem.
 
-An oracle chosen and evaluated on the same samples is too optimistic: it exploits luck. One chosen on half of
-the samples and evaluated on the other half (cross-fitted) is too pessimistic, because half of the samples
-choose worse. The truth is in between. The oracle decides before sampling; a policy that watches votes may
-beat it.
+Choosing and evaluating on the same samples gives an upper bound, because it exploits luck. Choosing on half
+of the samples and evaluating on the other half (cross-fitting) gives a lower bound, because half of the
+samples choose worse. The oracle decides before sampling; a policy that watches votes may beat it. Its
+baseline, the same number of samples for every problem, is here too.
 """
 
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to evaluate on
+Pair = tuple[AccuracyTable, AccuracyTable]  # a table to choose on, and one to evaluate on
 
-_TOLERANCE = 1e-9  # accuracies differ by less when summed in another order
+_TOLERANCE = 1e-9  # rounding error of accuracies that are summed in another order
 _SPLITS = 5
-_SEED = 0  # makes splits repeatable without a given generator
-_DRAWS = 500  # subsets when simulating the score of a half; sampling noise is larger
+_SEED = 0  # seed of random splits if no generator is given
+_DRAWS = 500  # subsets that simulate votes on half of the samples; more wouldn't help
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle can choose for a problem
-_MODE_CHOICES = (1, 2, 4, 8)  # samples from one of several modes
+_MODE_CHOICES = (1, 2, 4, 8)  # numbers of samples from one of several modes that the oracle can choose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """The options of `score` other than samples and budgets.
+    """The options of a call of `score`, other than samples and budgets.
 
     >>> Scoring(aggregate="any-correct").cost
     'samples'
@@ -58,7 +58,7 @@ class Scoring:
     mixed: bool = True  # also score mixed votes of two modes
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
-        """The options for a part of the problems, with the prompt tokens of that part."""
+        """Returns the options for some of the problems, with only their prompt tokens."""
         tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
         if (
             not isinstance(self.cost, TokenPrices)
@@ -77,11 +77,11 @@ class Scoring:
         draws: int = 2000,
         map_blocks: BlockMap = map,
     ) -> AccuracyTable:
-        """Score these ballots."""
+        """Scores these samples with these options."""
         return score(ballots, budgets, too_few=too_few, draws=draws, map_blocks=map_blocks, **self.options())
 
     def options(self) -> dict[str, Any]:
-        """The keyword arguments of `score`."""
+        """Returns the keyword arguments for `score`."""
         if self.mode_set is not None:
             return {"modes": self.mode_set, "mixed": self.mixed, "errors": False}
         return {
@@ -94,21 +94,21 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformAllocation:
-    """All problems treated alike: each gets `modes[1]` with `probability`, else `modes[0]`."""
+    """The same choice for all problems: each gets `modes[1]` with `probability`, else `modes[0]`."""
 
     budget: float  # requested average cost
     cost: float  # actual average cost
-    accuracy: MeanEstimate  # with its 95% interval over problems
-    modes: tuple[ModeName, ModeName]  # equal if one mode is enough
-    probability: float  # probability of the second mode; 0: one mode is enough
-    each: Floats = field(repr=False, compare=False)  # (problems,) expected accuracy
+    accuracy: MeanEstimate  # mean accuracy with its 95% interval over problems
+    modes: tuple[ModeName, ModeName]  # two columns of the table; equal if no mix is needed
+    probability: float  # probability of the second column; 0 if no mix is needed
+    each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
 
 
 def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
-    """The best uniform allocation at an average cost.
+    """Finds the best allocation at an average cost that treats all problems alike.
 
-    Without looking at a problem, the best is the upper concave hull of the modes' averages: between two
-    modes, every problem gets the more expensive one with the same probability.
+    It mixes two columns of the table ("modes", such as numbers of samples): every problem gets the more
+    expensive one with the same probability.
 
     >>> allocation = solve_uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=1.5)
     >>> allocation.modes, allocation.probability, round(allocation.accuracy.mean, 3)
@@ -126,7 +126,7 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
     second = first
     for move in plan.mix:
         second, share = move.mode, move.probability
-    each = (1 - share) * table.accuracy[:, first] + share * table.accuracy[:, second]  # (problems,)
+    each = (1 - share) * table.accuracy[:, first] + share * table.accuracy[:, second]  # for each problem
     return UniformAllocation(
         budget=budget,
         cost=plan.mixed_cost,
@@ -138,19 +138,19 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
 
 
 def uniform_frontier(table: AccuracyTable) -> Frontier:
-    """The uniform baseline's accuracy at every average cost: the hull of the modes' averages."""
+    """Computes the best accuracy at every average cost if all problems are treated alike."""
     return frontier(_average_modes(table))
 
 
 def cost_for_accuracy(curve: Frontier, accuracy: float) -> float | None:
-    """The lowest average cost at which a frontier reaches an accuracy, to 1e-9; None if never."""
+    """Finds the lowest average cost at which a frontier reaches an accuracy, to 1e-9; None if never."""
     if not accuracy <= curve.accuracy[-1] + _TOLERANCE:
         return None
     return float(np.interp(accuracy, curve.accuracy, curve.cost))
 
 
 def _average_modes(table: AccuracyTable) -> AccuracyTable:
-    """A single row: every mode's averages over problems."""
+    """Returns a table with a single row: the average of each column over all problems."""
     return AccuracyTable.of(
         np.clip(table.accuracy.mean(axis=0, keepdims=True), 0.0, 1.0),
         costs=table.cost_matrix.mean(axis=0),
@@ -162,20 +162,20 @@ def _average_modes(table: AccuracyTable) -> AccuracyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossFit:
-    """An oracle chosen on half of each problem's samples and evaluated on the other half, both ways."""
+    """The result of an oracle that chooses on half of the samples and is evaluated on the other half."""
 
     budget: float  # requested average cost
     cost: float  # average cost on the evaluated half
-    accuracy: MeanEstimate  # with its 95% interval over problems
+    accuracy: MeanEstimate  # mean accuracy with its 95% interval over problems
     splits: int  # number of random splits averaged
-    each: Floats = field(repr=False, compare=False)  # (problems,) expected accuracy
+    each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleComparison:
-    """An average budget spent by the oracle, with both bounds, and uniformly."""
+    """Compares an average budget spent by the oracle (with both bounds) and spent uniformly."""
 
-    plan: Allocation  # in-sample: the upper bound
+    plan: Allocation  # oracle chosen and evaluated on the same samples: the upper bound
     crossfitted: CrossFit | None  # the lower bound; None if there are too few samples
     uniform: UniformAllocation
     difference: OracleGain
@@ -184,8 +184,8 @@ class OracleComparison:
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
     """Compares an allocation with its cross-fitted value and the uniform baseline at its budget.
 
-    `table` is unshrunken: only choosing is misled by luck, and the baseline makes no choice. `pairs` come
-    from `score_halves`; without any there is no lower bound.
+    `table` has plain accuracies, not shrunk to the mean: luck only misleads choices, and the baseline makes
+    none. `pairs` come from `score_halves`; without them there is no lower bound.
     """
     baseline = solve_uniform(table, budget=plan.budget)
     cross_fit_value = cross_fit(pairs, budget=plan.budget) if pairs else None
@@ -201,7 +201,7 @@ def _gain(plan: Allocation, cross_fit_value: CrossFit | None, baseline: UniformA
     base = baseline.accuracy.mean
     return OracleGain(
         low_end=None if cross_fit_value is None else cross_fit_value.accuracy.mean - base,
-        high_end=plan.mixed_accuracy - base,  # with the random mix that spends the budget
+        high_end=plan.mixed_accuracy - base,  # accuracy of the random mix that spends the whole budget
         interval=None if cross_fit_value is None else paired_interval(cross_fit_value.each, baseline.each),
     )
 
@@ -215,10 +215,11 @@ def score_halves(
     splits: int = _SPLITS,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
-    """Pairs of tables to choose on and to evaluate on, two per split: each half has both roles.
+    """Splits each problem's samples into halves and scores both; returns pairs of tables.
 
-    They have the problems and budgets of `table`, which must come from these ballots and `scoring`. With
-    several modes, `choices` are the budgets, common or by name.
+    An oracle chooses on the first table of a pair and is evaluated on the second. Each split gives two pairs,
+    so each half has both roles. `table` must come from the same `ballots` and `scoring`; its problems and
+    budgets are used. With several modes, `choices` are the budgets, common or by mode.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     rows = _rows_of(ballots, table)
@@ -247,7 +248,7 @@ def _check_halves(ballots: Ballots, needed: int) -> None:
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
-    """The value of choices made on the first table of each pair and evaluated on the second, with mixes.
+    """Chooses on the first table of each pair and evaluates the choices on the second table.
 
     >>> luck = AccuracyTable.of([[0.5, 0.9]], costs=[1, 2])
     >>> truth = AccuracyTable.of([[0.5, 0.7]], costs=[1, 2])
@@ -257,7 +258,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     plans = [(solve(chosen, budget=_affordable(chosen, budget)), judge) for chosen, judge in pairs]
     accuracy = np.mean(
         [compute_expectation(judge.accuracy, plan) for plan, judge in plans], axis=0
-    )  # (problems,)
+    )  # expected accuracy of each problem
     cost = np.mean([compute_expectation(judge.cost_matrix, plan) for plan, judge in plans])
     return CrossFit(
         budget=budget,
@@ -269,7 +270,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
 
 
 def compute_expectation(values: Floats, plan: Allocation) -> Floats:
-    """Each problem's expected value under an allocation with its mix, (problems,) from (problems, modes)."""
+    """Computes each problem's expected value under an allocation; `values` is (problems, modes)."""
     rows = np.arange(len(plan.choice))
     result = values[rows, plan.choice]
     mixed_rows, share = plan.mix.problems, plan.mix.probabilities
@@ -282,7 +283,7 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
 
 
 def _affordable(table: AccuracyTable, budget: float) -> float:
-    """The budget, or the cost of the cheapest modes if tokens happen to cost more in this half."""
+    """Returns the budget, or the lowest possible cost if this half of the samples happens to cost more."""
     return max(budget, float(table.cost_matrix.min(axis=1).mean()))
 
 
@@ -293,16 +294,16 @@ def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Oracle:
-    """The oracle's tables: all samples for the upper bound, halves for the lower."""
+    """Accuracy tables for an oracle: of all samples for its upper bound, of halves for its lower bound."""
 
-    choices: tuple[int, ...]  # numbers of samples per problem; empty: the table's columns
+    choices: tuple[int, ...]  # numbers of samples to choose from; empty: the table's columns
     table: AccuracyTable = field(repr=False)
-    pairs: Sequence[Pair] = field(repr=False)  # empty if there are too few samples
-    why: str  # why there are no pairs
+    pairs: Sequence[Pair] = field(repr=False)  # tables for the lower bound; empty: too few samples
+    why: str  # why `pairs` is empty
 
     @classmethod
     def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
-        """Scores the oracle's tables, counting votes like the policies."""
+        """Scores the tables; votes are weighted as those of the policies are."""
         weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in choices if choice <= setup.longest]
@@ -311,19 +312,19 @@ class Oracle:
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
 
     def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
-        """Cost, and accuracy per problem (problems,), chosen and evaluated on the same samples."""
+        """Returns cost and each problem's accuracy, chosen and evaluated on the same samples."""
         plan = solve(self.table, budget=budget)
         return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
 
     def cross_fit_accuracy(self, budget: float) -> Floats | None:
-        """Cross-fitted accuracy per problem, (problems,); None if there are too few samples."""
+        """Returns each problem's cross-fitted accuracy; None if there are too few samples."""
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 
 def bracket_oracle(
     setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
 ) -> tuple[OracleBracket, ...]:
-    """Both bounds at each budget, counting votes like the policies."""
+    """Computes the oracle's lower and upper bound at each budget."""
     if setup.mode_set is not None:
         return bracket_modes(
             setup.ballots,
@@ -352,11 +353,11 @@ def bracket_modes(
     splits: int = _SPLITS,
     seed: int = _SEED,
 ) -> tuple[OracleBracket, ...]:
-    """Both bounds of an oracle over (mode, samples) at each average cost, in the unit of the modes.
+    """Computes bounds of an oracle that knows the best mode and number of samples for each problem.
 
-    It knows the best column of the table for each problem: one mode's vote, or a mixed vote. The upper
-    bound chooses and evaluates on the same samples; the lower one is cross-fitted on halves of each mode's
-    samples.
+    Costs are in the unit of the modes. The oracle can choose any column of the table: a vote of one mode, or
+    of two. The upper bound chooses and evaluates on the same samples; the lower bound is cross-fitted on
+    halves of each mode's samples.
     """
     scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)
     table = scoring.score_table(ballots, choices)
@@ -372,7 +373,7 @@ def _try_halves(
     seed: int,
     **options: Any,  # noqa: ANN401
 ) -> tuple[Sequence[Pair], str]:
-    """The pairs from `score_halves`; or none, and the reason, if there are too few samples."""
+    """Calls `score_halves`; if there are too few samples, returns no pairs and the reason."""
     try:
         rng = np.random.default_rng([seed, 0x0AC1])
         return score_halves(ballots, table, scoring=scoring, rng=rng, **options), ""

@@ -1,11 +1,10 @@
 """Runs work on shared data in one or several processes, with the same results.
 
-Each task uses one thread: the work is many small matrix products, for which threads cost more than they save,
-and there are as many processes as cores. Each split has its own random stream, so results don't depend on
-which process computes them.
+Each process uses one thread for its many small matrix products: more threads would cost more than they save.
+Each split has its own random numbers, so results don't depend on which process computes them.
 
-Tasks that spend most of their time in XGBoost, which releases the GIL, can use `Threads` of this process
-instead, which avoids starting processes.
+Tasks that spend most of their time in XGBoost, which releases the GIL, can run in `Threads` of this process
+instead. That avoids starting processes.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ from adacompute.errors import AdacomputeError, needs_extra
 from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 
-ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
+ResultsBySplit = dict[tuple[int, str], SplitResult]  # keys: number of the split, name of the policy
 
 
 class Compared(Protocol):
@@ -37,13 +36,13 @@ class Compared(Protocol):
     def measure(self, data: SplitData) -> dict[str, SplitResult]: ...
 
 
-SetupWork = Callable[[EvaluationSetup], Any]  # picklable
+SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-ProgressCallback = Callable[[int, int, str], None]  # tasks done, total, name of the latest
+ProgressCallback = Callable[[int, int, str], None]  # called with tasks done, tasks in all, name of the latest
 T = TypeVar("T")
 
-_SHARED: list[Any] = []  # this process's shared data, in a list of one item once it has started
-_INTERRUPT_SECONDS = 0.1  # interval between attempts to interrupt a thread
+_SHARED: list[Any] = []  # one item: data shared by this process's tasks; empty before the process is set up
+_INTERRUPT_SECONDS = 0.1  # seconds between attempts to interrupt a thread
 _BROKEN = (
     "one of {workers} worker processes ended early, perhaps for lack of memory; use one: --workers 1 "
     '(in Python: workers=1, or put the script\'s own work below `if __name__ == "__main__":`)'
@@ -52,9 +51,9 @@ _BROKEN = (
 
 @contextmanager
 def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
-    """Opens a way to run `function(shared, *arguments)` for many arguments.
+    """Yields a function that runs `function(shared, *arguments)` for many arguments, in parallel.
 
-    It yields the index and result of each task on completion.
+    That function yields the index and result of each task as soon as the task ends.
     """
     if workers == 1:
 
@@ -101,14 +100,14 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
 
 
 def start_worker(shared: object = None) -> None:
-    """Prepares a worker process to end quietly on Ctrl-C, and with its parent."""
+    """Makes a worker process end quietly on Ctrl-C, and when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process at once, without a traceback
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _SHARED[:] = [shared]
 
 
 def _exit_with_parent() -> None:
-    """Ends this process when its parent has ended."""
+    """Waits for the parent process to end, then ends this one."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -120,7 +119,7 @@ def _call_shared(function: Callable[..., T], *arguments: object) -> T:
 
 
 def call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
-    """Calls a function with one thread for matrix products: more may change the last bits of a result."""
+    """Calls a function with one thread for matrix products: more threads may change a result's last bits."""
     with _limit_blas():
         return function(*arguments)
 
@@ -149,7 +148,7 @@ class Threads:
             thread.start()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Queues a task."""
+        """Queues a call of a function; returns its future result."""
         future: Future[T] = Future()
         self._tasks.put((future, function, arguments))
         return future
@@ -168,13 +167,13 @@ class Threads:
     def run_tasks(
         self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields the index and result of each task on completion."""
+        """Yields the index and result of each task as soon as the task ends."""
         indices = {self.submit(function, *arguments): at for at, arguments in enumerate(tasks)}
         for future in as_completed(indices):
             yield indices[future], future.result()
 
     def close(self, *, interrupt: bool) -> None:
-        """Ends the threads. With `interrupt`, tasks end at their next line of Python, and none begins."""
+        """Ends the threads. With `interrupt`, tasks end at their next line of Python; no others begin."""
         if interrupt:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
@@ -183,7 +182,7 @@ class Threads:
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            while interrupt and thread.is_alive():  # repeatedly: destructors ignore exceptions
+            while interrupt and thread.is_alive():  # try again: a destructor swallows the exception
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TaskInterrupted)
                 )
@@ -197,7 +196,7 @@ class Threads:
 
 
 def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
-    """Calls a function and stores its result or error."""
+    """Calls a function and stores its result or error in `future`."""
     try:
         result = function(*arguments)
     except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
@@ -208,7 +207,7 @@ def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[
 
 @contextmanager
 def open_threads(count: int) -> Iterator[Threads]:
-    """Opens threads for tasks, each with one thread for matrix products, as in other processes."""
+    """Opens threads for tasks; matrix products use one thread each, as in worker processes."""
     with _limit_blas():
         threads = Threads(count)
         try:
@@ -229,10 +228,10 @@ def measure_all(
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
-    """Measures each policy on each split; also returns the results of `beside`, by name.
+    """Measures each policy on each split; also runs the functions in `beside` and returns their results.
 
-    That work needs only the setup. It is started first, because a part may take as long as a whole split.
-    Only policies count as progress. `threads` do the work if given, instead of `workers`.
+    Functions in `beside` need only the setup. They start first, because one may take as long as a split. Only
+    policies count as progress. If `threads` are given, they do the work instead of `workers`.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
@@ -260,7 +259,7 @@ def measure_all(
 
 @contextmanager
 def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
-    """Like `open_workers`, in threads shared with other tasks."""
+    """Does what `open_workers` does, in threads shared with other tasks."""
 
     def run_in_threads(
         function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
@@ -271,7 +270,7 @@ def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
 
 
 class _SplitCache:
-    """Keeps the split that a process used last for its next task."""
+    """Keeps the data of the split that a process used last, for its next task."""
 
     def __init__(self, setup: EvaluationSetup, splits: tuple[Split, ...]) -> None:
         self.setup, self.splits = setup, splits
@@ -299,8 +298,8 @@ def _measure_task(cache: _SplitCache, number: int, compared: Compared) -> dict[s
 def split_progress(
     progress: ProgressCallback | None, second_steps: int
 ) -> tuple[ProgressCallback, ProgressCallback]:
-    """One progress count over two stages; the second has `second_steps` steps."""
-    first_stage = [0]  # steps of the first stage, known once it begins
+    """Joins the progress of two stages into one; returns a callback for each stage."""
+    first_stage = [0]  # number of steps of the first stage, known once it begins
 
     def report_first(done: int, total: int, last: str) -> None:
         first_stage[0] = total

@@ -1,10 +1,10 @@
 """Evaluates policies at average budgets on recorded samples: held out, or as in the paper.
 
-Held-out: k folds over problems, keeping groups of similar problems together; a policy is fitted and its dial
-calibrated only on the other folds. Paper: fitted on a random 80% and evaluated on all problems, so partly
-in-sample. With one mode policies decide the number of samples per request; with several, also the mode, and
-`mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes results less noisy by a control
-variate.
+"held-out": k folds over problems, keeping groups of similar problems together; a policy is fitted, and its
+price or threshold set, only on the other folds. "paper": fitted on a random 80% of the problems and evaluated
+on all, so partly on problems it has seen. With one mode, policies decide the number of samples per request;
+with several, also the mode, and `mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes
+results less noisy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,18 +75,19 @@ POLICY_NAMES = (
     *ROUND_LIMITS,
     "oracle",
 )
-_ORDERS, _MODE_ORDERS = 50, 40  # random orders per problem, for one mode and for several
-_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of similar sizes have similar errors
-_GROUPS = 5  # groups of problems: each uses coefficients from the others
-_FEWEST_PROBLEMS = 150  # with fewer problems (60 were tried) coefficients add more noise than they remove
-_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # relative to the mean square of the errors, and of the votes
+_ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, for one mode and for several
+_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # votes of so many samples are used as control variates
+_GROUPS = 5  # number of groups of problems; each group uses coefficients fitted on the others
+_FEWEST_PROBLEMS = 150  # with fewer problems (60 were tried), the correction adds noise
+# strength of ridge regression, relative to the mean square of the errors, and of the exact accuracies
+_RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
 
 def select_eligible(
     policies: tuple[ComparedPolicy, ...], basis: Basis
 ) -> tuple[tuple[ComparedPolicy, ...], tuple[str, ...]]:
-    """The policies that can be evaluated, and the names of those that need missing grades."""
+    """Returns the policies that can be evaluated, and the names of policies that need missing grades."""
     excluded = tuple(
         policy.name for policy in policies if basis == "agreement" and policy.name in NEED_GRADES
     )
@@ -190,7 +191,7 @@ def evaluate(
 
 
 def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
-    """The oracle's bounds; empty without grades."""
+    """Computes the oracle's bounds; returns none without grades."""
     return bracket_oracle(setup) if setup.basis == "accuracy" else ()
 
 
@@ -203,18 +204,18 @@ def _evaluate_in_unit(
     short: int,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> Evaluation:
-    """Policies at equal average cost in tokens or money, by the recorded tokens.
+    """Compares policies at equal average cost in tokens or money, by the recorded tokens.
 
-    Only the cost of their settings is in another unit: requests with more samples often have longer responses
-    too, so an adaptive policy pays more per sample than uniform sampling, and a comparison in samples would
-    flatter it. Prompts count as well, as in the prices or as recorded by the pool's calls (`PromptCharge`).
+    Requests that need more samples often have longer responses too. So an adaptive policy pays more per
+    sample than uniform sampling, and a comparison in samples would flatter it. Prompts are charged as the
+    prices say, or as the pool recorded its calls (`PromptCharge`).
     """
     if len({average.unit for average in averages}) != 1:
         raise BudgetInvalid(
             f"budgets {', '.join(map(str, averages))} are not all in samples, in tokens, or in money; give "
             "one unit"
         )
-    RequestCosts.of(averages[0], ballots, prices)  # raises before anything is fitted
+    RequestCosts.of(averages[0], ballots, prices)  # raises an error if costs can't be computed
     in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= int(ballots.drawn.min(initial=16))]
     runs = run_policies(
         ballots,
@@ -247,9 +248,9 @@ def _evaluate_in_unit(
 
 
 def _count_in_unit(result: PolicyResult, costs: RequestCosts) -> PolicyResult:
-    """The same policy, with its settings' costs in another unit."""
+    """Converts the costs of a policy from samples to another unit."""
     tokens, waves = result.point_tokens, result.point_waves
-    assert tokens is not None  # checked to be recorded
+    assert tokens is not None  # `RequestCosts` has checked that tokens are recorded
     assert waves is not None
     rows = np.arange(result.points.cost.shape[1])
     cost = costs.compute(result.points.cost, waves, tokens, rows)
@@ -271,10 +272,10 @@ def run_policies(
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> EvaluationRuns:
-    """Fits and runs every policy on every split; with `calibrates=False` only for hulls, without rows.
+    """Fits and runs every policy on every split.
 
-    With several workers, custom makers must be picklable. `beside` is other work on the same setup in the
-    same processes, by the name of its result.
+    `calibrates=False` skips the results at each budget. With several workers, custom makers must be
+    picklable. `beside` has other functions to run on the same setup, by the name of the result.
     """
     setup, dropped = prepare_setup(
         ballots.group(),
@@ -284,7 +285,7 @@ def run_policies(
         seed=seed,
         calibrates=calibrates,
     )
-    if setup.longest < 2:  # there is nothing to decide
+    if setup.longest < 2:  # with one sample per problem, all policies are the same
         policies = (UNIFORM,)
     eligible, left_out = select_eligible(
         select_policies(_leave_out_published(policies), setup.ballots), setup.basis
@@ -296,7 +297,7 @@ def run_policies(
 
 
 def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
-    """The policies that can be made, without those that are only followed along recorded samples."""
+    """Leaves out published rules, which can only be measured on recorded samples, not made as policies."""
     return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
@@ -314,7 +315,7 @@ def evaluate_modes(
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[EvaluationRuns, Evaluation]:
-    """A policy over several modes and its rivals: the runs, and their evaluation."""
+    """Evaluates a policy over several modes and its rivals; returns the results and their evaluation."""
     setup, dropped = prepare_modes(
         ballots.group(),
         modes,
@@ -342,7 +343,7 @@ def _run(
     progress: ProgressCallback | None,
     beside: Mapping[str, SetupWork] | None,
 ) -> EvaluationRuns:
-    """Measures every split and pools the results."""
+    """Measures policies on every split and combines the results of all splits."""
     results, others = measure_all(setup, splits, compared, workers=workers, progress=progress, beside=beside)
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     names = [name for number, name in results if number == 0]
@@ -366,16 +367,16 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 
 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
-    """The same runs with less noise from the limited number of orders; weighted agreement stays unchanged.
-    `exact` is the result of `score_uniform_exactly`, if known.
+    """Removes noise that comes from trying only some random orders of the samples.
 
-    All policies ran on the same random orders. For an unweighted vote of b samples both its accuracy on those
-    orders and its exact mean over all orders are known. So the uniform policy, and any setting that gives
-    each problem a fixed number of samples, is replaced by the exact mean. For others, the part of their
-    accuracy that correlates with the uniform policy's error is removed: a control variate, with coefficients
-    fitted on other problems, so that the expectation doesn't change. (Coefficients from a problem's own
-    orders or cost would be biased against policies that stop early.) A problem's accuracy may slightly leave
-    [0, 1].
+    `exact` is the result of `score_uniform_exactly`, if known. Agreement by weighted votes isn't changed.
+
+    All policies ran on the same random orders. For an unweighted vote of b samples, both its accuracy on
+    those orders and its exact mean over all orders are known. So settings that give each problem a fixed
+    number of samples get the exact mean. For others, the part of the accuracy that correlates with these
+    votes' error is removed: a control variate. Its coefficients are fitted on other problems, so the
+    expectation doesn't change. (Coefficients from a problem's own orders or cost would be biased against
+    policies that stop early.) A problem's accuracy may slightly leave [0, 1].
     """
     exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
@@ -385,10 +386,11 @@ def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> Eva
 
 
 def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
-    """Exact accuracy of votes of 1, 2, … samples over all subsets, (longest, problems); None if unknown.
+    """Computes the exact accuracy of votes of 1, 2, … samples over all subsets, (longest, problems).
 
-    Weighted votes of three or more samples use 2,000 subsets per problem, weighted on the scale of all
-    problems. A verifier's score weight is learned from labels, so there is no such value for all problems.
+    Weighted votes of three or more samples use 2,000 subsets per problem, with weights fitted to all
+    problems. Returns None for votes weighted by a verifier's score: their weights are learned from labels, so
+    they differ between splits. Also None for agreement by weighted votes.
     """
     counts = range(1, setup.longest + 1)
     if setup.weighted and read_scores(setup.ballots)[1].any():
@@ -409,21 +411,21 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UniformVotes:
-    """Accuracy of votes of 1, 2, … samples, both (longest, problems)."""
+    """Exact and measured accuracy of votes of 1, 2, … samples; both have shape (longest, problems)."""
 
     exact: Floats
-    measured: Floats  # on the orders that all policies ran on
+    measured: Floats  # accuracy on the random orders that all policies ran on
 
     @classmethod
     def of(cls, uniform: PolicyPoints, exact: Floats) -> "_UniformVotes":
-        measured = exact.copy()  # no error if nothing was run
+        measured = exact.copy()  # numbers of samples that weren't measured have no error
         for cost, accuracy in zip(uniform.cost[:, 0].tolist(), uniform.accuracy, strict=True):
             measured[round(cost) - 1] = accuracy
         return cls(exact, measured)
 
     @property
     def controls(self) -> list[int]:
-        """Rows of the votes used as controls."""
+        """Rows of the votes whose errors are used as controls."""
         return [count - 1 for count in _CONTROLS if count <= len(self.exact)]
 
 
@@ -435,25 +437,25 @@ def _correct_result(result: PolicyResult, uniform: _UniformVotes) -> PolicyResul
 
 
 def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """The corrected accuracy; all arrays are (settings or budgets, problems)."""
+    """Returns the corrected accuracy; all arrays have shape (settings or budgets, problems)."""
     samples = np.clip(np.rint(cost).astype(np.int64), 1, len(uniform.exact))
     at = (samples - 1, np.arange(cost.shape[1]))
     same_as_uniform = (np.abs(cost - samples) < _TOLERANCE) & (
         np.abs(accuracy - uniform.measured[at]) < _TOLERANCE
     )
-    is_uniform = same_as_uniform.all(axis=1)  # (settings,)
+    is_uniform = same_as_uniform.all(axis=1)  # for each setting
     corrected = accuracy - _estimate_noise(accuracy, uniform)
     corrected[is_uniform] = uniform.exact[at][is_uniform]
     return corrected
 
 
 def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """The part of the accuracy explained by the error of the votes, (settings, problems)."""
+    """Estimates the part of the accuracy that control votes' errors explain, (settings, problems)."""
     problems = accuracy.shape[1]
     noise = np.zeros(accuracy.shape)
     if problems < _FEWEST_PROBLEMS:
         return noise
-    exact = uniform.exact[uniform.controls].T  # (problems, controls)
+    exact = uniform.exact[uniform.controls].T  # shape (problems, controls)
     error = uniform.measured[uniform.controls].T - exact
     group = np.arange(problems) % _GROUPS
     for number in range(_GROUPS):
@@ -463,7 +465,7 @@ def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
 
 
 def _fit_coefficients(accuracy: Floats, error: Floats, exact: Floats) -> Floats:
-    """Coefficients of the errors, (controls, settings), by ridge regression.
+    """Fits coefficients of the control votes' errors by ridge regression, (controls, settings).
 
     The votes' exact accuracies are regressors too, to absorb differences between problems.
     """

@@ -1,11 +1,11 @@
-"""Published rivals, followed along recorded samples as they are defined; for comparison only.
+"""Methods published by others, run on recorded samples as they are defined; for comparison only.
 
 - `cges`: CGES (Aghazadeh et al., 2026, arXiv 2511.02603v2), a Bayesian stopping rule for one mode. The
   posterior is that of its Algorithm 1, over the answers seen so far and an unseen one; sampling stops once a
   seen answer's posterior reaches a threshold (its Remark D.4). Confidence is the exponential of a sample's
   mean log-probability.
 - `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: draws some samples of each
-  mode in turn, until the share of the mode's most common answer reaches its threshold; that is the answer.
+  mode in turn, and stops with a mode's most common answer if its share reaches the mode's threshold.
   Thresholds minimise disagreement with the most expensive mode while the conformal quantile of costs, on
   other problems, stays within a cap. Only the paper's summary was available: numbers of samples are ours.
 - `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample from each
@@ -41,27 +41,27 @@ from adacompute.pool.ballots import ABSENT
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# posterior log-odds at which CGES stops, descending
+# thresholds of CGES, descending: it stops once an answer's posterior log-odds reach one
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
-_BLOCK_PATHS = 8192  # paths followed at a time
-_LEAST_DOUBT = 1e-12  # no sample counts as certain
-_SAMPLES = (3, 5, 8)  # C3PO's possible samples per mode; for the last mode also one
+_BLOCK_PATHS = 8192  # number of sample orders processed at a time
+_LEAST_DOUBT = 1e-12  # confidences are kept this far from 0 and 1
+_SAMPLES = (3, 5, 8)  # samples per mode that C3PO can choose; for the last mode also 1
 _OVERRUN = 0.1  # share of requests that may exceed C3PO's cap
-_CONFIDENCES = 40  # thresholds of the confidence cascade
+_CONFIDENCES = 40  # number of thresholds tried for the confidence cascade
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorStopping:
-    """CGES on one split: its threshold is a dial, set by cost on the training problems."""
+    """Runs CGES on one split; its threshold is chosen by cost on the training problems."""
 
     name: str = "cges"
 
     def applies(self, setup: EvaluationSetup) -> bool:
-        """Whether every sample has a log-probability."""
+        """Whether every sample has the log-probability that CGES needs."""
         return records_confidence(setup.ballots)
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """A row per budget, and the points of its hull."""
+        """Measures CGES at each budget, and at each threshold."""
         dials = [1.0 / (1.0 + math.exp(-odds)) if odds > -700 else 0.0 for odds in _CERTAINTIES.tolist()]
         return {
             self.name: measure_dial(
@@ -77,14 +77,14 @@ PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
 
 
 def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats]:
-    """Mean cost, accuracy, waves and tokens per problem and threshold, (4, thresholds, problems).
+    """Computes mean cost, accuracy, rounds and tokens, (4, thresholds, problems).
 
-    Also the share of requests by rounds, (thresholds, rounds + 1); each sample is a round.
+    Also returns the share of requests by number of rounds, (thresholds, rounds + 1); each sample is a round.
     """
     setup, ballots = data.setup, data.train if training else data.test
     orders = data.count_orders(training=training)
     layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=setup.longest)
-    order = layout.draw_orders(ballots, data.make_rng(training=training))  # (problems, orders, draws)
+    order = layout.draw_orders(ballots, data.make_rng(training=training))  # by problem and order
     confidence = np.exp(ballots.signal("logprob"))
     worth = compute_class_worth(ballots) if setup.basis == "accuracy" else compute_full_vote(ballots)
     values = np.empty((4, len(_CERTAINTIES), len(ballots)))
@@ -110,11 +110,11 @@ def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats
 
 
 def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tuple[Floats, Ints]:
-    """The most likely answer and the log-odds of its posterior after each draw, both (paths, draws).
+    """Returns the most likely answer's log-odds, and that answer, after each sample; (requests, samples).
 
     The k answers seen so far, and one unseen answer, are equally likely a priori. A sample gives the right
     answer with probability c, its confidence, and each other answer with an equal share of the rest. So
-    answer a has likelihood c in samples that gave it, and (1 - c) / k in others. -1: no answer yet.
+    answer a has likelihood c in samples that gave it, and (1 - c) / k in others. Answer -1: none yet.
 
     >>> odds, answer = trace_posteriors(np.array([[0, 1, 0]]), np.array([[0.8, 0.6, 0.7]]))
     >>> (1 / (1 + np.exp(-odds))).round(3).tolist(), answer.tolist()
@@ -136,19 +136,20 @@ def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tupl
         leader = scores.argmax(axis=1)
         best = scores[rows, leader]
         scores[rows, leader] = -np.inf
-        certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)  # 0: unseen answer
+        # the initial 0 is the log-odds of an answer not seen yet
+        certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)
         leaders[:, draw] = np.where(best > -np.inf, leader, -1)
     return certainty, leaders
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedCascades:
-    """C3PO and semantic-router's cascade on one split, chosen on the training problems."""
+    """Runs C3PO and semantic-router's cascade on one split; chooses their settings on training problems."""
 
     name: str = "published cascades"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """Measures those that apply, at the budgets and near them."""
+        """Measures the cascades for which enough is recorded, at the budgets and near them."""
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
@@ -170,10 +171,11 @@ class PublishedCascades:
 
 
 def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
-    """C3PO's thresholds at every cost cap, ascending.
+    """Finds and measures C3PO's best thresholds for every cap on cost, ascending.
 
-    One half of the training problems measures how often a cascade disagrees with the most expensive mode, the
-    other the conformal quantile of costs. Mixes are chosen by agreement, because C3PO has no labels.
+    Half of the training problems measure how often a cascade disagrees with the most expensive mode, the
+    other half the conformal quantile of costs. Settings are later mixed by agreement too, because C3PO uses
+    no labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)
@@ -198,23 +200,26 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
 
 
 def _list_tested(problems: int, train: Ints) -> Ints:
-    """The rows that aren't learned from; all rows if none is left."""
+    """Lists the problems that aren't trained on; all problems if none is left."""
     rows = np.arange(problems)
     others = np.setdiff1d(rows, train)
     return others if len(others) else rows
 
 
 def _share_rounds(reached: Floats, train: Ints) -> Floats:
-    """The share of requests that end after each number of modes, (settings, modes + 1), on problems that
-    aren't learned from; `reached` is the share that reaches each mode, (settings, modes, problems).
+    """Computes the share of test requests that end after each number of modes, (settings, modes + 1).
+
+    `reached` is the share that reaches each mode, (settings, modes, problems).
     """
     means = reached[:, :, _list_tested(reached.shape[2], train)].mean(axis=2)
     return np.diff(-means, axis=1, prepend=-1.0, append=0.0)
 
 
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
-    """Each C3PO cascade's results per problem: cost, worth, agreement, the share of requests that reach each
-    mode, (modes, problems), samples per mode, and the cost of each request.
+    """Yields the results of each possible C3PO cascade, by problem.
+
+    They are: cost, accuracy, agreement, the share of requests that reach each mode, (modes, problems),
+    samples per mode, and the cost of each problem's first request.
     """
     rows, modes = np.arange(len(paths)), paths.modes
     counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
@@ -230,7 +235,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
         spent = np.cumsum([mode.cost[each] for mode, each in zip(modes, drawn, strict=True)], axis=0)
         for least in product(range(1, count + 2), repeat=len(modes) - 1):
             stops = np.array([most >= needed for most, needed in zip(first, (*least, 0), strict=True)])
-            end = stops.argmax(axis=0)  # the mode that answers, (paths,)
+            end = stops.argmax(axis=0)  # the mode that gives each request's answer
             cost, reached = spent[end, rows], np.arange(len(modes)) <= end[:, None]
             means = map(paths.mean_per_problem, (cost, np.choose(end, worth), np.choose(end, agrees)))
             share = paths.mean_per_problem(reached.astype(np.float64)).T
@@ -238,7 +243,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
 
 
 def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
-    """The expected results at each threshold over all samples of each mode: nothing is random."""
+    """Computes the cascade's expected results at each threshold, over all recorded samples of each mode."""
     ballots = setup.ballots
     judged = compute_full_vote(ballots) if setup.basis == "agreement" else compute_class_worth(ballots)
     chosen = compute_full_vote(ballots) if setup.learns_by_agreement else judged
@@ -254,7 +259,10 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
 def _accept_above(
     parts: tuple[Ballots, ...], worths: tuple[Floats, Floats], level: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Expected cost, both measures of worth, each (problems,), and samples per mode, (modes, problems)."""
+    """Computes a cascade's expected results at one threshold of the log-probability.
+
+    Returns cost, accuracy for reporting and for choosing, each (problems,), and samples, (modes, problems).
+    """
     problems = np.arange(len(parts[0]))[:, None]
     reached, cost = np.ones(len(problems)), np.zeros(len(problems))
     sums, draws = np.zeros((2, len(problems))), []

@@ -19,12 +19,12 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_Z = 1.959964  # standard errors on each side of a 95% interval
+_Z = 1.959964  # a 95% interval has this many standard errors on each side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split:
-    """Rows for training and rows for testing."""
+    """Row numbers of the problems to train on and to test on."""
 
     train: Ints
     test: Ints
@@ -61,7 +61,7 @@ def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> t
 
 
 def random_split(groups: Iterable[Hashable], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
-    """The paper's split: trains on a random share of the groups and tests on all problems."""
+    """Makes the paper's split: trains on a random share of the groups and tests on all problems."""
     group = number_alike(groups)
     count = int(group.max(initial=-1)) + 1
     _check_groups(group, count)
@@ -80,11 +80,11 @@ def _check_groups(group: Ints, count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleGain:
-    """The oracle's accuracy minus uniform's, from 0 to 1, at both bounds."""
+    """The oracle's gain in accuracy over uniform sampling, as a lower and an upper bound."""
 
-    low_end: float | None  # cross-fitted; None if there are too few samples
-    high_end: float  # in-sample
-    interval: tuple[float, float] | None  # 95% over problems, for the lower bound, paired
+    low_end: float | None  # lower bound (cross-fitted); None if there are too few samples
+    high_end: float  # upper bound (chosen and evaluated on the same samples)
+    interval: tuple[float, float] | None  # 95% interval over problems of the lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +94,15 @@ class ScoreRow:
     samples: int
     plain: float  # accuracy of unweighted votes
     weighted: Interval  # accuracy of votes weighted by score
-    weighted_gain: Interval  # over unweighted votes
+    weighted_gain: Interval  # accuracy gain over unweighted votes
     best: Interval  # accuracy of the sample with the best score
     best_gain: Interval
 
 
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
-    """The 95% interval over problems of the mean of `first - second`, both (problems,).
+    """Computes the 95% interval over problems of the mean difference `first - second`.
 
-    None if all problems differ by the same amount or there is only one: the spread then says nothing.
+    Returns None if all problems differ by the same amount or there is only one: the spread then says nothing.
 
     >>> low, high = paired_interval(np.array([0.5, 0.9, 0.7]), np.array([0.4, 0.6, 0.5]))
     >>> round(low, 3), round(high, 3)

@@ -1,7 +1,7 @@
-"""Controls and published rules for comparison: never saved, never served.
+"""Policies that exist only for comparison: they can't be saved or served.
 
 `random` and `heuristic` are the paper's baselines; `shuffled` assigns the oracle's budgets at random;
-`doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate` can name.
+`doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate` knows by name.
 """
 
 import math
@@ -30,29 +30,29 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_TIE_SEED = 0  # orders prompts of equal length by a hash
-_CURVE_VOTES = 40  # PETS fits a problem's curve to votes up to this size
-_CURVE_FROM = 3  # and from this size
-_CURVE_ANSWERS = 10  # answers of a problem used for its curve, as in the original code
+_TIE_SEED = 0  # seed of the hash that orders prompts of equal length
+_CURVE_VOTES = 40  # PETS fits a problem's curve to votes of at most this many samples
+_CURVE_FROM = 3  # smallest number of samples in a vote that PETS fits a curve to
+_CURVE_ANSWERS = 10  # different answers of a problem that PETS fits its curve to, as in the original code
 
 
 class Rival(Policy):
-    """Base class of policies that are only compared."""
+    """Base class of policies that exist only for comparison."""
 
     only_compared: ClassVar[bool] = True
 
     def settings(self) -> NoReturn:
-        raise PolicyError(f"{self.kind} is only compared with, so it can't be saved, calibrated or served")
+        raise PolicyError(f"{self.kind} is only for comparison, so it can't be saved, calibrated or served")
 
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        raise PolicyError(f"{cls.kind} is only compared with, so it can't be loaded")
+        raise PolicyError(f"{cls.kind} is only for comparison, so it can't be loaded")
 
 
 class RandomPolicy(Rival, FixedPolicy):
-    """Random budgets that average `budget`, ignoring the prompt: the two of `budgets` next to it.
+    """Gives each prompt one of the two `budgets` next to `budget` at random, so that the average is `budget`.
 
-    As in the paper (Table 1: at B = 2 "random" costs 2.00 and is as accurate as "fixed").
+    In the paper, this is "random" (Table 1: at B = 2 it costs 2.00 and is as accurate as "fixed").
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> np.unique(RandomPolicy(3).read(prompts)).tolist()
@@ -68,8 +68,8 @@ class RandomPolicy(Rival, FixedPolicy):
 class HeuristicPolicy(Rival, OneShotPolicy):
     """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
 
-    The cut is between problems, so the pool's average meets `budget` to the nearest whole problem; prompts of
-    equal length are ordered by hash. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200
+    The average over the pool meets `budget` as nearly as whole problems allow. Prompts of equal length are
+    ordered by a hash. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200
     problems correspond to 16 samples for the 7, 14 and 27 longest prompts, and one for the others.
 
     >>> from adacompute.pool import bundled
@@ -82,7 +82,7 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
     kind = "heuristic"
 
-    cut_: float  # length from which a prompt gets the most samples
+    cut_: float  # prompts of at least this length get the most samples
 
     def __init__(
         self,
@@ -114,20 +114,20 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
 
 def _measure_lengths(prompts: Sequence[str]) -> Floats:
-    """Lengths in characters, plus a hash below 1 to break ties, (prompts,)."""
+    """Returns prompts' lengths in characters, plus a hash below 1 to break ties."""
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.float64)
     return lengths + hash_to_unit(prompts, seed=_TIE_SEED)
 
 
 class ShuffledPolicy(RandomPolicy):
-    """The one-shot oracle's budgets at `budget`, assigned at random: shows what its choice is worth.
+    """Gives as many samples as the one-shot oracle would, but to random problems: a control for its choice.
 
-    The distribution of budgets is learned from a pool with grades.
+    How often the oracle chooses each number of samples is learned from a pool with grades.
     """
 
     kind = "shuffled"
 
-    shares_: Floats  # (modes,) share of problems with each of the oracle's budgets
+    shares_: Floats  # share of problems to which the oracle gives each number of samples
 
     def fit(self, pool: Pool | Ballots) -> Self:
         plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
@@ -136,15 +136,15 @@ class ShuffledPolicy(RandomPolicy):
 
     def read(self, prompts: Sequence[str]) -> Floats:
         if not hasattr(self, "shares_"):
-            raise NotFitted("shuffled has no histogram yet; call fit(pool) first")
+            raise NotFitted("shuffled has learned nothing yet; call fit(pool) first")
         return draw_budgets(prompts, self.modes, self.shares_, seed=self.seed)
 
 
 class DoublingPolicy(Rival, AgreementPolicy):
-    """its_hub's AdaptiveSelfConsistency: 2 samples, then doubles until enough of them agree.
+    """AdaptiveSelfConsistency of its_hub: draws 2 samples, then doubles them until enough agree.
 
-    It stops when the leader's share of the answers is at least 1 minus the dial (`threshold`, 0.75 there by
-    default: a dial of 0.25), and never without an answer. It can't cost less than 2 samples.
+    It stops when the most common answer's share is at least 1 minus the dial, and never without an answer.
+    (its_hub's `threshold` of 0.75 is a dial of 0.25.) It costs at least 2 samples.
 
     >>> from adacompute.answers import Tally
     >>> rule = DoublingPolicy()
@@ -167,14 +167,13 @@ class DoublingPolicy(Rival, AgreementPolicy):
 
 
 class PetsPolicy(Rival, AgreementPolicy):
-    """PETS online (Liu et al., 2026): 4 samples first, then a number that depends on their agreement.
+    """PETS online (Liu et al., 2026): draws 4 samples, then a number that depends on how they agree.
 
-    The warm-up's answers have one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
-    each, a pool shows, without labels, how often a vote of k samples gives the model's most frequent answer:
-    the average over problems of curves Phi(a sqrt(k) + b), weighted by how often their samples have the
-    pattern. The price is what one more sample must add to this; PETS's own greedy plan for an average budget
-    takes steps in the same order. It can't cost less than the warm-up, in which samples without an answer are
-    drawn again.
+    The first answers have one of five patterns (4 equal; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
+    each pattern, a pool shows, without labels, how often a vote of k samples gives the model's most frequent
+    answer. This is the average over problems of curves Phi(a sqrt(k) + b), weighted by how often a problem's
+    samples have the pattern. The price is what one more sample must add to it; PETS's own greedy plan for an
+    average budget takes steps in the same order. First samples without an answer are drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -186,7 +185,7 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     kind = "pets"
     dial = "price"
-    gains_: Floats  # (patterns, longest - warm-up) the smallest gain of any sample up to this one
+    gains_: Floats  # least gain of any sample up to this one; shape (patterns, later samples)
 
     def __init__(
         self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
@@ -195,10 +194,10 @@ class PetsPolicy(Rival, AgreementPolicy):
         self.warmup = check_integer("warmup", warmup, low=2, high=4)
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are distributed; needs no labels, but as many answers as the warm-up."""
+        """Learns how answers are distributed; needs no labels, but `warmup` answers of each problem."""
         counts = count_answers(get_ballots(pool), min_answers=self.warmup)
         slope, offset = _fit_mode_curves(counts)
-        weights = _compute_pattern_shares(counts, self.warmup)  # (problems, patterns)
+        weights = _compute_pattern_shares(counts, self.warmup)  # shape (problems, patterns)
         total = np.maximum(weights.sum(axis=0), 1e-12)
         after = np.sqrt(np.arange(self.warmup, max(self.longest, self.warmup) + 1))
         level = (weights.T @ slope / total)[:, None] * after + (weights.T @ offset / total)[:, None]
@@ -209,14 +208,14 @@ class PetsPolicy(Rival, AgreementPolicy):
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
         price = np.array(check_dials("price", dial), ndmin=1)[:, None]
-        # samples in total
+        # number of samples in all, including the first ones
         planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
         missing = self.warmup - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """The pattern of a warm-up's answers, (requests,); arbitrary unless it is a warm-up."""
+        """Numbers the pattern of each request's first answers; arbitrary after more than `warmup` answers."""
         kinds = np.clip(state.kinds, 1, self.warmup)
         if self.warmup < 4:
             return np.asarray(kinds - 1)
@@ -225,7 +224,10 @@ class PetsPolicy(Rival, AgreementPolicy):
 
 
 def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
-    """How often votes of 1 to `longest` samples give the first answer, ties at random, (problems, votes)."""
+    """Computes how often votes of 1 to `longest` samples give the first answer, (problems, votes).
+
+    Ties are broken at random.
+    """
     accuracy = np.zeros((len(shares), longest + 1))
     for leader in range(1, longest + 1):
         rest = longest - leader
@@ -241,7 +243,7 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
 
 
 def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Slope a and offset b of each problem's curve Phi(a sqrt(k) + b), both (problems,)."""
+    """Fits slope a and offset b of each problem's curve Phi(a sqrt(k) + b) (Phi: normal distribution)."""
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
 
@@ -256,8 +258,9 @@ def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
-    """How often `warmup` answers of a problem, drawn without replacement, have each pattern, (problems,
-    patterns): from all equal to all different.
+    """Computes how often `warmup` answers of a problem have each pattern, (problems, patterns).
+
+    Answers are drawn without replacement. Patterns go from all equal to all different.
     """
     total = counts.sum(axis=1)
     pairs = counts * (counts - 1) / 2
@@ -279,12 +282,12 @@ def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
         ways = total * (total - 1) * (total - 2) * (total - 3) / 24
     shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
     different = 1.0 - shares.sum(axis=1)
-    different[different < 1e-12] = 0.0  # rounding errors
+    different[different < 1e-12] = 0.0  # remove rounding errors
     return np.column_stack([shares, different])
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Phi at each level minus Phi at the previous one, accurate near 1 too, (rows, levels - 1)."""
+    """Returns Phi at each level minus Phi at the previous one, also accurate near 1, (rows, levels - 1)."""
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)
@@ -292,7 +295,7 @@ def _subtract_tails(level: Floats) -> Floats:
 
 
 _RIVALS = (RandomPolicy, HeuristicPolicy, ShuffledPolicy, DoublingPolicy, PetsPolicy)
-# order in tables
+# policies that come first in tables, in this order
 _FIRST = ("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling", "bayes", "pets")
 _EVERY: dict[str, type[Policy]] = {**POLICIES, **{rival.kind: rival for rival in _RIVALS}}
 COMPARED = {kind: _EVERY[kind] for kind in dict.fromkeys((*_FIRST, *POLICIES))}

@@ -3,16 +3,16 @@
 All commands get their verdict from `judge_pool`. Its protocol is fixed: whatever folds, orders or seed other
 tables use, the same samples give the same verdict.
 
-- The candidate is chosen beforehand (`stopping`, or the requested policy), never by its result.
+- The policy is chosen beforehand (`stopping`, or the requested one), never by its result.
 - Cross-fitting: each problem is evaluated by a policy fitted on others, and averaged over several assignments
   to folds, so that the verdict doesn't depend on one of them.
-- Cost is matched by cost alone, mixing the two neighbouring settings around the budget. Uniform sampling may
-  use the best mix of two numbers of samples, so ties never favour the policy; it is called better only if it
-  is so without that choice too.
+- The policy mixes the two settings whose costs are nearest to the budget, whatever their accuracy. Uniform
+  sampling may use the best mix of two numbers of samples, so ties never favour the policy. It is called
+  better only if it is better without that choice too.
 - Intervals are studentised ("bootstrap-t"), which is more accurate for small samples than percentiles.
   Decisions use intervals that are joint over all budgets (bootstrap distribution of the largest |t|).
 - The default budgets are always evaluated: omitting some would make the result look more certain.
-- Decisions use the printed numbers: interval ends rounded to a tenth of a point.
+- Decisions use interval ends as printed: rounded to a tenth of a percentage point.
 - Groups of similar problems are held out and resampled whole.
 - Fewer than 30 problems, or 10 groups, get no verdict.
 """
@@ -74,32 +74,32 @@ from adacompute.replay.matching import (
 from adacompute.score.score import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
-KeepFit = Callable[[Policy, Ballots], None]  # a policy and its training problems
+KeepFit = Callable[[Policy, Ballots], None]  # called with a policy and its training problems
 
-FEWEST_PROBLEMS = 30  # different questions; fewer get no verdict
-SMALLEST_GAIN = 0.01  # accuracy: if the gain is certainly smaller, uniform sampling is as good
-MOST_NEEDED = 10_000  # problems: larger requirements aren't stated exactly
+FEWEST_PROBLEMS = 30  # with fewer different questions there is no verdict
+SMALLEST_GAIN = 0.01  # gain in accuracy: below it, uniform sampling counts as equally good
+MOST_NEEDED = 10_000  # larger numbers of missing problems aren't stated exactly
 FOLDS, ORDERS = 3, 100
-REPEATS = ((64, 4), (200, 2))  # below this many questions, this many assignments to folds; above all, one
+REPEATS = ((64, 4), (200, 2))  # (questions, repeats): with fewer questions, average so many runs
 _SEED = 17
-_POWER = 0.8416  # normal quantile of 80% power
-_DEFAULT_BUDGET = 3.0  # average samples in the sentence, if possible
+_POWER = 0.8416  # quantile of the normal distribution for a power of 80%
+_DEFAULT_BUDGET = 3.0  # average number of samples that the sentence is about, if possible
 _TOLERANCE = 1e-9
-_MANY_QUESTIONS = 100  # from here on, starting several processes pays
+_MANY_QUESTIONS = 100  # from this number on, starting several processes pays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenUsage:
-    """Token and prompt usage of the policy's settings, and of a sample."""
+    """How many tokens and prompts the policy's settings use, and how many a sample uses."""
 
-    tokens: Floats  # (settings, groups) in responses
-    prompts: Floats  # (settings, groups) paid for, in average prompts
-    sample_tokens: float  # mean response per sample
-    prompt_tokens: float  # mean prompt
+    tokens: Floats  # output tokens of a request; shape (settings, groups)
+    prompts: Floats  # times that an average prompt is paid for; shape (settings, groups)
+    sample_tokens: float  # mean output tokens of a sample
+    prompt_tokens: float  # mean tokens of a prompt
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """The usage of the policy at a budget, and of a uniform number of samples."""
+        """Measures the usage of the policy at a budget, and of a uniform number of samples."""
         (low, high), share = own.settings, own.probability
         tokens, prompts = (
             float(((1 - share) * values[low] + share * values[high]).mean())
@@ -115,20 +115,20 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedResults:
-    """A policy and uniform sampling on the same problems and orders, ready for a verdict."""
+    """Results of a policy and of uniform sampling on the same problems and sample orders, for a verdict."""
 
     policy: str
-    points: PolicyPoints = field(repr=False)  # (settings, groups)
+    points: PolicyPoints = field(repr=False)  # cost and accuracy of each setting and group of problems
     uniform: PolicyPoints = field(repr=False)
     budgets: tuple[float, ...]
     basis: Basis
-    votes: str  # unweighted or weighted
-    problems: int  # different questions
-    repeats: int = 1  # assignments to folds that results are averaged over
+    votes: str  # "plain" or "weighted"
+    problems: int  # number of different questions
+    repeats: int = 1  # number of random assignments to folds that results are averaged over
     usage: TokenUsage | None = field(default=None, repr=False)  # None if tokens aren't recorded
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
-        """The policy's accuracy at a budget, and the uniform samples (at most all) with the same accuracy."""
+        """Returns the policy's accuracy at a budget, and the number of uniform samples that reaches it."""
         pair = _match_budget(self, budget)
         if pair is None:
             return None
@@ -138,7 +138,7 @@ class PairedResults:
 
 @dataclass(frozen=True, slots=True)
 class _KeepingMaker:
-    """Wraps a maker and reports each policy that it makes."""
+    """Makes policies with another maker and passes each to `keep_fit`."""
 
     maker: PolicyMaker
     keep_fit: KeepFit
@@ -164,13 +164,13 @@ def judge_pool(
     """Compares a policy with uniform sampling on recorded samples; equal samples give equal verdicts.
 
     `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: no policy.
-    `budgets` are evaluated in addition to the default ones; those at or above all recorded samples are left
+    `budgets` are evaluated in addition to the default ones. Budgets of all recorded samples or more are left
     out, because a policy can't differ from uniform sampling there. Problems with fewer samples than others
-    are left out as in `fit`. Equal questions count once; similar ones are held out and resampled together
-    (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy. The work is
-    done by `workers` processes, or by `threads` of this one. `keep_fit` is called in this process with each
-    policy fitted for the verdict and its training problems; `keep_results` with the results that the verdict
-    is based on.
+    are left out as in `fit`. Equal questions count once; similar questions are held out and resampled
+    together (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy.
+    The work is done by `workers` processes, or by `threads` of this one. `keep_fit` is called with each
+    policy fitted for the verdict and its training problems; `keep_results` is called with the results that
+    the verdict is based on.
     """
     recorded = get_ballots(pool).group()
     graded, basis = select_graded(recorded)
@@ -208,21 +208,21 @@ def judge_pool(
 
 
 def count_verdict_steps(ballots: Ballots) -> int:
-    """How many times `judge_pool` reports progress for this pool."""
+    """Counts how many times `judge_pool` will report progress for this pool."""
     questions = len(set(ballots.prompts))
     is_judged = questions >= FEWEST_PROBLEMS and are_enough(ballots.group().groups)
     return 2 * FOLDS * count_repeats(questions) if is_judged else 0
 
 
 def count_repeats(questions: int) -> int:
-    """How many assignments to folds are averaged: more for few questions, each of which matters more."""
+    """Returns how many assignments to folds are averaged: more if there are few questions."""
     return next((repeats for below, repeats in REPEATS if questions < below), 1)
 
 
 def choose_candidate(
     policies: Sequence[str | tuple[str, PolicyMaker]],
 ) -> str | tuple[str, PolicyMaker] | None:
-    """The policy for a verdict among those compared: `stopping`, or else the first one.
+    """Chooses the policy that the verdict is about: `stopping` if it is compared, or else the first one.
 
     >>> choose_candidate(("fixed", "asc", "stopping")), choose_candidate(("fixed", "asc", "esc"))
     ('stopping', 'asc')
@@ -245,9 +245,10 @@ def measure_paired(
     repeats: int | None = None,
     seed: int = _SEED,
 ) -> PairedResults:
-    """Runs a policy and uniform sampling by the verdict's protocol; the last two options are for studies.
+    """Runs a policy and uniform sampling by the verdict's protocol.
 
-    Sorts problems by question first, so that the order in a file doesn't matter.
+    Sorts problems by question first, so that the order in a file doesn't matter. `repeats` and `seed` are for
+    studies.
     """
     by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
     setup, _ = prepare_setup(
@@ -299,11 +300,11 @@ def measure_paired(
 def _measure_usage(
     pooled: Sequence[PolicyResult], ballots: Ballots, groups: npt.NDArray[np.int64]
 ) -> TokenUsage | None:
-    """A policy's tokens and prompts, averaged over assignments to folds."""
+    """Averages a policy's tokens and prompts over assignments to folds; None if tokens aren't recorded."""
     if np.isnan(ballots.tokens[ballots.classes != ABSENT]).any():
         return None
     prompts = ballots.count_prompt_tokens()
-    shares = prompts / (prompts.mean() or 1.0)  # (problems,) relative to the average prompt
+    shares = prompts / (prompts.mean() or 1.0)  # length relative to the average prompt
     tokens, waves = (
         np.mean([getattr(each, name) for each in pooled], axis=0) for name in ("point_tokens", "point_waves")
     )
@@ -318,7 +319,7 @@ def _measure_usage(
 
 
 def judge(results: PairedResults) -> Verdict:
-    """Computes the verdict: at each budget alone, and over all of them at once."""
+    """Computes the verdict from results at each budget, with intervals for each alone and for all at once."""
     if results.problems < FEWEST_PROBLEMS:
         return _judge_too_few(results.problems, results.policy, results.basis)
     matches = [_match_budget(results, budget) for budget in results.budgets]
@@ -332,7 +333,7 @@ def judge(results: PairedResults) -> Verdict:
             policy=results.policy,
             problems=results.problems,
         )
-    gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (groups, budgets)
+    gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # shape (groups, budgets)
     boot = draw_bootstrap(len(gains))
     alone, joint, critical = estimate_intervals(gains, boot)
     joint = _raise_upper_ends(joint, results, pairs, boot)
@@ -357,7 +358,7 @@ def judge(results: PairedResults) -> Verdict:
     if decided == "not decided yet":
         deviations = gains.std(axis=0, ddof=1)
         needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
-        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a group has several problems
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # from groups to problems
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -384,8 +385,8 @@ def _raise_upper_ends(
 ) -> list[Interval]:
     """Raises upper ends below zero, so that uniform sampling can't win merely by a lucky best mix.
 
-    If an interval ends below zero, its upper end is raised to that of the gain over the two numbers of
-    samples around the cost, if higher.
+    If an interval ends below zero, the gain is also computed over a plain mix: of the two numbers of samples
+    nearest to the cost. The higher of the two upper ends counts.
     """
     plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
     gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
@@ -411,18 +412,18 @@ def _clip_interval(interval: Interval, uniform: float) -> Interval:
 
 
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
-    """The policy at a budget, and uniform sampling at the same cost; None if the policy costs more."""
+    """Returns the policy at a budget, and uniform sampling at its cost; None if the policy costs more."""
     own = match_neighbours(results.points, budget)
     base = None if own is None else match_cost(results.uniform, own.cost)
     if own is None or base is None:
         return None
-    if own.cost < budget - _TOLERANCE:  # its cost is below the budget, so compare uniform at its cost
+    if own.cost < budget - _TOLERANCE:  # even its best setting costs less: compare at that cost
         own = replace(own, each=own.each - base.price * (mix_cost(results.points, own) - own.cost))
     return own, base
 
 
 def decide(rows: Sequence[VerdictRow]) -> Decision:
-    """The decision that the joint intervals allow, using their printed ends."""
+    """Decides by the joint intervals, with their ends rounded as printed."""
     ends = [(_round_points(row.joint.low), _round_points(row.joint.high)) for row in rows]
     if any(low > 0 for low, _ in ends):
         return "pays"
@@ -436,17 +437,17 @@ def decide(rows: Sequence[VerdictRow]) -> Decision:
 def count_needed(
     gain: Floats, deviation: Floats, critical: float, problems: int, *, spoken_of: int = 0
 ) -> int:
-    """How many more problems would decide with 80% power if the gains are as estimated; all (budgets,).
+    """Estimates how many more problems would decide with 80% power, if the gains are as estimated.
 
-    Either the interval of the reported budget excludes zero, or those of all budgets stay below the smallest
-    relevant gain, whichever needs fewer problems. (Using the best of all budgets would exploit luck.) 10,000
-    means at least that many.
+    Arrays have a value for each budget. A decision means that the interval of the reported budget excludes
+    zero, or that those of all budgets stay below the smallest relevant gain, whichever needs fewer problems.
+    (Using the best of all budgets would exploit luck.) 10,000 means at least so many.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # where no question differs from another
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # number of problems needed if all gains are equal
     small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
@@ -455,7 +456,7 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """The row for the sentence: three samples, or the one with the clearest decision."""
+    """Chooses the budget that the sentence is about: three samples, or the one with the clearest result."""
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)
@@ -467,7 +468,7 @@ def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
 
 
 def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
-    """No verdict; `recorded` counts all problems if some have no grades."""
+    """Returns that there are too few problems; `recorded` counts all of them if some have no grades."""
     needed = FEWEST_PROBLEMS - problems
     here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
     if recorded is not None:
@@ -500,7 +501,7 @@ def _judge_few_groups(ballots: Ballots, policy: str, basis: Basis) -> Verdict:
 
 
 def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
-    """No verdict, with the reason."""
+    """Returns that there is nothing to compare, with the reason."""
     sentence = f"Nothing to compare: {reason}."
     return Verdict(
         decided="nothing to compare", sentence=sentence, basis=basis, policy=policy, problems=problems
@@ -543,7 +544,7 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
 
 def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
-    """The equivalent number of uniform samples; its lower end if that exceeds all recorded samples."""
+    """Describes how many uniform samples are as accurate; a lower bound if more than recorded."""
     verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"
     worth = row.worth
@@ -585,12 +586,12 @@ def _describe_needed(needed: int | None) -> str:
 
 
 def _format_points(value: float | None, *, sign: str = "+") -> str:
-    """A share as percentage points with a sign; never -0.0."""
+    """Formats a share as percentage points with a sign; never as -0.0."""
     return f"{_round_points(value):{sign}.1f}"
 
 
 def _round_points(value: float | None) -> float:
-    """A share as percentage points, rounded to a tenth; never -0.0."""
+    """Converts a share to percentage points, rounded to a tenth; never -0.0."""
     return round(100 * (value or 0.0), 1) + 0.0
 
 

@@ -454,7 +454,7 @@ class ModeRoute:
     def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
         """Checks menu and budgets, and leaves out budgets above `longest`."""
         if not isinstance(menu, ModeSet):
-            raise PolicyError(f"menu {format_value(menu)} is no menu; give Menu.of(pool, costs={{…}})")
+            raise PolicyError(f"menu {format_value(menu)} is not a menu; give Menu.of(pool, costs={{…}})")
         named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
         if set(named) != set(menu.names):
             raise PolicyError(

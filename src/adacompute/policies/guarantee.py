@@ -93,7 +93,7 @@ class GuaranteePolicy(Policy):
             return check_dials("threshold", dial, high=1.0)
         if dial is not None:
             raise PolicyError(
-                f"this guarantee has no dial: its delta is {self.delta:g}; leave {format_value(dial)} out, "
+                f"this guarantee was made for delta {self.delta:g}; leave {format_value(dial)} out, "
                 "or make it with delta=None"
             )
         return self.delta

@@ -45,7 +45,7 @@ class Quality:
             raise BudgetInvalid(f"budget {format_value(text)} names no quality; {_EXAMPLES}")
         rival = _RIVAL.fullmatch(match["rival"].strip())
         if rival is None or rival["samples"] == "0":
-            raise BudgetInvalid(f"budget {format_value(text)} compares with no samples; {_EXAMPLES}")
+            raise BudgetInvalid(f"budget {format_value(text)} doesn't say what to compare with; {_EXAMPLES}")
         within = None if match["points"] is None else float(match["points"]) / 100
         return cls(int(rival["samples"] or 1), rival["mode"] or rival["lone"], within)
 
@@ -125,7 +125,7 @@ class QualityCurve:
         needed = f"about {more:,} more problems may show it" if times < _MOST_NEEDED else "ask for less"
         least = f"{math.ceil(-1000 * low) / 10:g}"
         wider = f"--margin {least}" if quality.within is None else f"'within {least} points of …'"
-        return f"budget '{quality}' can't be told to be reached: {measured}; {needed}, or give {wider}"
+        return f"budget '{quality}' can't be shown to be reached: {measured}; {needed}, or give {wider}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,17 +181,17 @@ class QualityCost:
 def check_mode(quality: Quality, names: Sequence[str]) -> None:
     """Raises BudgetInvalid unless the quality names one of several modes, or none if there is only one."""
     if len(names) < 2 and quality.mode is not None:
-        raise BudgetInvalid(f"budget '{quality}' names a mode, and there is one alone; give 'as good as 8'")
+        raise BudgetInvalid(f"budget '{quality}' names a mode, but there is only one; give 'as good as 8'")
     if len(names) > 1 and quality.mode not in names:
         example = replace(quality, mode=names[-1])
-        raise BudgetInvalid(f"budget '{quality}' names none of {', '.join(names)}; give '{example}'")
+        raise BudgetInvalid(f"budget '{quality}' names no mode of {', '.join(names)}; give '{example}'")
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
     """Finds the measurement for a quality; if it is missing, raises BudgetInvalid and lists the others."""
     if not curves:
         raise BudgetInvalid(
-            f"budget '{quality}' can't be told: nothing was measured with this policy; fit it with its "
+            f"budget '{quality}' can't be found: nothing was measured with this policy; fit it with its "
             "verdict, on 30 problems or more"
         )
     for curve in curves:

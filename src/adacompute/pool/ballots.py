@@ -145,8 +145,8 @@ def _check_cost(cost: object, name: str) -> float:
     is_number = isinstance(cost, int | float | np.integer | np.floating) and not isinstance(cost, bool)
     if not (is_number and cost >= 0):  # type: ignore[operator] # it is a number here
         raise PriceInvalid(
-            f"cost {format_value(cost)} of mode {name!r} can't be paid; give a number from 0 up, "
-            "or inf where it may not be drawn"
+            f"cost {format_value(cost)} of mode {name!r} is not a cost; give a number from 0 up, "
+            "or inf if the mode may not be drawn"
         )
     return float(cost)  # type: ignore[arg-type] # it is a number here
 
@@ -156,8 +156,8 @@ def _check_prices(prices: object, name: str) -> None:
         raise PriceInvalid(f"prices {format_value(prices)} of mode {name!r} can't be used; give TokenPrices")
     if prices.prompts == "once":
         raise PriceInvalid(
-            f"prompts 'once' of mode {name!r} can't be used: beside others each sample is paid for alone; "
-            "give prompts='each', with prompt_tokens=0 where the prompt is cached for free"
+            f"prompts 'once' of mode {name!r} can't be used: with several modes each sample pays its prompt; "
+            "give prompts='each', with prompt_tokens=0 if cached prompts are free"
         )
     if isinstance(prices.prompt_tokens, Sequence):
         raise PriceInvalid(
@@ -356,9 +356,9 @@ class Ballots:
         if unknown := values.count("null"):
             known = list(dict.fromkeys(key for row in rows for key in row if row[key] is not None))
             raise PoolError(
-                f"{unknown} of {len(self)} problems have no {format_value(by)}, so groups can't be by it; "
+                f"{unknown} of {len(self)} problems have no {format_value(by)}, so it can't group them; "
                 f"{suggest_name(str(by), known)}columns are {', '.join(map(repr, known)) or 'not recorded'}; "
-                "without --group problems are grouped by their likeness"
+                "without --group, problems with similar questions are grouped"
             )
         return replace(self, grouped=number_alike(values))
 

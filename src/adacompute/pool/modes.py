@@ -77,7 +77,7 @@ class ModeSet:
         if (self.unit == "money") != bool(self.currency):
             raise PriceInvalid(
                 f"currency {self.currency!r} doesn't fit the unit {self.unit!r}; "
-                "give one with money, and only then"
+                "give a currency if the unit is money, and only then"
             )
 
     @classmethod
@@ -345,7 +345,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
     if isinstance(pool, Pool):
         return pool
     if not isinstance(pool, str | os.PathLike):
-        raise PoolError(f"mode {name!r}: {format_value(pool)} is no pool; give one that is open, or its path")
+        raise PoolError(f"mode {name!r}: {format_value(pool)} isn't a pool; give an open one, or its path")
     is_bundled = str(pool) in bundled_names() and not Path(pool).exists()
     return stack.enter_context(bundled(str(pool)) if is_bundled else open_pool(pool))
 
@@ -381,7 +381,7 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _RecordedMod
             sources = pool.models
             if len(sources) > 1:
                 raise SourceAmbiguous(
-                    f"mode {name!r}: {pool.path} holds {len(sources)} sources, and a mode is one; export one "
+                    f"mode {name!r}: {pool.path} holds {len(sources)} sources, not one; export one "
                     "of them to a pool of its own, or use that pool alone: its sources are modes already"
                 )
             source = pool.source_key(*sources[0]) if sources else None
@@ -434,7 +434,7 @@ def _check_tasks(modes: Sequence[_RecordedMode]) -> None:
     for mode in modes[1:]:
         if mode.task.percent != first.task.percent:
             raise TaskError(
-                f"modes {first.name!r} and {mode.name!r} compare answers by other tasks "
+                f"modes {first.name!r} and {mode.name!r} compare answers differently "
                 f"(percent {first.task.percent!r} and {mode.task.percent!r}); "
                 "import one of them again with the other's --percent"
             )

@@ -104,7 +104,7 @@ def calibrate(
     ballots = _select_problems(policy, recorded, too_few)
     if policy.dial is None and average.unit != "samples":
         raise BudgetInvalid(
-            f"{policy.kind} has no dial, and is fitted for a number of samples; {average} is none"
+            f"{policy.kind} is fitted for a number of samples, not for {average}; give samples"
         )
     if policy.dial is None:
         _refit(policy, ballots, amount)
@@ -404,7 +404,7 @@ def _refit(policy: Policy, source: Ballots, budget: float) -> None:
     settings = policy.settings()
     if "budget" not in settings:
         raise PolicyError(
-            f"{policy.kind} has neither a dial nor a budget to set; fit it for {budget:g} first"
+            f"{policy.kind} has no price, threshold or budget to set; fit it for {budget:g} first"
         )
     try:
         refitted = type(policy).restore(settings | {"budget": budget}, policy.arrays())
@@ -437,7 +437,7 @@ def measure_quality(
             "others, or hold some out by `adacompute fit --budget`"
         )
     if policy.dial is None:
-        raise BudgetInvalid(f"budget '{quality}': {policy.kind} has no dial; give an amount")
+        raise BudgetInvalid(f"budget '{quality}': {policy.kind} has no price or threshold; give an amount")
     mode = _find_rival(policy, quality)
     dials = _THRESHOLDS if policy.dial == "threshold" else policy.convert_price(1.0) * _PRICES
     if len(policy.prices_):
@@ -457,12 +457,12 @@ def measure_quality(
     groups = number_alike(ballots.group().groups[known])
     if not are_enough(groups):
         raise BudgetInvalid(
-            f"budget '{quality}' can't be told on {count_in_groups(len(groups), count_groups(groups))}; give "
+            f"budget '{quality}' needs more than {count_in_groups(len(groups), count_groups(groups))}; give "
             f"{FEWEST_GROUPS} groups or more"
         )
     if known.sum() < _FEWEST_PROBLEMS:
         raise BudgetInvalid(
-            f"budget '{quality}' can't be told on {known.sum()} problems with a gold answer or grade; give "
+            f"budget '{quality}' needs more than {known.sum()} problems with a gold answer or grade; give "
             f"{_FEWEST_PROBLEMS} or more"
         )
     cost, right = sum_by_group(cost[:, known], groups), sum_by_group(right[:, known], groups)
@@ -478,5 +478,5 @@ def _find_rival(policy: Policy, quality: Quality) -> int:
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:
         known = ", ".join(f"{mode} x {count}".removeprefix(" x ") for mode, count in most.items())
-        raise BudgetInvalid(f"budget '{quality}' can't be compared with here; give {known}, or fewer samples")
+        raise BudgetInvalid(f"budget '{quality}' needs samples that aren't here; give {known}, or fewer")
     return list(most).index(name)

@@ -48,8 +48,8 @@ def resolve_dial(policy: Policy, price: float | None) -> float | None:
     if policy.dial is None:
         if price is not None:
             raise PolicyError(
-                f"{policy.kind} has no dial, and {format_value(price)} was given; "
-                "it is made or fitted for a budget"
+                f"{policy.kind} takes no price or threshold; leave {format_value(price)} out, "
+                "and make or fit it for a budget"
             )
         return None
     if price is None:

@@ -71,11 +71,11 @@ def publish_files(files: Mapping[Path, bytes]) -> None:
 def _report_os_errors(folder: Path) -> Iterator[None]:
     """Turns system errors about a folder into a one-line message that names it."""
     if "\0" in str(folder):
-        raise ReportError(f"{folder}: no name can have that character in it; name another place")
+        raise ReportError(f"{folder}: a name can't have a zero character in it; name another place")
     try:
         yield
     except FileExistsError as exc:
-        raise ReportError(f"{folder}: something else than a folder stands there; name another one") from exc
+        raise ReportError(f"{folder}: is there already, but not as a folder; name another one") from exc
     except OSError as exc:
         why = exc.strerror or str(exc)
         raise ReportError(f"{folder}: can't be written: {why}; make room, or name a place elsewhere") from exc

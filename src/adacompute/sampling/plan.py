@@ -59,7 +59,7 @@ class Asking:
             raise CollectError(f"model {self.model!r} is not a name; give the endpoint's own")
         if not isinstance(self.template, Template):
             raise CollectError(
-                f"template {self.template!r} is none; give Template.named('boxed') or the like"
+                f"template {self.template!r} is not a template; give e.g. Template.named('boxed')"
             )
         if not isinstance(self.sampling, Mapping):
             raise CollectError(f"sampling {self.sampling!r} can't be sent; give e.g. {{'temperature': 0.7}}")

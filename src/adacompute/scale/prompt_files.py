@@ -97,8 +97,8 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
             raise ScaleError(f"{source}: is a folder without .parquet files; give one with some, or a file")
         if (deeper := _find_nested(source)) is not None:
             raise ScaleError(
-                f"{source}: {deeper.relative_to(source)} lies in a folder of the folder, which would be left "
-                "out; put all files into one folder, or give these one by one"
+                f"{source}: {deeper.relative_to(source)} is in a subfolder, which would be left out; put all "
+                "files into one folder, or give the folders one by one"
             )
     prompt_column, files = column, []
     for path in paths:
@@ -236,7 +236,7 @@ def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:
             raise ScaleError(f"{into} or {source}: is a link to itself; give another name") from exc
         _check_target(into, target, source, source_path)
         if into.is_dir() and (foreign := _find_foreign_file(into)):
-            raise ScaleError(f"{into}: holds {foreign}, which is no Parquet; give another folder")
+            raise ScaleError(f"{into}: holds {foreign}, which is not Parquet; give another folder")
         if into.exists() and not overwrite and not (into.is_dir() and not any(into.iterdir())):
             raise ScaleError(f"{into}: is there already; give another name, or --overwrite")
 
@@ -249,7 +249,7 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
         or (folder and source_path in target.parents)
         or (into.is_dir() and target in source_path.parents)
     ):
-        raise ScaleError(f"{into}: is, or holds, or lies in what is read; give a place beside {source}")
+        raise ScaleError(f"{into}: overlaps with what is read; give a place beside {source}")
     if not target.parent.is_dir():
         raise ScaleError(f"{into}: its folder is not there; create {target.parent} first")
     if into.exists() and not into.is_file() and not into.is_dir():  # e.g. /dev/null
@@ -512,7 +512,7 @@ def _read_jsonl(file: IO[str], source: Path, column: str | None, added: Sequence
         except orjson.JSONDecodeError as exc:
             raise ScaleError(f"{place} is not JSON ({exc}); write one object a line") from exc
         if not isinstance(value, dict):
-            raise ScaleError(f"{place} is no JSON object; write one object a line")
+            raise ScaleError(f"{place} is not a JSON object; write one object a line")
         column = choose_column(list(value), column, place, added)
         yield _Row(_check_prompt(value.get(column), column, place), text)
 

@@ -1,4 +1,6 @@
-"""Estimates accuracy by budget, and its cost, from recorded samples. Knows nothing about allocations."""
+"""Estimates accuracy and cost for given numbers of samples, from recorded samples.
+
+Deciding which problem gets how many samples is done elsewhere (`solve`)."""
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise

@@ -1,7 +1,7 @@
-"""Accuracy of other ways to combine b samples into one answer: weighted vote, best-of-b, any-correct.
+"""Accuracy of combining b samples into one answer by a weighted vote, best-of-b or any-correct.
 
-Best-of and any-correct are exact over all subsets, using ranks. The weighted vote is exact if there are few
-subsets, and simulated otherwise.
+Best-of and any-correct are exact means over all subsets of b samples, computed from ranks. The weighted vote
+is exact if there are few subsets, and simulated otherwise.
 """
 
 import copy
@@ -36,25 +36,26 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs processed at a time
-_KEPT_WEIGHTS = 3  # sets of vote weights cached per pool
+_SAMPLE_CELLS = 1 << 20  # number of (problem, sample) pairs processed at a time
+_KEPT_WEIGHTS = 3  # number of sets of vote weights cached per pool
 _LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
-_BLOCK_PROBLEMS = 1024  # problems whose votes are simulated at a time
-_SUBSET_CELLS = 1 << 20  # (sample, subset) pairs in memory at a time
-_SAMPLES_PER_CLASS = 0.75  # adding up so many samples takes as long as one class in a matrix product
-_FIRST, _LAST, _NEVER = 0, 1, 2  # ranking tiers: an answer, an abstention, an absent sample
+_BLOCK_PROBLEMS = 1024  # number of problems whose votes are simulated at a time
+_SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
+_SAMPLES_PER_CLASS = 0.75  # adding so many samples takes as long as one answer in a matrix product
+_FIRST, _LAST, _NEVER = 0, 1, 2  # rank of answers, of samples without an answer, and of missing samples
 _MIN_ORDERS = 32  # orders of samples in a simulation: enough to estimate its error
 
 
-# --- best-of and any-correct, by ranks ---
+# --- best-of and any-correct: samples ranked by score or grade ---
 
 
 def score_best_of(
     ballots: Ballots, grades: Floats, budgets: Sequence[int], by: Literal["logprob", "entropy"] | Floats
 ) -> AccuracyEstimates:
-    """Accuracy of the sample with the best score: mean log-probability, minus entropy, or your own scores.
+    """Computes the accuracy of the sample with the best score of b samples.
 
-    Your own scores are (problems, samples), higher is better; only abstentions may lack one.
+    The score is the mean log-probability, minus the entropy, or an array of your own, (problems, samples),
+    higher is better. Only samples without an answer may lack one.
     """
     abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
     scores = _read_scores(ballots, by)
@@ -71,9 +72,9 @@ def score_best_of(
 
 
 def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
-    """Whether any of b samples is right (pass@b), unbiased.
+    """Computes how often any of b samples is right (pass@b), without bias.
 
-    With partial credit, the best grade among them.
+    With partial credit, this is the mean of the best grade among b samples.
     """
     return score_by_rank(grades, grades, ballots.classes, np.zeros(grades.shape, dtype=bool), budgets)
 
@@ -81,13 +82,14 @@ def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 def score_by_rank(
     scores: Floats, grades: Floats, classes: npt.NDArray[np.int32], abstains: Flags, budgets: Sequence[int]
 ) -> AccuracyEstimates:
-    """The mean grade of the best-scored of b samples, (problems, budgets). Arrays are (problems, samples).
+    """Computes the mean grade of the sample with the best score of b samples, (problems, budgets).
 
-    Of b samples drawn without replacement from n, the one with the best score answers. Sorted from best to
-    worst, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the C(n, b) subsets. Samples with
-    equal scores share their places equally, so each counts with their mean grade. An abstention is chosen
-    only if nothing else was drawn, and is then wrong; a sample graded right counts as an answer, whatever was
-    recorded. Standard errors are the delete-one jackknife's in closed form; there is none if b = n.
+    Arrays are (problems, samples). Of b samples drawn without replacement from n, the one with the best score
+    answers. Sorted from best to worst, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the
+    C(n, b) subsets. Samples with equal scores share their places equally, so each counts with their mean
+    grade. An abstention is chosen only if nothing else was drawn, and is then wrong; a sample graded right
+    counts as an answer, whatever was recorded. Standard errors are the delete-one jackknife's in closed form;
+    there is none if b = n.
     """
     shape = (len(scores), len(budgets))
     accuracy, error = np.zeros(shape), np.full(shape, np.nan)
@@ -105,7 +107,7 @@ def score_by_rank(
 
 
 def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
-    """Scores (problems, samples), higher is better; NaN if not recorded."""
+    """Returns scores by which samples are ranked, (problems, samples); NaN if not recorded."""
     if not isinstance(by, str):
         scores = np.asarray(by, dtype=np.float64)
         if scores.shape != ballots.classes.shape:
@@ -120,37 +122,37 @@ def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -
 
 
 class _RankedSamples:
-    """Samples sorted by rank, best first, with their ties. Arrays are (problems, samples)."""
+    """Each problem's samples sorted by score, best first, with their ties; arrays are (problems, samples)."""
 
     def __init__(self, scores: Floats, tier: npt.NDArray[np.int64], grades: Floats) -> None:
         order = np.lexsort((-scores, tier), axis=1)
         scores, tier = np.take_along_axis(scores, order, 1), np.take_along_axis(tier, order, 1)
         present = tier != _NEVER
         rows, width = scores.shape
-        self.drawn = present.sum(axis=1)  # (problems,)
+        self.drawn = present.sum(axis=1)  # number of samples of each problem
         self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
         self.present = present
-        new = np.ones((rows, width + 1), dtype=bool)  # where a tie begins, including one past the end
+        new = np.ones((rows, width + 1), dtype=bool)  # whether a tie begins at each place; one place more
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        ends = np.where(new, place, width)[:, :0:-1]  # the end of each sample's tie
+        ends = np.where(new, place, width)[:, :0:-1]  # in reverse order: where a tie ends
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
-        total = _sum_before(self.grades)  # (problems, samples + 1)
+        total = _sum_before(self.grades)  # shape (problems, samples + 1)
         self.sum = np.take_along_axis(total, self.end, 1) - np.take_along_axis(total, self.begin, 1)
         self.tied = self.sum / self.size
 
     def mean(self, budget: int) -> Floats:
-        """The mean over all subsets of this size, (problems,)."""
+        """Computes each problem's mean grade over all subsets of `budget` samples."""
         return np.asarray(
             (_compute_place_weights(self.drawn, self.grades.shape[1], budget) * self.tied).sum(axis=1)
         )
 
     def jackknife(self, budget: int, mean: Floats) -> Floats:
-        """The standard error of `mean`, (problems,); NaN if leaving one sample out leaves too few."""
+        """Computes the standard error of each problem's mean; NaN if there is no sample to leave out."""
         weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
-        # when one sample is left out, those before its tie keep their places, and those after move up
+        # if one sample is left out, samples before its tie keep their places, and samples after it move up
         before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
         moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
         until = _sum_before(moved * self.tied)
@@ -158,7 +160,7 @@ class _RankedSamples:
         share = _sum_before(weights)
         ties = np.take_along_axis(share, self.end - 1, 1) - np.take_along_axis(share, self.begin, 1)
         others = (self.sum - self.grades) / np.maximum(self.size - 1, 1)
-        left = before + ties * others + behind  # the mean without this sample
+        left = before + ties * others + behind  # the mean grade without this sample
         squares = np.where(self.present, left - mean[:, None], 0.0) ** 2
         enough = self.drawn > budget
         drawn = np.maximum(self.drawn, 1)
@@ -166,15 +168,15 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums of the values before each place, (problems, samples + 1)."""
+    """Sums the values before each place, (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
 def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int) -> Floats:
-    """The probability that each place is the best of `budget`, (problems, samples), without overflow."""
+    """Computes the probability that the sample at each place is the best of `budget`, (problems, samples)."""
     place = np.arange(width)
-    left = drawn[:, None] - place  # samples from this place on
-    steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # C(left-1, b-1) / C(left, b-1)
+    left = drawn[:, None] - place  # number of samples from this place on
+    steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # ratio C(left-1, b-1) / C(left, b-1)
     steps[:, 0] = np.where(drawn >= budget, budget / np.maximum(drawn, 1), 0.0)
     return np.cumprod(steps, axis=1)
 
@@ -192,21 +194,22 @@ def score_weighted_vote(
     draws: int,
     map_blocks: BlockMap = map,
 ) -> AccuracyEstimates:
-    """Accuracy of a vote of b samples, each weighted by the model's confidence.
+    """Computes the accuracy of a vote of b samples, each weighted by the model's confidence.
 
-    If `weigh` is None, the scale is fitted to these samples, without labels.
+    If `weigh` is None, the scale of weights is fitted to these samples, without labels.
 
-    The weights of equal answers are summed and the heaviest answer wins. Exact ties share equally,
-    abstentions are ignored, and if all abstain the vote is wrong. The accuracy is the mean over subsets of b
-    of a problem's n samples. With one or two samples the most confident one decides, which is exact by ranks.
-    If there are at most `draws` subsets, all are listed. Otherwise `draws` of them are drawn: random orders
-    of the samples, cut into disjoint windows of b, which have a smaller variance than independent subsets.
+    The weights of equal answers are summed and the heaviest answer wins. Exact ties are shared
+    equally, abstentions are ignored, and if all abstain the vote is wrong. The accuracy is the mean over
+    subsets of b of a problem's n samples. With one or two samples the most confident one decides, so ranks
+    give the exact mean. If there are at most `draws` subsets, all are listed. Otherwise `draws` of them are
+    drawn: random orders of the samples, cut into disjoint windows of b, which have a smaller variance than
+    independent subsets.
 
     Problems share the orders, but each shuffles its own samples first, so their errors are uncorrelated.
-    `simulation_error` is the spread of the means of whole orders, and at least the resolution of that many
-    draws. `standard_error` is the delete-one jackknife over the same subsets, minus the variance that drawing
-    adds to it, at most the bound for U-statistics, Var(U) <= b/n Var(one vote); plus the variance of the
-    simulation. It is NaN if b = n.
+    `simulation_error` is the standard error of the mean over orders, and at least what one more draw could
+    change. `standard_error` combines two variances. The first is the delete-one jackknife's over the same
+    subsets, minus what drawing subsets adds to it, at most Var(one vote) * b/n, the bound for U-statistics.
+    The second is the variance of the simulation. The error is NaN if b = n.
 
     Weights are integers, so sums and ties are exact up to 131,072 votes of average weight per problem.
     """
@@ -223,7 +226,7 @@ def score_weighted_vote(
             accuracy[:, k] = by_rank.accuracy[:, small.index(budget)]
             error[:, k] = by_rank.standard_error[:, small.index(budget)]
     present, drawn = ballots.classes != ABSENT, ballots.drawn
-    places: list[tuple[Ints, int]] = []  # rows and column of each block
+    places: list[tuple[Ints, int]] = []  # rows and column of the results of each block
     blocks: list[_VoteBlock] = []
     for n in np.unique(drawn).tolist():
         rows = np.flatnonzero(drawn == n)
@@ -239,7 +242,7 @@ def score_weighted_vote(
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            subsets = copy.deepcopy(rng)  # all blocks draw the same subsets
+            subsets = copy.deepcopy(rng)  # copied, so that all blocks draw the same subsets
             for start in range(0, len(rows), _BLOCK_PROBLEMS):
                 part = slice(start, start + _BLOCK_PROBLEMS)
                 places.append((rows[part], k))
@@ -259,23 +262,22 @@ def score_weighted_vote(
 
 
 def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
-    """Vote weights from a signal, scaled by its mean over these samples; needs no labels."""
+    """Fits vote weights to a signal, scaled by its mean over these samples; needs no labels."""
     values, known = _read_signals(ballots, signal)
     if not known.any():
         raise _build_unweighable_error(len(ballots), signal)
     scale = math.fsum(values[known].tolist()) / int(known.sum())
-    if scale == 0:  # all samples are certain: all count equally
+    if scale == 0:  # the model is certain of all samples: all count equally
         return VoteWeights(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
     return VoteWeights(signal=signal, scale=scale)
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """The weight of every sample in whole units, (problems, samples); don't modify it.
+    """Computes every sample's weight in whole units, (problems, samples); don't modify the result.
 
-    If `weigh` is None, the scale is fitted to the samples.
-
-    With `partial`, these are part of a larger set, and only others may have the signal. The last few results
-    per pool are cached, because compared policies weigh votes alike.
+    If `weigh` is None, the scale is fitted to the samples. With `partial`, the samples are part of a larger
+    set, so it is no error if none of them has the signal. The last few results per pool are cached, because
+    policies that are compared weigh votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     kept = _LAST_WEIGHTS.setdefault(ballots, {})
@@ -309,7 +311,7 @@ def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool
 
 
 def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
-    """Each sample's score from a verifier, and whether it has one, both (problems, samples)."""
+    """Returns each sample's score from a verifier, and whether it has one, both (problems, samples)."""
     if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
@@ -317,7 +319,7 @@ def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
 
 
 def _weigh_exponents(exponents: Floats) -> list[int]:
-    # math.exp, because numpy's may differ in the last digit, and a live tally must get the same weight
+    # math.exp, because numpy's result may differ in the last digit from the same sample's weight when served
     return [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
 
 
@@ -330,7 +332,7 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """`SignalModel.log_odds` of every sample, exact to the last bit, and where it is known."""
+    """Computes `SignalModel.log_odds` of every sample, equal to the last bit, and whether it is known."""
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
         return total, np.zeros(total.shape, dtype=bool)
@@ -349,7 +351,7 @@ def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Float
 
 
 def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
-    """The transformed signals that a model reads, (problems, samples, names); NaN if unknown."""
+    """Returns the transformed signals that a model reads, (problems, samples, names); NaN if unknown."""
     values = np.full((*ballots.classes.shape, len(names)), np.nan)
     for k, name in enumerate(names):
         if name == "logprob":
@@ -357,7 +359,7 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
         elif ballots.signals is not None:
             values[:, :, k] = ballots.signals[:, :, SIGNAL_NAMES.index(name)]
         present = np.isfinite(values[:, :, k]) & (ballots.classes != ABSENT)
-        # one by one, because numpy's logarithm may differ in the last digit from a live sample's
+        # one by one, because numpy's logarithm may differ in the last digit from the one used when serving
         transformed = [transform_signal(name, value) for value in values[:, :, k][present].tolist()]
         values[:, :, k] = np.nan
         values[:, :, k][present] = transformed
@@ -365,7 +367,7 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
 
 
 def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
-    """Count, sum and sum of squares of each signal over answered samples, to refit a model on."""
+    """Computes count, sum and sum of squares of each signal over samples with an answer, to refit a model."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
     moments = {}
     for k, name in enumerate(model.names):
@@ -377,13 +379,13 @@ def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
 
 
 def _read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Each sample's signal, and whether it is known, both (problems, samples)."""
+    """Returns each sample's signal, and whether it is known, both (problems, samples)."""
     values = ballots.signal(signal)
     return values, np.isfinite(values) & (ballots.classes != ABSENT)
 
 
 def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
-    """The error if none of the samples of these problems has the signal."""
+    """Builds the error to raise if no sample of these problems has the signal."""
     what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
     return NotRecorded(
         f"no sample of these {problems} problems has {what} to weigh its vote by; "
@@ -392,7 +394,7 @@ def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
 
 
 def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
-    """The value of each sample's answer: the mean grade of its class, (problems, samples); 0 without one."""
+    """Values each sample's answer by the mean grade of equal answers, (problems, samples); 0 without one."""
     values = np.zeros(classes.shape)
     at, column = np.nonzero(classes >= 0)
     values[at, column] = measure_classes(classes, grades)[1][at, classes[at, column]]
@@ -401,12 +403,12 @@ def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShuffledVotes:
-    """One problem's votes, its samples shuffled."""
+    """One problem's samples as votes, in shuffled order."""
 
-    classes: Ints  # (samples,) arbitrary if there is no answer
-    weights: Floats  # (samples,) whole units; 0 if there is no answer
-    values: Floats  # (classes,) value of each class
-    constant: float | None  # the value of every vote, if all votes have the same
+    classes: Ints  # number of each sample's answer; arbitrary if it has none
+    weights: Floats  # each sample's weight in whole units; 0 if it has no answer
+    values: Floats  # value of each different answer
+    constant: float | None  # value of every possible vote, if it is always the same
 
     @classmethod
     def of(
@@ -426,9 +428,10 @@ class _ShuffledVotes:
         )
 
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
-        """The value of the vote of each subset, (subsets,).
+        """Computes the value of the winning answer in each subset.
 
-        `subsets` are sample numbers (budget, subsets); `chosen` is the same as 0 and 1, (samples, subsets).
+        `subsets` has the sample numbers, (budget, subsets). `chosen` says the same as an array of 0 and 1,
+        (samples, subsets).
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -438,9 +441,9 @@ class _ShuffledVotes:
         return np.where(best > 0, credit / wins.sum(axis=0), 0.0)
 
     def _sum_weights(self, subsets: Ints, chosen: Floats) -> Floats:
-        """The weight of each class in each subset, (classes, subsets): integers, exact in any order."""
+        """Sums the weights of equal answers in each subset, (answers, subsets); exact, for whole numbers."""
         kinds, count = len(self.values), subsets.shape[1]
-        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding samples is faster than a matrix product
+        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # here adding is faster than a matrix product
             cell = self.classes[subsets] * count + np.arange(count)
             sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
             return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
@@ -456,12 +459,14 @@ class _SubsetSums:
         self.problem, self.n, self.budget, self.every = problem, n, budget, every
         self.count = self.orders = 0
         self.total = self.squares = self.spread = 0.0
-        self.inside = np.zeros(n)  # (samples,) summed votes of the subsets that contain each sample
-        self.held = np.zeros(n)  # (samples,) number of these subsets
+        self.inside = np.zeros(n)  # sum of votes over the subsets that contain each sample
+        self.held = np.zeros(n)  # number of subsets that contain each sample
 
     def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
-        """Counts the votes of subsets, (samples, subsets), with `windows` per order; `held` says how many
-        subsets contain each sample.
+        """Adds the votes of some subsets.
+
+        Each order gives `windows` subsets. `chosen` marks the samples of each, (samples, subsets); `held`
+        counts the subsets with each sample.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -473,7 +478,7 @@ class _SubsetSums:
         self.held += held
 
     def compute_result(self) -> tuple[float, float, float]:
-        """Accuracy, standard error and simulation error."""
+        """Returns accuracy, standard error and simulation error."""
         if self.problem.constant is not None:
             return self.problem.constant, 0.0 if self.n > self.budget else math.nan, 0.0
         mean = self.total / self.count
@@ -481,7 +486,7 @@ class _SubsetSums:
         noise = 0.0 if self.every else self._compute_noise(mean)
         if self.n == self.budget:
             return mean, math.nan, noise
-        without = self.count - self.held  # (samples,) subsets without each sample
+        without = self.count - self.held  # number of subsets without each sample
         left = np.where(without > 0, (self.total - self.inside) / np.maximum(without, 1), mean)
         jackknife = (self.n - 1) * float(left.var())
         if not self.every:
@@ -491,22 +496,22 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        least = 1.0 / (self.count + 2)  # as if one more draw had a different outcome
+        least = 1.0 / (self.count + 2)  # error if one more subset had a different outcome
         return max(math.sqrt(between), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VoteBlock:
-    """Problems with equally many samples, and the random numbers for their subsets."""
+    """Problems with equally many samples, to be simulated with the same subsets."""
 
     problems: Sequence[_ShuffledVotes]
-    n: int  # samples
+    n: int  # number of samples of each problem
     budget: int
     rng: np.random.Generator
 
 
 def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float, float]]:
-    """Accuracy, standard error and simulation error of each problem."""
+    """Computes accuracy, standard error and simulation error of each problem in a block."""
     n, budget, rng = block.n, block.budget, copy.deepcopy(block.rng)
     every, windows = _choose_sampling(n, budget, draws)
     running = [_SubsetSums(problem, n, budget, every=every) for problem in block.problems]
@@ -520,25 +525,28 @@ def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float,
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
-    """Whether to list all subsets, and otherwise how many windows to cut each order into."""
+    """Decides whether to list all subsets; otherwise, into how many windows to cut each random order."""
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
 
 
 def _check_draws(draws: int) -> None:
     if draws < 2:
-        raise ScoreError(f"{draws} draws can't tell their own error; give 2 or more, e.g. 2000")
+        raise ScoreError(f"{draws} draws can't give an estimate of their error; give 2 or more, e.g. 2000")
 
 
 def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
-    """Every subset, in batches (subsets, budget) of sample numbers."""
+    """Yields all subsets in batches: arrays of sample numbers, (subsets, budget)."""
     subsets = itertools.combinations(range(n), budget)
     while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
         yield np.array(block)
 
 
 def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """At least `draws` subsets from random orders cut into windows, (subsets, budget) sample numbers."""
+    """Yields at least `draws` subsets in batches of sample numbers, (subsets, budget).
+
+    They are windows of random orders.
+    """
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
     for start in range(0, orders, step):
@@ -548,7 +556,7 @@ def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.
 
 
 def _mark_subsets(subsets: Ints, n: int) -> Floats:
-    """Which samples each subset contains, (samples, subsets) of 0 and 1."""
+    """Marks the samples that each subset contains with 1, others with 0; shape (samples, subsets)."""
     chosen = np.zeros((n, len(subsets)))
     chosen[subsets.T, np.arange(len(subsets))] = 1.0
     return chosen

@@ -1,8 +1,8 @@
 """Grades of samples, which problems can be scored, and random halves for cross-fitting.
 
 A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
-answer or other grades, and unknown otherwise. A null answer that was graded right means that answers weren't
-recorded: if a problem has no answers at all, it can't be voted on.
+answer or other grades, and unknown otherwise. If a sample without an answer was graded right, answers weren't
+recorded: a problem without any answer can't be voted on.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,30 +16,30 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-_NAMED = 3  # problems named in a message
-_MAX_NAMED = 5  # problems named in a refusal
-DECIMALS = 13  # digits kept of a score: more than rounding errors need, so equal scores compare equal
+_NAMED = 3  # number of problems named if samples can't be halved
+_MAX_NAMED = 5  # number of problems named if problems can't be scored
+DECIMALS = 13  # decimals that are kept: rounding errors are removed, so equal scores compare equal
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-# maps a function over blocks of work in order, like `map`, possibly on other machines
+# applies a function to blocks of work, in order, as `map` does, possibly on other machines
 BlockMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-ClassNumbers = npt.NDArray[np.int32]  # numbered by first appearance; -1: abstained, -2: absent
+ClassNumbers = npt.NDArray[np.int32]  # equal answers have the same number; -1: no answer, -2: no sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyEstimates:
     """The accuracy of each problem at each budget, with its standard error."""
 
-    accuracy: Floats  # (problems, budgets) 0 to 1
-    standard_error: Floats  # (problems, budgets) NaN if unknown
-    simulated: bool = False  # False: exact
-    simulation_error: Floats | None = None  # (problems, budgets) Monte Carlo standard error, if simulated
+    accuracy: Floats  # from 0 to 1; shape (problems, budgets)
+    standard_error: Floats  # NaN if unknown; shape (problems, budgets)
+    simulated: bool = False  # whether accuracies are simulated, not exact
+    simulation_error: Floats | None = None  # standard error of the simulation; shape (problems, budgets)
 
 
 def grade_samples(ballots: Ballots) -> Floats:
-    """Each sample's grade, (problems, samples) from 0 to 1; NaN if unknown or absent."""
+    """Returns each sample's grade from 0 to 1, (problems, samples); NaN if unknown or missing."""
     values = ballots.correct.astype(np.float64)
     known = ballots.gold_known | ~np.isnan(values).all(axis=1)
     values[(ballots.classes == ABSTAINS) & np.isnan(values) & known[:, None]] = 0.0
@@ -47,23 +47,23 @@ def grade_samples(ballots: Ballots) -> Floats:
 
 
 def mask_graded(ballots: Ballots, values: Floats) -> Bools:
-    """Which problems have samples that all have a known grade, (problems,).
+    """Marks the problems whose samples all have a known grade.
 
-    `values` are the grades of the samples.
+    `values` has the grades, (problems, samples).
     """
     present = ballots.classes != ABSENT
     return np.asarray(present.any(axis=1) & ~(np.isnan(values) & present).any(axis=1))
 
 
 def mask_votable(ballots: Ballots) -> Bools:
-    """Which problems have recorded answers, as far as the ballots show, (problems,)."""
+    """Marks the problems with recorded answers, as far as the samples show."""
     if not ((ballots.classes == ABSTAINS) & (ballots.correct > 0)).any():
         return np.ones(len(ballots), dtype=bool)
     return np.asarray((ballots.classes >= 0).any(axis=1))
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Rows of problems that can be scored; raises for others, unless `drop` omits them."""
+    """Returns the rows of problems that can be scored; raises an error if there are others, unless `drop`."""
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
     votes = mask_votable(ballots) | (not voting)
@@ -94,9 +94,9 @@ def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str
 
 
 def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
-    """The number of samples in each class and their mean grade, both (problems, classes); 0 if empty.
+    """Counts the samples with each answer, and computes their mean grade, both (problems, answers).
 
-    `classes` and `values` (the grades) are (problems, samples).
+    `classes` (the answers' numbers) and `values` (the grades) are (problems, samples).
     """
     width = int(classes.max(initial=ABSTAINS)) + 1
     answered = classes >= 0
@@ -111,8 +111,8 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
     """Splits each problem's samples at random into two halves; every problem is in both.
 
     A mode's n samples are split evenly; if n is odd, problems alternate in which half gets one more. Samples
-    stay in drawing order, and classes are numbered by first appearance in their half. Choose on one half and
-    evaluate on the other (cross-fitting).
+    stay in drawing order, and answers are numbered by first appearance in their half. For cross-fitting:
+    choose on one half, evaluate on the other.
     """
     ballots = source if isinstance(source, Ballots) else source.ballots()
     parts = [_split(votes, rng) for votes in ballots.parts]
@@ -124,7 +124,7 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
 
 
 def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Both halves, with unchanged class numbers."""
+    """Returns both halves of a mode's samples; answers keep their numbers."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     drawn = ballots.drawn
@@ -134,19 +134,19 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
         more = f" and {len(too_few) - _NAMED} more" if len(too_few) > _NAMED else ""
         raise TooFewSamples(
             f"{len(too_few)} problem{'s' if len(too_few) > 1 else ''} ({names}{more}) can't be halved: "
-            "two samples are the least; collect more, or leave them out"
+            "each needs 2 samples; collect more, or leave them out"
         )
     odd = drawn % 2 == 1
-    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # (problems,) samples in the first half
+    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # number of samples in each problem's first half
     keys = np.where(ballots.classes == ABSENT, np.inf, rng.random(ballots.classes.shape))
-    rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; absent ones last
+    rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; missing samples last
     present = ballots.classes != ABSENT
     first = (rank < size[:, None]) & present
     return _take_samples(ballots, first), _take_samples(ballots, present & ~first)
 
 
 def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
-    """Only the samples marked in `chosen`, (problems, samples), shifted left in drawing order."""
+    """Keeps only the samples marked in `chosen`, (problems, samples), shifted left in drawing order."""
     order = (~chosen).argsort(axis=1, kind="stable")
     width = int(chosen.sum(axis=1).max(initial=0))
     order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]

@@ -1,13 +1,13 @@
 """Accuracy of votes that combine samples of two modes.
 
 The accuracy of a mixed vote of k samples of one mode and j of another is the mean over all pairs of subsets,
-computed without listing them. If each sample of mode A is drawn with probability p and of mode B with q,
-classes are independent. The probability that a class has a certain number of votes, that no other class has
-more, and that k and j samples are drawn in all is then a coefficient of a product of polynomials in two
-variables, with one factor per class. Ties are shared by an integral over a third variable, as in
-`plain_vote`. All terms are positive, so nothing cancels. Standard errors are from the delete-one jackknife
-over the samples of both modes: the accuracy without a sample follows from that of the subsets that contain
-it, which the same product gives if that class's factor also counts its samples.
+computed without listing them. If each sample of mode A is drawn with probability p and of mode B with q, the
+votes for different answers are independent. The probability that an answer has a certain number of votes,
+that no other has more, and that k and j samples are drawn in all is then a coefficient of a product of
+polynomials in two variables, with one factor per answer. Ties are shared by an integral over a third
+variable, as in `plain_vote`. All terms are positive, so nothing cancels. Standard errors are the delete-one
+jackknife's over the samples of both modes. The accuracy without a sample follows from the accuracy of the
+subsets that contain it; the same product gives it if the answer's factor also counts its samples.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import DECIMALS, AccuracyEstimates, Floats, Ints, grade_samples, measure_classes
 from adacompute.score.plain_vote import compute_gauss_nodes
 
-MAX_EXACT_MIX = 16  # most samples of each mode in a mixed vote that is scored exactly
+MAX_EXACT_MIX = 16  # largest number of samples of each mode in a mixed vote
 
 
 def score_mixed_vote(
@@ -34,10 +34,10 @@ def score_mixed_vote(
     *,
     errors: bool = True,
 ) -> AccuracyEstimates:
-    """Accuracy of votes with these counts of samples per mode, unweighted, ties shared, (problems, counts).
+    """Computes the exact accuracy of unweighted votes over samples of two modes, (problems, counts).
 
-    Exact up to 16 samples of each mode. `errors=False` sets the standard errors to NaN, which takes a third
-    of the time.
+    Each of `counts` is a pair: samples of the first and of the second mode, at most 16 each. Ties are shared.
+    `errors=False` leaves standard errors NaN, which takes a third of the time.
     """
     largest = max(max(count) for count in counts)
     if largest > MAX_EXACT_MIX:
@@ -53,34 +53,34 @@ def score_mixed_vote(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Kind:
-    """Classes of one problem with the same numbers of samples and the same value."""
+    """Different answers to a problem that have the same numbers of samples and the same value."""
 
-    votes: bool  # False: abstentions, which can't lead
-    first: int  # samples of each class from the first mode
+    votes: bool  # False for samples without an answer, which can't win
+    first: int  # number of samples from the first mode that give such an answer
     second: int
-    worth: float  # 0 to 1
-    classes: int = 1  # number of such classes
+    worth: float  # value of the answer, 0 to 1
+    classes: int = 1  # number of different answers of this kind
 
     def with_classes(self, classes: int) -> "_Kind":
-        """The same kind with another number of classes."""
+        """Returns the same kind with another number of answers."""
         return replace(self, classes=classes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
-    """Everything that a problem's scores depend on; many problems share it."""
+    """Everything that a problem's accuracy depends on; it is the same for many problems."""
 
-    drawn: tuple[int, int]  # samples from each mode
-    kinds: tuple[_Kind, ...]  # abstentions are one kind
+    drawn: tuple[int, int]  # number of samples from each mode
+    kinds: tuple[_Kind, ...]  # kinds of answers; samples without an answer are one kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pair:
-    """Two modes' votes on the same problems; both number classes alike."""
+    """Two modes' samples of the same problems; equal answers have the same number in both."""
 
-    classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # (problems, samples) of each mode
-    sizes: tuple[Floats, Floats]  # (problems, classes) samples of each mode per class
-    worth: Floats  # (problems, classes) mean grade of a class's samples from both modes
+    classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # shapes (problems, samples)
+    sizes: tuple[Floats, Floats]  # number of each mode's samples with an answer; (problems, answers)
+    worth: Floats  # mean grade of both modes' samples with an answer; (problems, answers)
 
     @classmethod
     def of(cls, first: Ballots, second: Ballots) -> "_Pair":
@@ -97,7 +97,7 @@ class _Pair:
         return len(self.worth)
 
     def score_exactly(self, counts: Sequence[tuple[int, ...]], *, errors: bool) -> tuple[Floats, Floats]:
-        """Accuracy and jackknife error of each mix, both (problems, mixes)."""
+        """Computes accuracy and jackknife error of each mix of samples, both (problems, mixes)."""
         accuracy, error = np.empty((2, len(self), len(counts)))
         scored: dict[_Votes, tuple[Floats, Floats]] = {}
         first, second = np.array(counts).T
@@ -127,11 +127,12 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The totals that a leader may have, each with the nodes y of the integral that shares ties."""
+    """The numbers of votes that a winner may have, each with the nodes y of the integral that shares ties."""
 
-    levels: Ints  # (levels,) totals above 0, ascending
-    factors: Floats  # (layers, first + 1, second + 1) 1 below a layer's total, y at it, 0 above
-    weights: Floats  # (levels, layers) weights of the nodes; 0 in layers of other totals
+    levels: Ints  # numbers of votes that the winner may have, ascending
+    # 1 below a layer's number of votes, y at it, 0 above; shape (layers, first + 1, second + 1)
+    factors: Floats
+    weights: Floats  # weights of the nodes, 0 in layers of other levels; shape (levels, layers)
 
 
 @dataclass(slots=True)
@@ -141,20 +142,20 @@ class _VoteProduct:
     first: int
     second: int
     errors: bool = True  # False: standard errors are NaN
-    totals: Ints = field(init=False)  # (first + 1, second + 1) votes of a class by its samples of each mode
+    totals: Ints = field(init=False)  # sums of samples of both modes; shape (first + 1, second + 1)
 
     def __post_init__(self) -> None:
         self.totals = np.add.outer(np.arange(self.first + 1), np.arange(self.second + 1))
 
     def score(self, votes: _Votes) -> tuple[Floats, Floats]:
-        """Accuracy and standard error of each mix, both (first + 1, second + 1).
+        """Computes one problem's accuracy and standard error for each mix, both (first + 1, second + 1).
 
         Both are NaN if a mode has too few samples; the error also if a mix takes all samples of a mode.
         """
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # first the plain sums; then for each kind the votes of a class, by mode, in a right vote
+        # first the accuracy; then for each kind and mode, the votes for one such answer in a right vote
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:
@@ -170,20 +171,20 @@ class _VoteProduct:
         return means[0], error
 
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
-        """The probability that a class of kind `winner` leads, summed over its classes, with ties shared.
+        """Computes the probability that an answer of kind `winner` wins, with ties shared.
 
         Returns (1 + 2 * kinds, first + 1, second + 1): the probabilities, then for each kind the expected
-        votes of a class from the first and from the second mode if the winner leads.
+        votes for one of its answers from the first and from the second mode in these votes.
         """
         own = kinds[winner]
         others = [kind.with_classes(kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
         layers = self._make_layers(own, others)
-        state, order = self._multiply_others(others, layers, chances)  # (1 + 2 * len(order), layers, …)
-        leads = np.einsum("vl,mlij->mvij", layers.weights, state)  # (…, levels, …)
+        state, order = self._multiply_others(others, layers, chances)  # shape (1 + 2 * kinds, layers, …)
+        leads = np.einsum("vl,mlij->mvij", layers.weights, state)  # shape (1 + 2 * kinds, levels, …)
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
         own_votes = np.zeros((2, *self.totals.shape))
-        mine = self._list_votes(own, chances)  # (votes from the first mode, votes from the second)
+        mine = self._list_votes(own, chances)  # probabilities by votes from each mode
         for i, j in zip(*np.nonzero(mine), strict=True):
             if not i and not j:
                 continue
@@ -193,7 +194,7 @@ class _VoteProduct:
             result[rows, i : i + a, j : j + b] += own.classes * part
             own_votes[0, i : i + a, j : j + b] += i * part[0]
             own_votes[1, i : i + a, j : j + b] += j * part[0]
-        # one class of the winner's kind is the winner itself, the others compete with it
+        # one answer of the winner's kind is the winner itself, the others compete with it
         place = 1 + 2 * winner
         result[place : place + 2] *= (own.classes - 1) / own.classes
         result[place : place + 2] += own_votes
@@ -206,7 +207,7 @@ class _VoteProduct:
         nodes, weights, places = [], [], []
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
-            most = (self.first + self.second) // level - 1  # other classes that can have as many votes
+            most = (self.first + self.second) // level - 1  # other answers that can have as many votes
             y, weight = compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
             weights += weight.tolist()
@@ -218,11 +219,11 @@ class _VoteProduct:
         return _Layers(levels=levels, factors=factors, weights=spread)
 
     def _reach(self, kind: "_Kind") -> Ints:
-        """The totals that a class of this kind may have."""
+        """Returns the numbers of votes that an answer of this kind may have."""
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """The probability of each number of votes of a class, (first votes, second votes)."""
+        """Returns the probability of each number of votes for an answer, (first votes, second votes)."""
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -231,11 +232,11 @@ class _VoteProduct:
     def _multiply_others(
         self, others: "Sequence[_Kind]", layers: _Layers, chances: Sequence[float]
     ) -> tuple[Floats, list[int]]:
-        """The product of the factors of all other classes, and the kinds whose votes it counts, in order.
+        """Multiplies the factors of all other answers; also returns the order of the kinds in the result.
 
-        Returns (1 + 2 * kinds counted, layers, first + 1, second + 1): plain, then for each kind with one
-        class counted by its votes from the first and from the second mode. Counted classes come last, so that
-        few factors multiply many rows.
+        The product is (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product; then,
+        for each kind, the product with one answer's factor times its votes from the first mode, and the same
+        for the second. These factors come last, so that few of them multiply many rows.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -261,7 +262,7 @@ class _VoteProduct:
         return full, order
 
     def _multiply(self, state: Floats, factor: Floats) -> Floats:
-        """The product of polynomials, truncated at `first` and `second`; `factor` may differ by layer."""
+        """Multiplies polynomials, truncated at powers `first` and `second`; `factor` may differ by layer."""
         factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
         rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
         columns = min(state.shape[3] + factor.shape[2] - 1, self.second + 1)
@@ -277,9 +278,9 @@ class _VoteProduct:
 
 
 def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
-    """The delete-one jackknife over the samples of both modes, (first + 1, second + 1).
+    """Computes the delete-one jackknife over the samples of both modes, (first + 1, second + 1).
 
-    `means` holds the accuracy, and per kind and mode the expected votes of one class in a right vote.
+    `means` has the accuracy; then, for each kind and mode, the expected votes for one answer in a right vote.
     """
     accuracy = means[0]
     variance = np.zeros(accuracy.shape)
@@ -291,8 +292,8 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
         known = np.flatnonzero(counts)
         inside = (
             means[1 + mode + 2 * known] / counts[known, None, None]
-        )  # a given sample is drawn, and the vote is right
-        without = (accuracy - inside) / left_out  # (kinds, …) the accuracy without a sample of that kind
+        )  # probability that a given sample is drawn and the vote is right
+        without = (accuracy - inside) / left_out  # accuracy without a sample of each kind
         samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
         centre = np.tensordot(samples, without, axes=1) / total
         variance += (total - 1) / total * np.tensordot(samples, (without - centre) ** 2, axes=1)
@@ -301,6 +302,6 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _list_chances(n: int, upto: int, chance: float) -> Floats:
-    """The probabilities that 0 to `upto` of n samples are drawn, each drawn with `chance`, (upto + 1,)."""
+    """Returns the probabilities that 0 to `upto` of n samples are drawn, if each is drawn with `chance`."""
     values = [comb(n, k) * chance**k * (1 - chance) ** (n - k) if k <= n else 0.0 for k in range(upto + 1)]
     return np.array(values)

@@ -1,7 +1,8 @@
 """Accuracy of the unweighted vote of b samples: exact over all subsets, or the paper's disjoint windows.
 
-Ties are shared equally; abstentions are drawn but don't vote; if all abstain, the vote is wrong. The value of
-a class is the mean grade of its samples, which allows several right classes and partial credit.
+Ties are shared equally; abstentions are drawn but don't vote; if all abstain, the vote is wrong. Samples with
+equal answers are called a class. Its value is the mean grade of its samples, which allows several right
+answers and partial credit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,21 +30,22 @@ from adacompute.score.grades import (
 
 _Longs = npt.NDArray[np.longdouble]
 
-MAX_EXACT_BUDGET = 256  # larger budgets take seconds per problem
-_SLAB_PROBLEMS = 1024  # problems scored at a time
-_COMPLEX_CELLS = 1 << 19  # complex numbers in memory at a time in each of a few arrays, 8 MB each
-_COUNT_CELLS = 1 << 22  # window counts in memory at a time
-_NEGLIGIBLE = log(1e-18)  # largest relative error that the Fourier sum may add
+MAX_EXACT_BUDGET = 256  # largest vote that is scored exactly; more would take seconds per problem
+_SLAB_PROBLEMS = 1024  # number of problems scored at a time
+_COMPLEX_CELLS = 1 << 19  # complex numbers per array: 8 MB, and there are a few such arrays
+_COUNT_CELLS = 1 << 22  # number of counts (of an answer in a window of samples) in memory at a time
+_NEGLIGIBLE = log(1e-18)  # logarithm of the largest relative error that the Fourier sum may add
 
 
 def score_exact_vote(
     ballots: Ballots, grades: Floats, budgets: Sequence[int], *, map_blocks: BlockMap = map
 ) -> AccuracyEstimates:
-    """The vote's accuracy over all subsets of each budget, (problems, budgets), with standard errors.
+    """Computes the vote's mean accuracy over all subsets of b samples, for each budget b.
 
-    Accuracy is NaN if a problem has fewer samples than the budget, or an ungraded sample; the standard error
-    also if the budget takes all samples. Standard errors are the delete-one jackknife's over a problem's
-    samples, with fixed class values: noise in the grades of one answer isn't included.
+    Results are (problems, budgets), with standard errors. Accuracy is NaN if a problem has fewer samples than
+    the budget, or an ungraded sample; the standard error also if the budget takes all samples. Standard
+    errors are the delete-one jackknife's over a problem's samples. They take each answer's value as known:
+    noise in the grades of equal answers isn't included.
     """
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
@@ -60,11 +62,9 @@ def score_exact_vote(
 
 
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups of problems to score together: their number of samples and their rows.
+    """Groups problems with equally many samples; yields that number and the problems' rows.
 
-    Skips ungraded problems.
-
-    The last digit of a sum may depend on the other problems in the group.
+    Skips ungraded problems. The last digit of a result may depend on the other problems in its group.
     """
     for total in np.unique(drawn[graded]).tolist():
         same_count = np.flatnonzero(graded & (drawn == total))
@@ -73,7 +73,7 @@ def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, In
 
 
 def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems with equally many samples, (problems, budgets), not rounded."""
+    """Computes accuracy and standard error of problems with equally many samples, (problems, budgets)."""
     total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
     groups = _group_classes(classes, grades)
@@ -88,12 +88,12 @@ def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClassGroups:
-    """The classes of some problems; equal size and value within a problem are grouped."""
+    """Different answers to some problems; those with equally many samples and equal value form a group."""
 
-    problem: Ints  # (kinds,) row of the problem, ascending
-    size: Ints  # (kinds,) samples in each such class
-    value: Floats  # (kinds,) 0 to 1
-    classes: Ints  # (kinds,) number of such classes
+    problem: Ints  # row of each group's problem, ascending
+    size: Ints  # number of samples with each answer of the group
+    value: Floats  # value of each answer of the group, 0 to 1
+    classes: Ints  # number of different answers in the group
 
 
 def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
@@ -116,26 +116,26 @@ def _group_classes(classes: ClassNumbers, grades: Floats) -> _ClassGroups:
 def _score_budget(
     groups: _ClassGroups, abstentions: Ints, *, total: int, budget: int
 ) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems with `total` samples each, both (problems,)."""
+    """Computes accuracy and standard error of each problem, at one budget; all have `total` samples."""
     sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
-    size_columns = size_columns[1:]  # (kinds,) columns; column 0 counts abstentions
-    # (problems, sizes) number of classes of that size
+    size_columns = size_columns[1:]  # each group's column; column 0 counts abstentions
+    # number of different answers with so many samples; shape (problems, sizes)
     class_counts = np.zeros((len(abstentions), len(sizes)))
     np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
     class_counts[:, 0] = abstentions
-    right = np.flatnonzero(groups.value)  # rows
+    right = np.flatnonzero(groups.value)  # groups of answers that have a value
     problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
-    others = class_counts[problem]  # (rows, sizes)
+    others = class_counts[problem]  # number of other answers; shape (groups, sizes)
     others[np.arange(len(right)), column] -= 1
     win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # (rows,)
+    credit = value * groups.classes[right]  # value of a group if each of its answers won
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # (problems, sizes) accuracy if a worthless class of that size loses a sample
+    # accuracy after deleting a sample of a worthless answer of each size; shape (problems, sizes)
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    without_vote = without[groups.problem, size_columns]  # (kinds,) accuracy if one of its samples is deleted
+    without_vote = without[groups.problem, size_columns]  # accuracy after deleting a sample of each group
     without_vote[right] += value * (
         win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
     )
@@ -147,8 +147,8 @@ def _score_budget(
 def _compute_jackknife(
     groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
 ) -> Floats:
-    """The standard error, from the accuracies after deleting one vote or one abstention."""
-    samples = groups.size * groups.classes  # (kinds,)
+    """Computes the standard error from the accuracies after deleting one sample."""
+    samples = groups.size * groups.classes  # number of samples of each group
     mean = (
         np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
         + abstentions * without_abstention
@@ -158,55 +158,59 @@ def _compute_jackknife(
         weights=samples * (without_vote - mean[groups.problem]) ** 2,
         minlength=len(abstentions),
     )
-    spread = votes + abstentions * (without_abstention - mean) ** 2  # (problems,)
+    spread = votes + abstentions * (without_abstention - mean) ** 2  # for each problem
     return np.asarray(np.sqrt(spread * (total - 1) / total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WinShares:
-    """A class's expected share of the win, one class per row. Shares after a deletion are NaN if b = n."""
+    """The expected share of votes that each answer wins; ties are shared. After a deletion, NaN if b = n."""
 
-    share: Floats  # (rows,) with b of all n samples
-    less_own: Floats  # (rows,) with b of n - 1, without one of the class's own samples
-    less_other: Floats  # (rows, sizes) without one sample of another class of that size; 0 if there is none
+    share: Floats  # share of the wins if b of n samples vote
+    less_own: Floats  # share of the wins after deleting one sample with this answer
+    # share after deleting one sample of another answer; by that answer's size, 0 if there is none
+    less_other: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Circle:
-    """The evaluation points: half of an odd number of points on the unit circle; the rest are conjugates."""
+    """Evenly spaced points on the unit circle, at which polynomials are evaluated.
+
+    Only half of them are kept, because the others are their conjugates.
+    """
 
     chance: float  # p, the probability that a sample is drawn
-    points: Floats  # (points,) angles
-    weights: Floats  # (points,) weights of the Fourier sum
+    points: Floats  # angles of the points
+    weights: Floats  # weight of each point in the Fourier sum
 
 
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
-    """Every row's share of the win: a class of `own` (rows,) of `total` samples against the others.
+    """Computes how often an answer wins the vote, for many cases (rows) at once.
 
-    `others` (rows, sizes) is the number of other classes of each of `sizes`; the first column counts
-    abstentions, whatever its size.
+    In each row, `own` of the `total` samples have the answer. `others` (rows, sizes) is the number of other
+    answers that have each of `sizes` samples; its first column counts samples without an answer.
 
-    A class with t votes wins if no other has more, and shares the win with others that have t too. If each
-    sample is drawn with probability p, classes are independent, and the probability that
+    An answer with t votes wins if no other has more, and shares the win with others that have t too. If each
+    sample is drawn with probability p, answers are independent, and the probability that
 
         own has t votes, the others none above t, all together b
 
-    is a coefficient of a product of polynomials in z with one factor per class: its binomial probabilities up
-    to t votes, the last one times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share
+    is a coefficient of a product of polynomials in z with one factor per answer: its binomial probabilities
+    up to t votes, the last one times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share
     among j + 1 leaders; Gauss-Legendre nodes make it exact. After dividing by the probability of b in all, p
     affects only rounding.
 
     Products are sums of logarithms, so one matrix product over the occurring sizes handles all rows, at
-    points z on the unit circle; a Fourier sum then extracts the coefficient. Removing one sample of a class
-    changes one factor: one more matrix product. With more than half of b votes no other class can lead, and
-    the probability is hypergeometric.
+    points z on the unit circle; a Fourier sum then extracts the coefficient. Deleting one sample changes one
+    factor: one more matrix product. With more than half of b votes no other answer can lead, and the
+    probability is hypergeometric.
     """
     circle = _choose_circle(total, budget)
-    sums, lesser = np.zeros((2, len(own)))  # (rows,) each
-    shifted = np.zeros(others.shape)  # (rows, sizes)
+    sums, lesser = np.zeros((2, len(own)))  # sums for `share` and `less_own`
+    shifted = np.zeros(others.shape)  # sums for `less_other`
     ways, fewer = (np.exp(_compute_log_binomial(mine, budget // 2, circle.chance)) for mine in (own, own - 1))
     around = np.concatenate([sizes, np.maximum(sizes - 1, 0)])
-    chances = _compute_log_binomial(around, budget // 2, circle.chance)  # (2 * sizes, votes)
+    chances = _compute_log_binomial(around, budget // 2, circle.chance)  # shape (2 * sizes, votes)
     room = max(1, _COMPLEX_CELLS // (len(around) * len(circle.points)))
     for votes in range(1, budget // 2 + 1):
         relevant = np.flatnonzero(own >= votes)
@@ -216,7 +220,7 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
             step = max(1, _COMPLEX_CELLS // reading.size)
             for rows in (relevant[i : i + step] for i in range(0, len(relevant), step)):
                 read = np.exp((others[rows] @ logs).view(np.complex128) + reading).view(np.float64)
-                plain = read[:, ::2].sum(axis=1)  # (rows,) real parts
+                plain = read[:, ::2].sum(axis=1)  # sum of the real parts
                 sums[rows] += ways[rows, votes] * plain
                 lesser[rows] += fewer[rows, votes] * plain
                 shifted[rows] += ways[rows, votes, None] * (read @ ratios)
@@ -230,67 +234,68 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     return WinShares(
         share=share,
         less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
-        # ignore sizes that no other class has, which aren't in the product
+        # ignore sizes that no other answer has: they aren't in the product
         less_other=np.where(others > 0, shifted / less + sure, 0.0),
     )
 
 
 def _choose_circle(total: int, budget: int) -> _Circle:
-    """Enough points on the unit circle to separate `budget` from all other numbers drawn.
+    """Chooses enough points on the unit circle to tell `budget` samples from any other number of samples.
 
-    p makes `budget` the most likely number drawn.
+    The probability p makes `budget` the most likely number of samples.
     """
     p = min(budget / total, 1 - 0.5 / total)
-    chances = _compute_log_binomial(np.array([total]), total, p)[0]  # (total + 1,)
+    chances = _compute_log_binomial(np.array([total]), total, p)[0]  # log-probabilities of 0, 1, ... samples
     likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
-    count = max(budget, int(likely) - budget + 1) | 1  # odd: at -1 a factor may be 0
+    count = max(budget, int(likely) - budget + 1) | 1  # odd, to leave out -1, where a factor may be 0
     half = np.arange(count // 2 + 1)
     return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
 
 
 def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[Floats, Floats]:
-    """Each size's factor for a leader with `votes`, at each node y and point z, (sizes, columns).
+    """Computes the factor of an answer of each size, if the winner has `votes`, at each node y and point z.
 
-    First its logarithm. Then, transposed, the factor for a class with one sample less, arranged so that a
-    product with real and imaginary parts side by side gives the real part.
+    Returns its logarithm, (sizes, nodes * points). Also returns, transposed, the ratio to it of the factor of
+    an answer with one sample less, arranged so that a product with real and imaginary parts side by side
+    gives the real part.
     """
     votes = chances.shape[1] - 1
-    scale = chances.max(axis=1)  # (2 * sizes,) a factor may underflow, its logarithm doesn't
+    scale = chances.max(axis=1)  # kept apart, because a factor may underflow but its logarithm doesn't
     coefficients = np.exp(chances - scale[:, None])
-    powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])  # (t, points)
-    head = coefficients[:, :votes] @ powers[:votes]  # (2 * sizes, points)
+    powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])  # powers of z, (votes + 1, points)
+    head = coefficients[:, :votes] @ powers[:votes]  # shape (2 * sizes, points)
     last = coefficients[:, votes:] * powers[votes]
     count = len(chances) // 2
     head[0], head[count] = 1 - circle.chance + circle.chance * np.exp(1j * circle.points), 1.0
-    last[[0, count]] = scale[[0, count]] = 0.0  # abstentions don't compete
-    factors = head[:, None, :] + nodes[:, None] * last[:, None, :]  # (2 * sizes, nodes, points)
+    last[[0, count]] = scale[[0, count]] = 0.0  # samples without an answer can't win
+    factors = head[:, None, :] + nodes[:, None] * last[:, None, :]  # shape (2 * sizes, nodes, points)
     logs = (np.log(factors) + scale[:, None, None]).reshape(2 * count, -1)
     ratios = np.exp(logs[count:] - logs[:count]).conj()
     return logs[:count].view(np.float64), np.ascontiguousarray(ratios.view(np.float64).T)
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Logarithms of the weights that extract the coefficient of z^place, over nodes y and points, flat."""
+    """Returns logarithms of the weights that extract the coefficient of z^place, for all nodes and points."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
 
 @cache
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
-    """Points from 0 to 1 and their weights, exact for polynomials."""
+    """Returns points from 0 to 1 and weights that integrate polynomials exactly (Gauss-Legendre)."""
     nodes, weights = leggauss(count)
-    return (nodes + 1) / 2, weights / 2  # rescaled to [0, 1]
+    return (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Nodes and weights, exact for ties between classes with `votes` of `budget`, `room` at a time."""
+    """Returns nodes and weights that share ties between answers with `votes` exactly, `room` at a time."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
 
 @lru_cache(maxsize=32)
 def _compute_log_factorials(upto: int) -> _Longs:
-    """Logarithms of 0! to `upto`!, in extended precision: as a double, 64! has only 13 right digits."""
+    """Computes logarithms of 0! to `upto`! in extended precision: doubles give only 13 digits of 64!."""
     logs = np.zeros(upto + 1, dtype=np.longdouble)
     logs[1:] = np.cumsum(np.log(np.arange(1, upto + 1, dtype=np.longdouble)))
     logs.setflags(write=False)
@@ -298,7 +303,7 @@ def _compute_log_factorials(upto: int) -> _Longs:
 
 
 def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
-    """Logarithm of n over k, broadcast; -inf if it is 0."""
+    """Computes the logarithm of the binomial coefficient C(n, k); -inf if that is 0."""
     fits = (k >= 0) & (k <= n)
     logs = _compute_log_factorials(int(n.max(initial=0)))
     top, part = np.where(fits, n, 0), np.where(fits, k, 0)
@@ -306,30 +311,30 @@ def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
 
 
 def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
-    """Logarithms of the probabilities of 0 to `upto` of n samples, each with probability p, (n, upto + 1)."""
+    """Computes log-probabilities that 0 to `upto` of n samples are drawn, each with p, (n, upto + 1)."""
     k, chance = np.arange(upto + 1), np.longdouble(p)
     logs = _compute_log_choose(n[:, None], k) + k * np.log(chance) + (n[:, None] - k) * np.log(1 - chance)
     return np.asarray(logs, dtype=np.float64)
 
 
 def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
-    """The probability of over half of `budget` of `total` samples, (rows,); then nothing else can lead."""
+    """Computes the probability that an answer gets more than half of the votes, so that no other can lead."""
     votes = np.arange(budget // 2 + 1, budget + 1)
     sizes, inverse = np.unique(own, return_inverse=True)
     logs = _compute_log_choose(sizes[:, None], votes) + _compute_log_choose(
         total - sizes[:, None], budget - votes
     )
-    logs -= _compute_log_choose(np.array(total), np.array(budget))  # (sizes, votes)
+    logs -= _compute_log_choose(np.array(total), np.array(budget))  # shape (sizes, votes)
     return np.asarray(np.exp(logs.astype(np.float64)).sum(axis=1)[inverse])
 
 
 def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
-    """The vote's mean accuracy over disjoint windows of b samples in recorded order, (problems, budgets).
+    """Computes the vote's mean accuracy over disjoint windows of b samples in recorded order.
 
-    This is the paper's estimator. n samples give n // b windows; the rest are unused. Its mean equals that
-    over all subsets, its variance is larger. The standard error comes from the windows' spread. Accuracy is
-    NaN if a problem has fewer samples than the budget, or an ungraded sample; the standard error also if
-    there is only one window.
+    This is the paper's estimator. n samples give n // b windows; the other samples aren't used. It has the
+    same expectation as the mean over all subsets, but a larger variance. Results are (problems, budgets).
+    The standard error comes from the windows' spread. Accuracy is NaN if a problem has fewer samples than the
+    budget, or an ungraded sample; the standard error also if there is only one window.
     """
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     known, drawn = mask_graded(ballots, grades), ballots.drawn
@@ -343,26 +348,26 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 
 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
-    """The leading answer's mean share of the answers in windows of `budget`, (problems,); may be NaN."""
+    """Computes the mean share of the most common answer in windows of `budget` samples; may be NaN."""
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
     for rows in _split_rows(enough, classes, budget):
         counts, whole = _count_windows(classes[rows], budget)
-        best, answered = counts.max(axis=2, initial=0), counts.sum(axis=2)  # (problems, windows) both
+        best, answered = counts.max(axis=2, initial=0), counts.sum(axis=2)  # shapes (problems, windows)
         share = np.divide(best, answered, out=np.zeros(best.shape), where=answered > 0)
         shares[rows] = _average_windows(share, whole)[0]
     return shares
 
 
 def _split_rows(rows: Ints, classes: ClassNumbers, budget: int) -> list[Ints]:
-    """Splits the rows so that the counts of each part's windows fit in memory."""
+    """Splits rows into parts that are small enough for their windows' counts to fit in memory."""
     kinds = int(classes.max(initial=0)) + 1
     step = max(1, _COUNT_CELLS // (kinds * max(1, classes.shape[1] // budget)))
     return [rows[i : i + step] for i in range(0, len(rows), step)]
 
 
 def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
-    """Votes of each class in each window, (problems, windows, classes), and which windows are complete."""
+    """Counts equal answers in each window, (problems, windows, answers); also marks complete windows."""
     rows, width, kinds = len(classes), classes.shape[1] // budget, int(classes.max(initial=-1)) + 1
     cut = classes[:, : width * budget].reshape(rows, width, budget)
     cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
@@ -371,16 +376,16 @@ def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
 
 
 def _score_windows(counts: Ints, values: Floats) -> Floats:
-    """The value of each window's leaders, shared, (problems, windows); `values` is (problems, classes)."""
+    """Returns the mean value of the winners in each window, (problems, windows)."""
     best = counts.max(axis=2, initial=0)[:, :, None]
-    leads = (counts == best) & (best > 0)  # (problems, windows, classes)
+    leads = (counts == best) & (best > 0)  # shape (problems, windows, answers)
     won = np.einsum("pwk,pk->pw", leads, values, optimize=False)
     ties = leads.sum(axis=2)
     return np.asarray(np.divide(won, ties, out=np.zeros(won.shape), where=ties > 0))
 
 
 def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
-    """The mean over complete windows, (problems,), and its standard error; NaN for a single window."""
+    """Computes each problem's mean over complete windows, and its standard error; NaN for a single window."""
     count = whole.sum(axis=1)
     mean = (values * whole).sum(axis=1) / count
     squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)

@@ -1,8 +1,9 @@
 """Summarises a pool in numbers.
 
-Vote accuracy is the unweighted vote's, exact: the mean over all subsets of b samples, with ties shared
-equally, abstentions ignored, and wrong if all abstain. Intervals are over problems. Problems without recorded
-answers are left out of votes and of agreement, which is the leader's mean share in disjoint windows of b.
+The accuracy of an unweighted vote is exact: the mean over all subsets of b samples. Ties are shared equally,
+abstentions are ignored, and the vote is wrong if all abstain. Agreement is the mean share of the most common
+answer in disjoint windows of b samples. Problems without recorded answers count for neither. Intervals are
+over problems.
 """
 
 import math
@@ -23,13 +24,13 @@ PROTOCOL = (
     "a vote of b: the mean over all subsets of b of a problem's samples; "
     "ties shared, abstentions ignored; 95% interval over problems"
 )
-_MAX_LISTED = 40  # most subjects or levels that are listed
-_Z = 1.959964  # for a 95% interval
+_MAX_LISTED = 40  # with more subjects or levels than this, none are listed
+_Z = 1.959964  # a 95% interval has this many standard errors on each side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEstimate:
-    """A mean over problems with its 95% interval; no interval for a single problem, NaN without problems."""
+    """A mean over problems with its 95% interval; a single problem has no interval; NaN without problems."""
 
     mean: float
     low: float | None
@@ -43,24 +44,24 @@ class SourceSummary:
 
     model: str | None
     parameters: Mapping[str, Any]
-    problems: int  # with samples
+    problems: int  # number of problems with samples
     samples: int
-    samples_min: int  # per problem
+    samples_min: int  # fewest samples of a problem
     samples_median: float
     samples_max: int
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share, among samples where it is known
+    finished: float | None  # share of samples that weren't cut off, if that is known
     mean_tokens: float | None
-    failures: Mapping[str, int]  # by kind
-    accuracy: MeanEstimate | None  # one sample's; None if correctness is unknown
-    votes: Mapping[int, MeanEstimate]  # by budget, if there are enough samples and answers
+    failures: Mapping[str, int]  # number of failed calls, by kind of failure
+    accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
+    votes: Mapping[int, MeanEstimate]  # accuracy of votes, by number of samples
     unvotable: int  # problems with grades but no recorded answers: they have an accuracy but no vote
-    agreement: float | None  # mean share of the leading answer
-    agreement_budget: int | None  # the largest budget that at least half of the problems have samples for
-    agreement_problems: int  # problems that have it
-    classes_mean: float | None  # different answers per problem
+    agreement: float | None  # mean share of a problem's most common answer
+    agreement_budget: int | None  # number of samples among which agreement is measured
+    agreement_problems: int  # number of problems with so many samples
+    classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
-    account: Account | None = None  # the calls that drew the samples; None if not recorded
+    account: Account | None = None  # calls and tokens that the samples took; None if not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +71,14 @@ class Summary:
     problems: int
     samples: int
     failures: int
-    gold_known: int  # problems with a gold answer
-    subjects: Mapping[str, int] | None  # problems by subject; None if there are none, or too many to list
+    gold_known: int  # number of problems with a gold answer
+    subjects: Mapping[str, int] | None  # number of problems by subject; None if there are none, or too many
     levels: Mapping[str, int] | None
     sources: tuple[SourceSummary, ...]
     protocol: str = PROTOCOL
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         data = asdict(self)
         for source in data["sources"]:
             source["votes"] = {str(budget): vote for budget, vote in source["votes"].items()}
@@ -85,7 +86,7 @@ class Summary:
 
 
 def summarise(pool: Pool, budgets: Sequence[int] = (1, 2, 4, 8, 16)) -> Summary:
-    """Counts, shares and the unweighted vote's accuracy by budget, for every source of a pool."""
+    """Computes counts, shares and accuracies of unweighted votes, for every source of a pool."""
     if not budgets or any(type(b) is not int or b < 1 for b in budgets):
         raise RecordInvalid(f"budgets {budgets!r} can't be used; give whole numbers from 1, e.g. (1, 2, 4)")
     with pool.snapshot():
@@ -112,12 +113,12 @@ def _summarise_source(
     totals = pool.totals(key)
     drawn = ballots.drawn
     values, voting = grade_samples(ballots), mask_votable(ballots)
-    known = mask_graded(ballots, values)  # (problems,)
+    known = mask_graded(ballots, values)  # for each problem
     classes = ballots.classes[voting]
     largest = _find_common_budget(budgets, drawn[voting])
     shares = compute_agreement(classes, largest) if largest is not None else np.zeros(0)
-    shares = shares[~np.isnan(shares)]  # problems with enough samples
-    kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
+    shares = shares[~np.isnan(shares)]  # keep problems with enough samples
+    kinds = classes.max(axis=1, initial=-1) + 1  # number of different answers to each problem
     return SourceSummary(
         model=model,
         parameters=parameters,
@@ -143,24 +144,24 @@ def _summarise_source(
 
 
 def _find_common_budget(budgets: Sequence[int], drawn: Ints) -> int | None:
-    """The largest budget for which at least half of the problems have samples, or None."""
+    """Finds the largest budget for which at least half of the problems have enough samples, or None."""
     return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
 
 
 def _estimate_votes(
     ballots: Ballots, values: Floats, rows: Bools, budgets: Sequence[int]
 ) -> dict[int, MeanEstimate]:
-    """Each budget's vote over the problems in `rows` that have enough samples."""
-    voted = np.where(rows[:, None], values, np.nan)  # problems without grades have no accuracy
+    """Estimates each budget's vote accuracy over the problems in `rows` that have enough samples."""
+    voted = np.where(rows[:, None], values, np.nan)  # problems that can't be voted on count as ungraded
     wanted = [b for b in budgets if (rows & (ballots.drawn >= b)).any()]
-    accuracy = score_exact_vote(ballots, voted, wanted).accuracy  # (problems, budgets)
+    accuracy = score_exact_vote(ballots, voted, wanted).accuracy  # shape (problems, budgets)
     return {b: estimate_mean(column[~np.isnan(column)]) for b, column in zip(wanted, accuracy.T, strict=True)}
 
 
 def estimate_mean(values: Floats) -> MeanEstimate:
-    """The mean of one value per problem, (problems,), with its normal 95% interval clipped to [0, 1].
+    """Computes the mean of one value per problem, with its normal 95% interval clipped to [0, 1].
 
-    If all problems have the same value, Wilson's interval: four out of four prove little.
+    If all problems have the same value, Wilson's interval is used: four right out of four prove little.
     """
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) <= 1:

@@ -1,4 +1,4 @@
-"""Computes an accuracy table from recorded samples: votes of one mode, or of several and mixes of two."""
+"""Computes an accuracy table from recorded samples: of votes over one mode, several, or pairs."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
-MODE_BUDGETS = (1, 2, 4, 8)  # samples of each mode if there are several
+MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode if there are several
 _PLAIN_OPTIONS = (
     "exact",
     "vote",
@@ -39,9 +39,9 @@ _PLAIN_OPTIONS = (
     "samples",
     None,
     None,
-)  # the only options for a table of several modes
-_SEED = 0  # seeds simulations without a given generator, so that results repeat
-_MIN_DRAWS = 2  # fewest draws that give an error estimate
+)  # a table of several modes allows no others
+_SEED = 0  # seed of simulations if no generator is given, so that results repeat
+_MIN_DRAWS = 2  # smallest number of simulated votes that gives an error estimate
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -65,7 +65,7 @@ def score(
     errors: bool = True,
     map_blocks: BlockMap = map,
 ) -> AccuracyTable:
-    """The accuracy of every problem at every budget, from recorded samples, with standard errors.
+    """Computes the accuracy of every problem at every budget from recorded samples, with standard errors.
 
     `aggregate` combines b samples into one answer: the unweighted vote; the vote weighted `by` the model's
     confidence; the best-of-b `by` log-probability, entropy or your own scores, (problems, samples), higher is
@@ -124,27 +124,27 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class ModeColumn:
-    """The samples that one column of a table over modes draws, from one mode or two.
+    """One column of a table over several modes: how many samples are drawn from one mode, or from two.
 
     >>> str(ModeColumn((("smol", 2), ("qwen", 1))))
     'smol x 2 + qwen x 1'
     """
 
-    draws: tuple[tuple[str, int], ...]  # mode names, and how many samples of each
+    draws: tuple[tuple[str, int], ...]  # (name of a mode, number of its samples)
 
     def __str__(self) -> str:
         return " + ".join(f"{name} x {count}" for name, count in self.draws)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Samples per mode."""
+        """Number of samples of each mode, by name."""
         return dict(self.draws)
 
 
 def list_columns(
     modes: ModeSet, budgets: Budgets = MODE_BUDGETS, *, mixed: bool = True
 ) -> tuple[ModeColumn, ...]:
-    """The columns of a table of several modes: each mode's budgets in their order, then mixes of each pair.
+    """Lists the columns of a table over several modes: each mode's budgets in order, then mixes of each pair.
 
     A mode with infinite cost is never drawn, so it has no column.
     """
@@ -160,17 +160,17 @@ def list_columns(
 
 
 def _check_mode_budgets(modes: ModeSet, budgets: Budgets) -> dict[str, tuple[int, ...]]:
-    """Each mode's budgets in their order, without modes that are never drawn."""
+    """Checks each mode's budgets; leaves out modes with infinite cost, which are never drawn."""
     names = [mode.name for mode in modes.modes if math.isfinite(mode.cost)]
     if not names:
-        raise ScoreError(f"every mode ({', '.join(modes.names)}) costs {math.inf}; give one a cost")
+        raise ScoreError(f"every mode ({', '.join(modes.names)}) costs {math.inf}; give a finite cost")
     if not isinstance(budgets, Mapping):
         return dict.fromkeys(names, check_budgets(budgets))
     if unknown := [name for name in budgets if name not in modes.names]:
-        raise ScoreError(f"budgets name {unknown[0]!r}, no mode; there are {', '.join(modes.names)}")
+        raise ScoreError(f"{unknown[0]!r} in budgets is not a mode; the modes are {', '.join(modes.names)}")
     if missing := [name for name in names if name not in budgets]:
         raise ScoreError(
-            f"budgets lack mode {missing[0]!r}; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
+            f"there are no budgets for mode {missing[0]!r}; give some, e.g. {{{missing[0]!r}: (1, 2)}}, "
             "or leave it out of the modes"
         )
     return {name: check_budgets(budgets[name]) for name in names}
@@ -195,7 +195,7 @@ def _score_modes(
     too_few: Literal["error", "drop"],
     errors: bool,
 ) -> AccuracyTable:
-    """The table over the modes of joined pools, or of a pool with several sources."""
+    """Computes the table over the modes of joined pools, or of a pool with several sources."""
     recorded = read_modes(source)
     modes = ModeSet.of(recorded) if modes is None else modes
     sizes = _check_mode_budgets(modes, MODE_BUDGETS if budgets is None else budgets)
@@ -227,7 +227,7 @@ def _score_modes(
 
 
 def _select_rows(ballots: Ballots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
-    """Rows of problems that can be scored in every mode."""
+    """Returns the rows of problems that can be scored in every mode."""
     rows = np.arange(len(ballots))
     for name, votes in zip(ballots.names, ballots.parts, strict=True):
         try:
@@ -255,7 +255,7 @@ def _estimate_modes(
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
-    """Accuracy and standard error, both (problems, columns), and a description of the method."""
+    """Estimates accuracy and standard error, both (problems, columns); also describes the method in words."""
     parts = dict(zip(ballots.names, ballots.parts, strict=True))
     accuracy, error = np.empty((2, len(ballots), len(columns)))
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -281,12 +281,12 @@ def _estimate_modes(
 def _check_method(
     budgets: object, *, estimator: Estimator, aggregate: Aggregate, too_few: str
 ) -> tuple[int, ...]:
-    """The checked budgets; raises ScoreError if they or the method can't be used."""
+    """Checks the method and returns the checked budgets; raises ScoreError if they can't be used."""
     _check_choice("estimator", estimator, get_args(Estimator))
     _check_choice("aggregate", aggregate, get_args(Aggregate))
     _check_choice("too_few", too_few, ("error", "drop"))
     if estimator == "windows" and aggregate != "vote":
-        raise ScoreError("windows are for plain votes; give estimator='exact'")
+        raise ScoreError("estimator='windows' works only with aggregate='vote'; give estimator='exact'")
     return check_budgets(budgets)
 
 
@@ -301,7 +301,7 @@ def _estimate(
     draws: int,
     map_blocks: BlockMap,
 ) -> tuple[AccuracyEstimates, str]:
-    """The estimates, and a description of the method."""
+    """Estimates accuracies at each budget; also describes the method in words."""
     values = grade_samples(ballots)
     if aggregate == "weighted":
         weights = _choose_weights(ballots, by)
@@ -332,14 +332,14 @@ def _estimate(
 
 
 def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
-    """The largest Monte Carlo error of the estimates; None if nothing was simulated."""
+    """Returns the largest simulation error of the estimates; None if nothing was simulated."""
     if not estimates.simulated or estimates.simulation_error is None:
         return None
     return float(np.nanmax(estimates.simulation_error))
 
 
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
-    """The weights of votes; raises ScoreError if they can't be computed."""
+    """Chooses how votes are weighted; raises ScoreError if that isn't possible with `by`."""
     if isinstance(by, VoteWeights):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
@@ -376,7 +376,7 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
 
 
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """Your own scores for these rows, taken from those of all problems, (problems, samples)."""
+    """Selects these rows of your own scores, (problems, samples); returns other values of `by` unchanged."""
     if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
@@ -388,12 +388,12 @@ def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
     return scores[rows]
 
 
-_UNITS = ("samples", "tokens")  # units of cost; the third is money
+_UNITS = ("samples", "tokens")  # units of cost, besides money
 _MILLION = 1e6
 
 
 def check_budgets(budgets: object) -> tuple[int, ...]:
-    """Checks numbers of samples; raises ScoreError if they can't be used."""
+    """Checks budgets, which are numbers of samples; raises ScoreError if they can't be used."""
     sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
     whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
     if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
@@ -406,18 +406,18 @@ def check_budgets(budgets: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Costs:
-    """The cost of each budget, and its unit."""
+    """The cost of each budget, with its unit."""
 
-    amounts: Floats  # (budgets,) the same for every problem, or (problems, budgets)
+    amounts: Floats  # cost of each budget; shape (budgets,), or (problems, budgets) if problems differ
     unit: str
-    note: str = ""  # assumptions, in words
+    note: str = ""  # what is assumed about prompts, in words
 
 
 def compute_costs(
     ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
-    """The cost of every budget for the problems `rows`, from each problem's mean output tokens."""
-    counts = np.array(budgets, dtype=np.float64)  # (budgets,)
+    """Computes the cost of every budget for the problems `rows`, from each problem's mean output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # numbers of samples
     if isinstance(cost, TokenPrices):
         return Costs(
             amounts=_compute_money(ballots, counts, cost, rows),
@@ -432,17 +432,17 @@ def compute_costs(
 
 
 def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
-    """The cost in money, (problems, budgets)."""
+    """Computes the cost in money of each budget, (problems, budgets)."""
     output = np.zeros(len(rows))
     if prices.output > 0:
         output = compute_mean_output(ballots, rows) * prices.output / _MILLION
-    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
+    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # of each problem
     times = count_calls(counts, choose_charge(ballots, prices).choices)
     return np.asarray(output[:, None] * counts + prompts[:, None] * times)
 
 
 def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
-    """Mean output tokens per sample, (problems,)."""
+    """Computes each problem's mean output tokens per sample."""
     tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
     unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
     if len(unknown):
@@ -455,7 +455,7 @@ def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
 
 
 def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Prompt tokens of every problem, (problems,): given, or else from the recorded calls."""
+    """Returns the prompt tokens of every problem: as given in `prices`, or else as recorded with calls."""
     tokens = prices.prompt_tokens
     if isinstance(tokens, Sequence) and len(tokens) != len(ballots):
         raise ScoreError(
@@ -466,7 +466,7 @@ def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
 
 
 def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
-    """How prompts are charged: as the prices say, or else as the source's calls recorded it."""
+    """Chooses how prompts are charged: as the prices say, or else as recorded with the source's calls."""
     if prices.prompts is None:
         return ballots.charge
     return replace(ballots.charge, choices=1 if prices.prompts == "each" else None)

@@ -464,7 +464,7 @@ def _build_upstream(
             raise ConfigError("endpoint is an Endpoint, which has its own key; give the key to it alone")
         return endpoint
     if not isinstance(endpoint, str) or not endpoint:
-        raise ConfigError(f"endpoint {endpoint!r} is no address; {_ENDPOINT_REMEDY}")
+        raise ConfigError(f"endpoint {endpoint!r} is not an address; {_ENDPOINT_REMEDY}")
     if key is not None:
         if key_file is not None:
             raise ConfigError("key and key_file are both given; give one of them")

@@ -180,8 +180,8 @@ def _parse_patch(raw: bytes) -> float | str | None:
     is_patch = isinstance(body, dict) and list(body) == ["budget"]
     if not is_patch or isinstance(body["budget"], bool | list | dict):
         raise RequestInvalid(
-            'the body is no budget; send {"budget": 3}, {"budget": "2 USD per 1000"}, or {"budget": null}, '
-            "which is that of the settings",
+            'the body is not a budget; send {"budget": 3} or {"budget": "2 USD per 1000"}, or '
+            '{"budget": null} for the one in the settings',
             param="budget",
         )
     budget: float | str | None = body["budget"]

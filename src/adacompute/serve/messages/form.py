@@ -104,7 +104,7 @@ def _read_part_name(head: bytes) -> str | None:
     headers = [_HEAD_LINE.fullmatch(line) for line in lines[1:-2]]
     if lines[0].strip(" \t") not in ("", "--") or lines[-2:] != ["", ""] or None in headers:
         raise RequestInvalid(
-            "the head of a part of the form has a line that is no header; send `Name: value`, ended by CRLF"
+            "the head of a part of the form has a line that isn't a header; send `Name: value`, ended by CRLF"
         )
     dispositions = [match[2] for match in headers if match and match[1].lower() == "content-disposition"]
     if len(dispositions) > 1:

@@ -428,7 +428,7 @@ def check_field_names(names: Iterable[str]) -> None:
     for name in names:
         if (known := name.casefold()) in COSTLY_FIELDS and name != known:
             raise RequestInvalid(
-                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
+                f"{name!r} means {known!r} to some servers, not to others; give {known!r}", param=name
             )
 
 
@@ -622,7 +622,7 @@ def _choose_modes(
     if not wanted and model in modes:
         return (str(model),)
     if len(modes) > 1 and model not in (*modes, EVERY_MODE):
-        notes.append(f"model {str(model)[:60]!r} is no mode; the policy decides")
+        notes.append(f"model {str(model)[:60]!r} is not a mode; the policy decides")
     return tuple(name for name in modes if name in wanted)
 
 

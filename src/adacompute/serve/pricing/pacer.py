@@ -285,8 +285,8 @@ class Pacer:
         values = (target, start, low, high)
         if not all(map(math.isfinite, values)) or target <= 0 or not 0 <= low <= high or high <= 0:
             raise ConfigError(
-                f"a pace to {target:g} from {dial} {start:g} within {low:g} to {high:g} can't be "
-                "kept; give a budget above 0 and bounds in order"
+                f"a budget of {target:g} can't be kept with {dial} {start:g} between {low:g} and {high:g}; "
+                "give a budget above 0 and bounds in order"
             )
         self.target = target
         self.dial = dial
@@ -379,7 +379,7 @@ class Pacer:
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
-                "it starts again at its first dial"
+                "it starts again from the beginning"
             )
         self.requests = int(numbers["requests"])
         self._spent = numbers["spent"]

@@ -598,7 +598,7 @@ def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
         _decide(policy, fixed)
     except PolicyError as exc:
         raise ConfigError(
-            f"price {fixed:g} is not a dial of policy {served.name!r}, which turns a {policy.dial}: {exc}"
+            f"price {fixed:g} can't be used for policy {served.name!r}, which takes a {policy.dial}: {exc}"
         ) from exc
 
 

@@ -244,7 +244,7 @@ def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -
     try:
         return None if value == 0 else Budget.parse(value, unit=unit, currency=currency, total=True)
     except BudgetInvalid as exc:
-        raise ConfigError(f"{place}: {exc}; a cap is a sum, e.g. '5 USD', and 0 is none") from exc
+        raise ConfigError(f"{place}: {exc}; give a sum, e.g. '5 USD', or 0 for no cap") from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
