@@ -226,3 +226,21 @@ def test_a_guarantee_is_saved_with_its_delta_and_what_it_costs_is_measured(adaco
     shown = adacompute(*words, "--overwrite").stdout
     assert "of answers are certified at a delta of 0.2" in shown
     assert "--budget" not in shown
+
+
+def test_problems_without_recorded_answers_are_left_out_and_counted(adacompute, tmp_path):
+    answers = [["4", "4", "5"], ["5", "4", "6"]] * 6 + [[None] * 3]  # the last is right, and nobody knows how
+    written = [
+        {
+            "id": f"p{i}",
+            "question": f"{i}?",
+            "samples": [{"answer": a, "correct": a in ("4", None)} for a in row],
+        }
+        for i, row in enumerate(answers)
+    ]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+    assert "left out: 1 problem" in adacompute("fit", "pool.jsonl", "-o", "own", "--no-verdict").stderr
+    told = json.loads(adacompute("evaluate", "pool.jsonl", "--policies", "fixed,asc", "--json").stdout)
+    assert (told["problems"], told["dropped"]) == (12, 1)
+    refused = adacompute("replay", "pool.jsonl", "--policy", "own", "--price", "0.1", code=1).stderr
+    assert "--too-few drop" in refused

@@ -191,3 +191,13 @@ def test_a_path_may_hold_an_equals_sign():
     assert parse_joins(None, ["a=x=y.sqlite", "b=z"]) == {"a": Path("x=y.sqlite"), "b": Path("z")}
     with pytest.raises(typer.BadParameter, match="NAME=POOL"):
         parse_joins(None, ["=x"])
+
+
+def test_what_more_samples_are_worth_is_not_told_of_one_sample_a_mode(adacompute, tmp_path: Path):
+    for name, right in (("small", 2), ("large", 1)):
+        answers = {f"p{i}": ["5" if i % 4 < right else "4"] for i in range(40)}
+        write_pool(tmp_path / f"{name}.jsonl", name, answers)
+    done = adacompute("evaluate", *PAIR, "--cost", "smol=1", "--cost", "qwen=10", "--no-groups")
+    assert "a problem has at most 1 of 'smol', 1 of 'qwen'" in " ".join(done.stdout.split())
+    assert "and stopping." not in done.stdout
+    assert "didn't help" not in done.stdout

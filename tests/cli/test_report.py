@@ -121,3 +121,12 @@ def test_amounts_that_cannot_be_are_bad_usage(adacompute, pool, words: tuple[str
     done = adacompute("report", "inner/a.jsonl", "-o", "out", *words, code=2)
     assert named in done.stderr
     assert not (pool / "out").exists()
+
+
+def test_nothing_is_said_of_more_samples_where_each_problem_has_one(adacompute, tmp_path):
+    made = [json.loads(line) | {"gold": "4"} for line in lines(problems=40, samples=1).splitlines()]
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in made))
+    adacompute("report", "one.jsonl", "-o", "out", *QUICK)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "40 problems, 1 sample of each" in page
+    assert "no vote of these" not in page

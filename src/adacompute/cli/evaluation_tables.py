@@ -270,11 +270,9 @@ def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     votes = "plain votes"
     if evaluation.votes == "weighted":
         votes = f"votes weighted by {'score' if evaluation.by_score else 'confidence'}"
-    dropped = (
-        f", {format_count(evaluation.dropped, 'problem')} without grades left out"
-        if evaluation.dropped
-        else ""
-    )
+    dropped = ""
+    if evaluation.dropped:
+        dropped += f", {format_count(evaluation.dropped, 'problem')} without grades or answers left out"
     if evaluation.short:
         dropped += f", {format_count(evaluation.short, 'problem')} with fewer samples left out"
     return f"{protocol}, {votes}, {evaluation.orders} orders of the samples{dropped}"
@@ -421,7 +419,7 @@ def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | 
             f"adacompute evaluate {modes.words}{modes.cost_words}",
             f"adacompute replay {modes.words} {saved} --budget {example}",
         ]
-    budget = f"'{summary['quality']['quality']}'" if "quality" in summary else "2"
+    budget = f"'{summary['quality']['quality']}'" if "quality" in summary else f"{min(2, summary['longest'])}"
     return [
         f"adacompute evaluate {modes.name} --policies fixed,asc,{summary['policy']}",
         f"adacompute answer PROMPTS {saved} --budget {budget} --endpoint URL -o answers.jsonl",

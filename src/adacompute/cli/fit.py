@@ -70,7 +70,7 @@ from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
 from adacompute.score.aggregates import has_signals
-from adacompute.score.grades import grade_samples, mask_graded
+from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
 MAX_SAMPLES = LONGEST  # most samples per request by default
 
@@ -213,14 +213,15 @@ def fit(
     menu, arguments = None, dict[str, Any]()
     if several:
         recorded, menu = modes.read(settings.answers)
-        ballots = recorded = grouping.apply(recorded)
+        ballots = recorded = _leave_out_unvotable(grouping.apply(recorded))
         budget = None if budget_text is None else parse_mode_budget(budget_text, menu, unit=unit)
         _warn_short(ballots)
         arguments = {"menu": menu, "weigh": None if votes == "plain" else "auto"}
         arguments["families"] = resemble(ballots.groups)
         arguments |= {} if longest is None else {"longest": longest}
     else:
-        recorded = grouping.apply(read_ballots(modes.get_source(), settings.answers, modes, which))
+        recorded = read_ballots(modes.get_source(), settings.answers, modes, which)
+        recorded = _leave_out_unvotable(grouping.apply(recorded))
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
@@ -363,6 +364,15 @@ def _warn_short(ballots: Ballots) -> None:
             )
 
 
+def _leave_out_unvotable(ballots: Ballots) -> Ballots:
+    """The problems with recorded answers; warns on stderr about the others."""
+    votable = mask_votable(ballots)
+    if votable.all() or not votable.any():
+        return ballots
+    print_message(f"left out: {format_count(int((~votable).sum()), 'problem')} with no answer recorded")
+    return ballots.only(np.flatnonzero(votable))
+
+
 def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
     """Waits for the verdict; yields the policies that were fitted for it, or none if it failed."""
     if judging is not None and judging.exception() is None:
@@ -484,11 +494,8 @@ def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: ModeSet, bud
 def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
     reached = [setting["budget"] for setting in summary["settings"]]
     if budget not in reached:
-        remedy = (
-            f"give one of {', '.join(f'{value:g}' for value in reached)}"
-            if reached
-            else "collect more samples"
-        )
+        listed = ", ".join(f"{value:g}" for value in reached)
+        remedy = f"give one of {listed}" if reached else "collect more samples"
         print_message(f"{summary['policy']}: budget {budget:g} can't be reached on these samples; {remedy}")
 
 

@@ -29,7 +29,7 @@ from adacompute.pool.modes import ModeSet
 from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
 from adacompute.score.aggregates import read_scores
-from adacompute.score.grades import grade_samples, mask_graded
+from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -385,13 +385,11 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """Selects the problems with grades; if none has grades, all problems, to be evaluated by agreement."""
-    has_grades = mask_graded(ballots, grade_samples(ballots))
-    if has_grades.all():
-        return ballots, "accuracy"
-    return (
-        (ballots.only(np.flatnonzero(has_grades)), "accuracy") if has_grades.any() else (ballots, "agreement")
-    )
+    """Selects the problems with grades and answers; if none has any, all problems, evaluated by agreement."""
+    usable = mask_graded(ballots, grade_samples(ballots)) & mask_votable(ballots)
+    if not usable.any():
+        return ballots, "agreement"
+    return (ballots if usable.all() else ballots.only(np.flatnonzero(usable))), "accuracy"
 
 
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:

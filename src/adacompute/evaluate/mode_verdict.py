@@ -27,6 +27,7 @@ from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
 SPENT_TOLERANCE = 0.01  # a policy whose cost stays below a budget by more than this share can't spend it
+_FEW_SAMPLES = 3  # with fewer samples of a problem, the worth of a mode's vote can't be told
 _SMALL_GAIN = 0.005  # gain in accuracy: a menu that certainly gains less isn't worth it
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
@@ -50,10 +51,8 @@ class _Matches:
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
         """Returns the menu and the best of some policies at a budget; None if either always costs more."""
-        ours, met = (
-            self.mixes[ALL_MODES, at],
-            [mix for name in names if (mix := self.mixes[name, at]) is not None],
-        )
+        ours = self.mixes[ALL_MODES, at]
+        met = [mix for name in names if (mix := self.mixes[name, at]) is not None]
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
 
 
@@ -75,7 +74,10 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
     decided = _decide(gain) if are_enough(setup.ballots.groups) else "too few problems to tell"
     support = _describe_gain(setup, decided, gain, rows, matches)
     last = matches.mixes[ALL_MODES, len(setup.budgets) - 1]
-    if last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
+    most = {name: int(setup.ballots[name].drawn.max()) for name in mode_set.names}
+    if few := ", ".join(f"{count} of {name!r}" for name, count in most.items() if count < _FEW_SAMPLES):
+        support += f" What more samples are worth can't be told: a problem has at most {few}."
+    elif last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
         support += f" It spends {mode_set.format_cost(last.cost)} at most: more samples didn't help."
     return Verdict(
         decided=decided,
@@ -130,11 +132,9 @@ def _describe_gain(
     mode_set = setup.modes
     numbers = ", ".join(mode_set.format_cost(budget, unit=False) for budget in setup.budgets)
     listed = numbers if mode_set.unit == "cost" else f"{numbers} {mode_set.cost_unit}"
-    right = (
-        "is right"
-        if setup.basis == "accuracy"
-        else "gives the answer of all samples of the most expensive mode"
-    )
+    right = "is right"
+    if setup.basis != "accuracy":
+        right = "gives the answer of all samples of the most expensive mode"
     rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
     if gain.mean < 0:
@@ -175,17 +175,17 @@ def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
         if (mix := matches.mixes[name, at]) is not None:
             spent += matches.results[name].count_draws(mix, at) * mode_set.costs / budget
     if spent.max() > 0.8 * spent.sum():
-        return f"Stay with mode {mode_set.names[int(spent.argmax())]!r} and stopping."
+        name = mode_set.names[int(spent.argmax())]
+        stopping = " and stopping" if setup.ballots[name].drawn.max() > 1 else ""
+        return f"Stay with mode {name!r}{stopping}."
     return "Mix the modes at random."
 
 
 def _format_points(gain: Interval) -> str:
-    ends = (
-        ""
-        if gain.low is None or gain.high is None
-        else f" (95%: {100 * gain.low:.1f} to {100 * gain.high:.1f})"
-    )
-    return f"{100 * gain.mean:.1f} points{ends}"
+    mean = f"{100 * gain.mean:z.1f} points"
+    if gain.low is None or gain.high is None:
+        return mean
+    return f"{mean} (95%: {100 * gain.low:z.1f} to {100 * gain.high:z.1f})"
 
 
 def _count_problems(setup: EvaluationSetup) -> str:

@@ -121,13 +121,13 @@ def find_replayable(
     usable: Bools = has_votes & enough
     if usable.all() or (too_few == "drop" and usable.any()):
         return usable
-    remedy = ", or leave them out with too_few='drop'" if usable.any() else ""
+    remedy = ", or leave them out with too_few='drop' (--too-few drop)" if usable.any() else ""
     if not enough.all():
         worst = int(drawn.argmin())
         raise TooFewSamples(
             f"{int((~enough).sum())} of {len(ids)} problems have fewer than the {longest} samples that "
             f"the policy may draw, e.g. {ids[worst]!r} with {int(drawn[worst])}; collect "
-            f"more, give the policy a lower `longest`{remedy}"
+            f"more, give the policy a lower `longest` (fit --longest){remedy}"
         )
     raise NotRecorded(
         f"{int((~has_votes).sum())} of {len(ids)} problems have grades but no recorded answers to vote on, "

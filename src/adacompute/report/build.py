@@ -379,7 +379,7 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
     problems = count_in_groups(facts["problems"], facts["groups"])
-    problems += f", and {facts['dropped']:,} left out for want of grades"
+    problems += f", and {facts['dropped']:,} left out for want of grades or answers"
     if facts["short"]:
         problems += f", {facts['short']:,} for want of samples"
     parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())

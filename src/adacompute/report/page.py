@@ -160,9 +160,9 @@ def render_page(report: Report) -> str:
 
 def _describe_facts(facts: Mapping[str, Any]) -> str:
     least, most = facts["samples_least"], facts["samples_most"]
-    each = f"{most}" if least == most else f"{least} to {most}"
+    each = f"{most} sample{'' if most == 1 else 's'}" if least == most else f"{least} to {most} samples"
     model = f", {facts['model']}" if facts["model"] else ""
-    return f"{count_in_groups(facts['problems'], facts['groups'])}, {each} samples of each{model}"
+    return f"{count_in_groups(facts['problems'], facts['groups'])}, {each} of each{model}"
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:

@@ -56,10 +56,12 @@ def mask_graded(ballots: Ballots, values: Floats) -> Bools:
 
 
 def mask_votable(ballots: Ballots) -> Bools:
-    """Marks the problems with recorded answers, as far as the samples show."""
-    if not ((ballots.classes == ABSTAINS) & (ballots.correct > 0)).any():
-        return np.ones(len(ballots), dtype=bool)
-    return np.asarray((ballots.classes >= 0).any(axis=1))
+    """Marks the problems with recorded answers in every mode, as far as the samples show."""
+    votable = np.ones(len(ballots), dtype=bool)
+    for part in ballots.parts:
+        if ((part.classes == ABSTAINS) & (part.correct > 0)).any():
+            votable &= (part.classes >= 0).any(axis=1)
+    return votable
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:

@@ -173,7 +173,7 @@ def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
 def _join_matches(evaluation: Evaluation, label: str, policies: Sequence[str]) -> CostCurve:
     """Returns a curve with the best of some policies at each budget."""
     found = [evaluation.find_best(policies, budget) for budget in evaluation.budgets]
-    matches = [match for match in found if match is not None]
+    matches = sorted((match for match in found if match is not None), key=lambda match: match.cost)
     gains = [match.gain for match in matches]
     columns = {
         "cost": [match.cost for match in matches],
@@ -292,10 +292,9 @@ def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
 def _draw_curve(
     canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, frontier: PolicyFrontier
 ) -> "Artist":
-    wide = curve.policy == frontier.ours
-    (artist,) = ax.plot(
-        curve.cost, curve.accuracy, zorder=3 if wide else 2, label=style.name, **_line_style(style, wide=wide)
-    )
+    wide, marker = curve.policy == frontier.ours, "o" if len(set(curve.cost)) == 1 else None  # a single point
+    looks: dict[str, Any] = {"zorder": 3 if wide else 2, "label": style.name, "marker": marker}
+    (artist,) = ax.plot(curve.cost, curve.accuracy, **looks, **_line_style(style, wide=wide))
     for at in _find_marks(curve.cost, frontier):
         text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {curve.accuracy[at]:.1%}"
         text += f" ({curve.low[at]:.1%} to {curve.high[at]:.1%})"
@@ -415,8 +414,7 @@ def _describe_protocol(frontier: PolicyFrontier) -> str:
     votes = "weighted" if frontier.weighted else "plain"
     return (
         f"held-out: {frontier.problems:,} problems, {frontier.folds} folds, {votes} votes; "
-        f"each policy on the hull "
-        "of its own settings"
+        "each policy on the hull of its own settings"
     )
 
 
@@ -428,9 +426,8 @@ def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
         text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
     if frontier.oracle is not None and frontier.mode_set is None:
         choices = ", ".join(map(str, frontier.oracle.choices))
-        text += f"The one-shot oracle knows the answers and gives each problem {choices} samples beforehand"
-        ends = ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
-        text += ends
+        text += f"The one-shot oracle knows the answers and decides beforehand (samples: {choices})"
+        text += ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
         if frontier.oracle.why:
             text += " Only its in-sample end is known here."
     return text.strip()

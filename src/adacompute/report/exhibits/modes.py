@@ -58,7 +58,7 @@ def _build_modes_table(runs: EvaluationRuns) -> Table:
             scale_cost(mode_set, mode.cost),
             mode.cost / mode_set.modes[0].cost if mode_set.modes[0].cost else None,
             votes[0] if votes else None,
-            f"{votes[-1]:.1%} ({budgets[-1]} samples)" if votes else None,
+            f"{votes[-1]:.1%} ({budgets[-1]} sample{'' if budgets[-1] == 1 else 's'})" if votes else None,
             f"{most}" if least == most else f"{least} to {most}",
         )
         rows.append(row)

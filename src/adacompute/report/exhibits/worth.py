@@ -63,10 +63,9 @@ def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
     """Builds the section on when adaptive sampling pays: budgets, kinds of policies, problems."""
     above = list_above(runs, evaluation)
-    words = [
-        f"{_describe_budgets(above, evaluation.verdict)} {_describe_beforehand(above, evaluation)}".strip()
-    ]
-    if runs.setup.basis == "accuracy":
+    budgets = _describe_budgets(above, evaluation.verdict)
+    words = [f"{budgets} {_describe_beforehand(above, evaluation)}".strip()]
+    if runs.setup.basis == "accuracy" and runs.setup.longest > 1:
         words.append(_describe_makeup(measure_makeup(runs), pays=any(above.values())))
     return Section(key="worth", title="When it is worth it", words=tuple(words))
 
@@ -76,15 +75,10 @@ def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) 
     pays = [f"{budget:g}" for budget, matches in above.items() if matches]
     rest = [f"{budget:g}" for budget, matches in above.items() if not matches]
     alone = "each interval by itself, not corrected for looking at several policies and budgets"
-    if not pays:
-        return (
-            f"{verdict.sentence} At {join_words(rest)} samples on average no policy is clearly above "
-            f"uniform ({alone})."
-        )
-    tail = f", at {join_words(rest)} none is" if rest else ""
+    which, tail = "some" if pays else "no", f", at {join_words(rest)} none is" if pays and rest else ""
     return (
-        f"{verdict.sentence} At {join_words(pays)} samples on average some policy is clearly above "
-        f"uniform{tail} ({alone})."
+        f"{verdict.sentence} At {join_words(pays or rest)} samples on average {which} policy is clearly "
+        f"above uniform{tail} ({alone})."
     )
 
 
@@ -115,10 +109,10 @@ def _describe_beforehand(above: Mapping[float, Sequence[Match]], evaluation: Eva
 def _describe_makeup(makeup: PoolMakeup, *, pays: bool) -> str:
     text = (
         f"Of the problems, {makeup.always:.0%} are right in every recorded sample and {makeup.never:.0%} in "
-        f"none: more samples change nothing there. A vote of {makeup.samples} is right more often than one "
+        f"none: no vote of these changes that. A vote of {makeup.samples} is right more often than one "
         f"sample, by over 2 points, on {makeup.rises:.0%} of the problems, and less often on "
         f"{makeup.falls:.0%}."
     )
-    if not pays and makeup.rises < 0.2:
+    if not pays and makeup.rises < 0.2 and makeup.samples > 2:
         text += " With so few problems that voting helps there is little to gain by deciding who gets more."
     return text
