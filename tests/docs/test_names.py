@@ -101,12 +101,24 @@ def test_the_tree_of_errors_is_the_one_in_the_code():
 
 
 @pytest.mark.slow
-def test_every_key_of_the_json_of_solve_is_described():
+@pytest.mark.parametrize(
+    ("heading", "command"),
+    [
+        ("recording", ["pool", "facts"]),
+        ("score", ["score", "facts", "--budgets", "1,2"]),
+        ("solve", ["solve", "facts", "--budget", "3", "--budgets", "1,2,4"]),
+    ],
+)
+def test_every_key_of_a_commands_json_is_described(heading: str, command: list[str]):
     program = str(Path(sys.executable).parent / "adacompute")
-    command = [program, "solve", "facts", "--budget", "3", "--budgets", "1,2,4", "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run([program, *command, "--json"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
     page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
-    table = page.partition("### JSON of solve")[2].partition("\n## ")[0]
-    named = set(re.findall(r"`(\w+)`", table))
-    inner = [found["uniform"], found["crossfitted"], found["difference"], *found["mix"], *found["curve"]]
-    assert {key for part in (found, *inner) for key in part} - named == set()
+    if heading != "recording":  # its sources are described under "The numbers of a summary"
+        page = page.partition(f"### JSON of {heading}")[2].partition("\n### ")[0]
+    named = set(re.findall(r"`(\w+)`", page))
+    parts = [value for value in found.values() if isinstance(value, dict) and heading == "solve"]
+    rows = [
+        row for value in found.values() if isinstance(value, list) for row in value if isinstance(row, dict)
+    ]
+    assert {key for part in (found, *parts, *rows) for key in part} - named == set()
