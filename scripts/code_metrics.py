@@ -358,12 +358,15 @@ _REPORT_SECONDS = 0.2  # until observers, the log and the ledger have been told 
 def list_comments() -> list[tuple[str, str]]:
     """Every comment and docstring of the package: where it is, and what it says.
 
-    A comment of several lines is one; a comment above a line of code is shown with this line.
+    As in the code, a comment comes with its line of code and the definition around it, a docstring with the
+    definition. A comment of several lines is one.
     """
     found = []
     for path in module_files():
         text, place = path.read_text("utf-8"), path.relative_to(SOURCE).as_posix()
-        lines = text.splitlines()
+        lines, tree = text.splitlines(), ast.parse(text)
+        around = [""] * (len(lines) + 1)  # for each line, the names of the definitions around it
+        _name_definitions(tree, around)
         block: list[str] = []  # lines of a comment that stands alone
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type != tokenize.COMMENT or re.match(r"# (noqa|type:|fmt:)", token.string):
@@ -371,20 +374,37 @@ def list_comments() -> list[tuple[str, str]]:
             row = token.start[0]
             line = lines[row - 1].strip()
             if line != token.string:  # behind code
-                found.append((f"{place}:{row}: {line}", token.string))
+                found.append((f"{place}:{row}{around[row]}: {line}", token.string))
                 continue
             block.append(token.string)
             following = lines[row].strip() if row < len(lines) else ""
             if not following.startswith("#"):
-                found.append((f"{place}:{row}: {following}", "\n".join(block)))
+                found.append((f"{place}:{row}{around[row]}: {following}", "\n".join(block)))
                 block = []
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree):
             if isinstance(node, (*DEFINITIONS, ast.ClassDef, ast.Module)) and (
                 said := ast.get_docstring(node)
             ):
-                name = getattr(node, "name", "the module")
-                found.append((f"{place}: {name}", said))
+                outer = "" if isinstance(node, ast.Module) else around[node.lineno - 1]
+                found.append((f"{place}{outer}: {_head(node)}", said))
     return found
+
+
+def _name_definitions(node: ast.AST, around: list[str], outer: str = "") -> None:
+    """Writes into `around`, for each line of the definitions in this node, in which of them it is."""
+    for child in ast.iter_child_nodes(node):
+        name = outer
+        if isinstance(child, (*DEFINITIONS, ast.ClassDef)):
+            name = f"{outer}.{child.name}" if outer else f", in {child.name}"
+            around[child.lineno : child.end_lineno] = [name] * ((child.end_lineno or 0) - child.lineno)
+        _name_definitions(child, around, name)
+
+
+def _head(node: ast.AST) -> str:
+    """A definition's first line, whole."""
+    if isinstance(node, ast.Module):
+        return "the module"
+    return ast.unparse(node).partition(":\n")[0].rpartition("\n")[2]
 
 
 def _make_test_helpers_importable() -> None:
