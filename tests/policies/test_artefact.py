@@ -178,7 +178,7 @@ def test_c23_a_file_that_is_missing_or_no_file_is_refused(folder, tmp_path):
 )
 def test_c23_a_name_that_leads_elsewhere_is_refused(folder, name):
     rewritten(folder, arrays=listed((name, "<f8", [2])))
-    refused(folder, "list of arrays")
+    refused(folder, "arrays")
     with pytest.raises(PolicyError, match="can't be named"):
         write_artefact(folder, kind="asc", settings={}, arrays={name: np.zeros(2)})
 
@@ -212,7 +212,7 @@ def test_c23_no_pickled_object_is_ever_read(folder):
     packed = zipped([("table.npy", npy(np.array([{"a": 1}], dtype=object)))])
     rewritten(folder, arrays=listed(("table", "|O", [1])))
     rewritten(folder, packed)
-    refused(folder, "list of arrays")
+    refused(folder, "arrays")
     rewritten(folder, arrays=listed(("table", "<f8", [1])))
     rewritten(folder, packed)
     refused(folder, "larger than listed|type and shape")
@@ -247,14 +247,14 @@ def test_c23_what_grows_when_it_is_read_is_refused(folder):
 )
 def test_c23_sizes_and_types_that_no_policy_has_are_refused_before_reading(folder, part):
     rewritten(folder, arrays=listed(part))
-    refused(folder, "list of arrays")
+    refused(folder, "arrays")
 
 
 def test_c23_too_many_arrays_or_one_name_twice_are_refused(folder):
     rewritten(folder, arrays=listed(*((f"a{i}", "<f8", [1]) for i in range(artefact.MAX_ARRAYS + 1))))
-    refused(folder, "list of arrays")
+    refused(folder, "arrays")
     rewritten(folder, arrays=listed(("a", "<f8", [1]), ("a", "<f8", [1])))
-    refused(folder, "list of arrays")
+    refused(folder, "arrays")
 
 
 def test_c23_files_larger_than_any_policy_are_not_read_whole(folder):
@@ -271,9 +271,9 @@ def test_c23_files_larger_than_any_policy_are_not_read_whole(folder):
         ("null", "not an adacompute policy"),
         ('{"schema": "other"}', "not an adacompute policy"),
         ('{"schema": "adacompute.policy", "version": 2}', "newer"),
-        ('{"schema": "adacompute.policy", "version": 0}', "fields"),
-        ('{"schema": "adacompute.policy", "version": true}', "fields"),
-        ('{"schema": "adacompute.policy", "version": 1}', "fields"),
+        ('{"schema": "adacompute.policy", "version": 0}', "hash differs"),
+        ('{"schema": "adacompute.policy", "version": true}', "hash differs"),
+        ('{"schema": "adacompute.policy", "version": 1}', "hash differs"),
         ('{"schema": "adacompute.policy", "schema": "adacompute.policy"}', "twice"),
         ('{"a": NaN}', "NaN"),
         ('{"a": -Infinity}', "Infinity"),

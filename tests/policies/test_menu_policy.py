@@ -15,6 +15,7 @@ from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
+from adacompute.policies.modes.rules import dump_rule
 from adacompute.policies.paths import _shuffle, draw_paths_by_mode
 from adacompute.policies.votes import VotesByMode
 from adacompute.pool import Mode
@@ -213,7 +214,7 @@ def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
 def test_with_few_problems_it_decides_by_cascades_and_single_modes(graded):
     policy = fitted(graded=graded, problems=12)
     assert policy.model_ is None
-    assert {rule.dump()["rule"] for rule in policy.rules_} <= {"cascade", "confidence", "stopping"}
+    assert {dump_rule(rule)["rule"] for rule in policy.rules_} <= {"cascade", "confidence", "stopping"}
     assert replay(policy, recorded(graded=graded, problems=12), price=0.1).cost > 0
 
 

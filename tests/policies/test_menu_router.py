@@ -17,6 +17,7 @@ from adacompute.policies.modes.rules import (
     RoutedRule,
     RulePoint,
     StateInputs,
+    dump_rule,
     load_rule,
 )
 from adacompute.policies.votes import VotesByMode
@@ -188,10 +189,10 @@ def test_a_sample_that_is_not_sure_is_followed_by_one_of_the_dearer_mode():
     )
     inputs = StateInputs(votes=votes, critical=np.full((4, 2), np.nan), leaf=None)
     assert rule.decide(inputs).tolist() == [0, 1, -1, -1]
-    assert load_rule(rule.dump(), modes=2, actions=iter(())) == rule
+    assert load_rule(dump_rule(rule), modes=2, actions=iter(())) == rule
     for wrong in ({"least": -1}, {"modes": [0, 2]}, {"modes": [1, 1]}):
         with pytest.raises(PolicyError):
-            load_rule({**rule.dump(), **wrong}, modes=2, actions=iter(()))
+            load_rule({**dump_rule(rule), **wrong}, modes=2, actions=iter(()))
 
 
 def test_few_groups_or_one_rule_leave_nothing_to_route():

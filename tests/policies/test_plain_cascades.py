@@ -219,11 +219,10 @@ def test_a_stored_unfitted_policy_decides_as_before(settled, tmp_path):
         assert first.each_accuracy.tolist() == second.each_accuracy.tolist()
 
 
-def test_an_unfitted_policy_that_was_stored_without_rules_takes_the_cascades():
+def test_a_stored_policy_without_rules_or_of_another_origin_is_refused():
     policy = MenuPolicy(make_menu(0.1, 1.0))
-    settings = {**policy.settings(), "rules": [], "points": [], "stoppers": [], "votes": None}
-    del settings["origin"]
-    assert MenuPolicy.restore(settings, {}).rules_ == policy.rules_
+    with pytest.raises(PolicyInvalid, match="points"):
+        MenuPolicy.restore({**policy.settings(), "rules": [], "points": []}, policy.arrays())
     with pytest.raises(PolicyInvalid, match="origin"):
         MenuPolicy.restore({**policy.settings(), "origin": "heaven"}, policy.arrays())
 

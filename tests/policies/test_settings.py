@@ -16,7 +16,8 @@ from adacompute.errors import (
     format_value,
 )
 from adacompute.evaluate.rivals import COMPARED, RandomPolicy
-from adacompute.policies.base import check_dial, check_number, wrap_restore_errors
+from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.base import check_dial, check_number
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.replay import replay
@@ -106,12 +107,13 @@ def test_stored_numbers_beyond_floats_are_of_no_policy():
 @pytest.mark.parametrize(
     "wrong", [OverflowError("too\nlarge"), ZeroDivisionError("0"), TypeError("a"), ValueError("b")]
 )
-def test_what_can_not_be_computed_with_is_no_stored_policy(wrong):
-    with (
-        pytest.raises(PolicyInvalid, match="not the settings of a stored asc policy") as error,
-        wrap_restore_errors("asc"),
-    ):
+def test_what_can_not_be_computed_with_is_no_stored_policy(wrong, monkeypatch):
+    def load(*given: object) -> None:
         raise wrong
+
+    monkeypatch.setattr(AdaptiveConsistency, "load_learned", load)
+    with pytest.raises(PolicyInvalid, match="not the settings of a stored asc policy") as error:
+        AdaptiveConsistency.restore(AdaptiveConsistency().settings(), {})
     assert "\n" not in str(error.value)
 
 

@@ -17,10 +17,12 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from adacompute.atomic import lock_folder, publish_folder, replace_file, write_synced
 from adacompute.errors import PolicyError, PolicyInvalid, format_value
@@ -36,13 +38,10 @@ MAX_DOCUMENT_BYTES = 8 << 20  # most bytes of policy.json
 MAX_ARRAY_BYTES = 256 << 20  # most bytes of the npz file
 MAX_ARRAYS = 1000
 MAX_AXES = 8
-_DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_DType = Literal["|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f4", "<f8"]
+_NAME = r"\A[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z"
 # files of a previous policy, and unfinished files of a process that was killed
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
-# the keys that policy.json must have; "model" is optional
-_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
 _READ_ERRORS = (
     zipfile.BadZipFile,
     struct.error,
@@ -69,13 +68,11 @@ def check_folder(value: object) -> Path:
     raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
 
 
-def publish(
-    folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes], is_policy: Callable[[Path], bool]
-) -> None:
+def publish(folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes]) -> None:
     """Writes files to a folder, and removes the files that they replace. `last` is written after the others.
 
-    A new folder appears with all files at once. An existing folder is refused unless `is_policy` is true for
-    it. If several processes write, all files of the last one stay. Replaced files are `arrays-*.npz` and what
+    A new folder appears with all files at once. An existing folder is refused unless it has a policy. If
+    several processes write, all files of the last one stay. Replaced files are `arrays-*.npz` and what
     `publish_beside` wrote. A link to a folder stays a link.
     """
     name = check_folder(folder)
@@ -84,7 +81,7 @@ def publish(
         if (folder.is_dir() and any(folder.iterdir())) or not _create_folder(
             folder, {**files, last[0]: last[1]}
         ):
-            _replace_files(folder, files, last, is_policy)
+            _replace_files(folder, files, last)
     except OSError as exc:
         raise PolicyError(
             f"{name}: can't be written: {exc.strerror or exc}; give another folder, what was there is intact"
@@ -115,12 +112,10 @@ def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
     return True
 
 
-def _replace_files(
-    folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes], is_policy: Callable[[Path], bool]
-) -> None:
+def _replace_files(folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes]) -> None:
     """Writes new files next to the old ones, then `last`, which makes them valid, and removes old files."""
     with lock_folder(folder):
-        if not is_policy(folder):
+        if not _is_policy_folder(folder):
             raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
         for name, content in [*files.items(), last]:
             replace_file(folder / name, content)
@@ -166,6 +161,26 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
     return content
 
 
+def parse_document(
+    text: bytes, path: Path, schema: str, version: int, *, remedy: str, foreign: str
+) -> dict[str, Any]:
+    """Parses a stored document; raises PolicyInvalid if its schema, version or hash is wrong.
+
+    The errors end with `remedy`, or with `foreign` if the file is something else.
+    """
+    document = parse_json(text, path, remedy=remedy)
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise PolicyInvalid(f"{path}: is not an {schema.replace('.', ' ')}; {foreign}")
+    written = document.get("version")
+    if isinstance(written, int) and written > version:
+        raise PolicyInvalid(
+            f"{path}: is of format {written}, newer than this version reads ({version}); upgrade adacompute"
+        )
+    if document.get("sha256") != compute_digest(document):
+        raise PolicyInvalid(f"{path}: is not what was written (its hash differs); {remedy}")
+    return document
+
+
 def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
     """Parses JSON; raises PolicyInvalid if it is no JSON, or has NaN, infinity or a key twice."""
 
@@ -189,6 +204,44 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
         )
     except (ValueError, RecursionError) as exc:  # errors of JSON and of UTF-8 are ValueErrors
         raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); {remedy}") from exc
+
+
+class _ArrayEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An array, as policy.json lists it."""
+
+    name: Annotated[str, Meta(pattern=_NAME)]
+    dtype: _DType
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_ARRAY_BYTES)], ...], Meta(max_length=MAX_AXES)]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arrays of a policy; checked before any array is read."""
+
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # hash of the npz file
+    content: Annotated[tuple[_ArrayEntry, ...], Meta(max_length=MAX_ARRAYS)]
+
+    def __post_init__(self) -> None:
+        if len({entry.name for entry in self.content}) < len(self.content):
+            raise ValueError("a name is there twice")
+        if sum(entry.nbytes for entry in self.content) > MAX_ARRAY_BYTES:
+            raise ValueError("arrays are larger than any policy's")
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of policy.json."""
+
+    schema: str
+    version: int
+    kind: str
+    adacompute: str  # version of the package
+    settings: dict[str, Any]
+    arrays: _Listing
+    sha256: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -238,47 +291,44 @@ def write_artefact(
             f"{folder}: {len(text):,} bytes of settings and {len(npz):,} of {len(prepared)} arrays are too "
             f"many for a policy; {MAX_DOCUMENT_BYTES:,}, {MAX_ARRAY_BYTES:,} and {MAX_ARRAYS} are the most"
         )
-    files = {_arrays_file_name(document): npz} if prepared else {}
-    publish(folder, files, last=(DOCUMENT, text), is_policy=_is_policy_folder)
+    files = {_arrays_file_name(document["arrays"]["sha256"]): npz} if prepared else {}
+    publish(folder, files, last=(DOCUMENT, text))
 
 
-def read_artefact(folder: Path) -> Artefact:
+def read_artefact(folder: Path, *, attempts: int = _ATTEMPTS) -> Artefact:
     """Reads a policy that `write_artefact` wrote; raises PolicyInvalid, naming the file, if it can't."""
-    path = folder / DOCUMENT
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        text = read_content(path, MAX_DOCUMENT_BYTES)
-        document = _parse_document(text, path)
-        if not document["arrays"]["content"]:
-            arrays: dict[str, _Array] = {}
-            break
-        arrays_path = folder / _arrays_file_name(document)
+    document = _read_document(folder)
+    arrays: dict[str, _Array] = {}
+    if document.arrays.content:
+        path = folder / _arrays_file_name(document.arrays.sha256)
         try:
-            arrays = _unpack_arrays(
-                read_content(arrays_path, MAX_ARRAY_BYTES), document["arrays"], arrays_path
-            )
-            break
+            arrays = _unpack_arrays(read_content(path, MAX_ARRAY_BYTES), document.arrays, path)
         except PolicyInvalid:
             # try again if policy.json was replaced between the two reads
-            if not attempts_left or read_content(path, MAX_DOCUMENT_BYTES) == text:
+            if attempts <= 1 or read_hash(folder) == document.sha256:
                 raise
-    else:  # never reached: the last attempt breaks or raises
-        raise PolicyInvalid(f"{path}: keeps being overwritten; try again")
+            return read_artefact(folder, attempts=attempts - 1)
     return Artefact(
-        kind=document["kind"],
-        settings=document["settings"],
+        kind=document.kind,
+        settings=document.settings,
         arrays=arrays,
-        sha256=document["sha256"],
-        model=document.get("model"),
+        sha256=document.sha256,
+        model=document.model,
     )
+
+
+def read_hash(folder: Path) -> str:
+    """Reads the hash of the policy in a folder, without its arrays."""
+    return _read_document(folder).sha256
 
 
 def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
     """Converts an array to the form in which it is stored: little-endian, in C order."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.search(_NAME, name):
         raise PolicyError(f"an array can't be named {name!r}; use letters, digits, '_', '-' and '.'")
     prepared = np.asarray(array)
     prepared = np.ascontiguousarray(prepared, dtype=prepared.dtype.newbyteorder("<")).reshape(prepared.shape)
-    if prepared.dtype.str not in _DTYPES or prepared.ndim > MAX_AXES:
+    if prepared.dtype.str not in get_args(_DType) or prepared.ndim > MAX_AXES:
         raise PolicyError(
             f"array {name!r} of {prepared.dtype}, {prepared.ndim} axes, can't be stored; "
             "give numbers or booleans"
@@ -312,8 +362,8 @@ def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # any JSON valu
     )
 
 
-def _arrays_file_name(document: Mapping[str, Any]) -> str:
-    return f"arrays-{document['arrays']['sha256'][:16]}.npz"
+def _arrays_file_name(sha256: str) -> str:
+    return f"arrays-{sha256[:16]}.npz"
 
 
 def _is_policy_folder(folder: Path) -> bool:
@@ -325,102 +375,47 @@ def _is_policy_folder(folder: Path) -> bool:
     return isinstance(document, dict) and document.get("schema") == SCHEMA
 
 
-def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
-    """Parses policy.json, and checks each field."""
-    document = parse_json(text, path)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise PolicyInvalid(f"{path}: is not an adacompute policy; {FOLDER_REMEDY}")
-    written = document.get("version")
-    if type(written) is int and written > VERSION:
+def _read_document(folder: Path) -> _Document:
+    """Reads policy.json, and checks each field."""
+    path = folder / DOCUMENT
+    text = read_content(path, MAX_DOCUMENT_BYTES)
+    document = parse_document(text, path, SCHEMA, VERSION, remedy=SAVE_REMEDY, foreign=FOLDER_REMEDY)
+    try:
+        return msgspec.convert(document, _Document)
+    except msgspec.ValidationError as exc:
         raise PolicyInvalid(
-            f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
-        )
-    if written != VERSION or type(written) is not int or set(document) - {"model"} != _FIELDS:
-        raise PolicyInvalid(f"{path}: its fields are not those of format {VERSION}; save the policy again")
-    if document["sha256"] != compute_digest(document):
-        raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
-    texts = (document["kind"], document.get("model", ""))
-    if not all(isinstance(text, str) for text in texts) or not isinstance(document["settings"], dict):
-        raise PolicyInvalid(f"{path}: kind and settings are not text and a mapping; save the policy again")
-    _check_listing(document["arrays"], path)
-    return document
+            f"{path}: its fields are not those of format {VERSION} ({exc}); {SAVE_REMEDY}"
+        ) from exc
 
 
-def _check_listing(listing: object, path: Path) -> None:
-    """Checks the list of arrays in policy.json, before any array is read."""
-    valid = (
-        isinstance(listing, dict)
-        and set(listing) == {"sha256", "content"}
-        and isinstance(listing["sha256"], str)
-        and _HEX.fullmatch(listing["sha256"])
-        and isinstance(listing["content"], list)
-        and len(listing["content"]) <= MAX_ARRAYS
-        and all(map(_is_valid_entry, listing["content"]))
-        and len({part["name"] for part in listing["content"]}) == len(listing["content"])
-        and sum(map(_byte_size, listing["content"])) <= MAX_ARRAY_BYTES
-    )
-    if not valid:
-        raise PolicyInvalid(
-            f"{path}: its list of arrays is invalid (names, types, shapes, sizes); save the policy again"
-        )
-
-
-def _is_valid_entry(entry: object) -> bool:
-    return (
-        isinstance(entry, dict)
-        and set(entry) == {"name", "dtype", "shape"}
-        and isinstance(entry["name"], str)
-        and _NAME.fullmatch(entry["name"]) is not None
-        and isinstance(entry["dtype"], str)
-        and entry["dtype"] in _DTYPES
-        and isinstance(entry["shape"], list)
-        and len(entry["shape"]) <= MAX_AXES
-        and all(type(size) is int and 0 <= size <= MAX_ARRAY_BYTES for size in entry["shape"])
-    )
-
-
-def _byte_size(entry: Mapping[str, Any]) -> int:
-    return int(math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize)
-
-
-def _unpack_arrays(npz: bytes, listing: Mapping[str, Any], path: Path) -> dict[str, _Array]:
+def _unpack_arrays(npz: bytes, listing: _Listing, path: Path) -> dict[str, _Array]:
     """Reads the arrays from an npz file; raises PolicyInvalid if they differ from the list in policy.json."""
-    if hashlib.sha256(npz).hexdigest() != listing["sha256"]:
+    if hashlib.sha256(npz).hexdigest() != listing.sha256:
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
     try:
         with zipfile.ZipFile(io.BytesIO(npz)) as archive:
             members = archive.infolist()
-            if [member.filename for member in members] != [f"{p['name']}.npy" for p in listing["content"]]:
+            if [member.filename for member in members] != [f"{entry.name}.npy" for entry in listing.content]:
                 raise PolicyInvalid(
                     f"{path}: holds other arrays than {DOCUMENT} lists; save the policy again"
                 )
             return {
-                part["name"]: _read_member(archive, member, part, path)
-                for member, part in zip(members, listing["content"], strict=True)
+                entry.name: _read_member(archive, member, entry, path)
+                for member, entry in zip(members, listing.content, strict=True)
             }
     except _READ_ERRORS as exc:
         raise PolicyInvalid(f"{path}: can't be read as arrays ({exc}); save the policy again") from exc
 
 
-def _read_member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: Mapping[str, Any], path: Path
-) -> _Array:
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: _ArrayEntry, path: Path) -> _Array:
     """Reads one array. Its header must be exactly what numpy writes for the listed type and shape."""
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size > _byte_size(entry) + 4096:
-        raise PolicyInvalid(f"{path}: array {entry['name']!r} is larger than listed, or compressed")
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > entry.nbytes + 4096:
+        raise PolicyInvalid(f"{path}: array {entry.name!r} is larger than listed, or compressed")
     content = archive.read(member)
     start = 10 + int.from_bytes(content[8:10], "little")
-    shape = tuple(entry["shape"])
-    header = f"{{'descr': {entry['dtype']!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    header = f"{{'descr': {entry.dtype!r}, 'fortran_order': False, 'shape': {entry.shape!r}, }}".encode()
     valid = content[:8] == b"\x93NUMPY\x01\x00" and content[10:start].strip() == header
-    if not valid or len(content) != start + _byte_size(entry):
-        raise PolicyInvalid(f"{path}: array {entry['name']!r} is not of the type and shape listed")
-    # slicing copies the bytes, so that the array is aligned in memory
-    array = (
-        np.frombuffer(content[start:], dtype=entry["dtype"])
-        if _byte_size(entry)
-        else np.zeros(0, entry["dtype"])
-    )
-    array = array.reshape(shape)
-    array.setflags(write=False)
-    return array
+    if not valid or len(content) != start + entry.nbytes:
+        raise PolicyInvalid(f"{path}: array {entry.name!r} is not of the type and shape listed")
+    # slicing copies the bytes, so that the array is aligned in memory; bytes can't be written to
+    return np.ndarray(entry.shape, entry.dtype, buffer=content[start:])

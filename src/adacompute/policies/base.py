@@ -17,8 +17,7 @@ import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
@@ -333,12 +332,14 @@ class Policy(ABC):
     @classmethod
     def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
         """Restores a policy from settings and arrays; raises PolicyInvalid, with the reason, if it can't."""
-        with wrap_restore_errors(cls.kind):
+        try:
             names = (*cls.setting_names, *cls.learned_names)
             arguments = load_settings({**cls.optional, **settings}, names, cls.parsers)
             learned = {name: arguments.pop(name) for name in cls.learned_names}
             policy = cls(**arguments)
             policy.load_learned(learned, arrays)
+        except (AdacomputeError, ArithmeticError, TypeError, ValueError) as exc:
+            raise PolicyInvalid(f"these are not the settings of a stored {cls.kind} policy: {exc}") from exc
         return policy
 
     def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:  # noqa: B027
@@ -508,12 +509,3 @@ def load_settings(settings: Mapping[str, Any], names: Collection[str], parsers: 
         if loaded[name] is not None:
             loaded[name] = parse(loaded[name])
     return loaded
-
-
-@contextmanager
-def wrap_restore_errors(kind: str) -> Iterator[None]:
-    """Turns any error in stored settings into a PolicyInvalid that names the policy's kind."""
-    try:
-        yield
-    except (AdacomputeError, ArithmeticError, TypeError, ValueError) as exc:
-        raise PolicyInvalid(f"these are not the settings of a stored {kind} policy: {exc}") from exc

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Tally, VoteWeights
+from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
@@ -26,11 +26,11 @@ from adacompute.policies.base import (
     get_ballots,
     hash_prompt,
     hash_to_unit,
+    score_votes,
 )
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
-from adacompute.score import score
 from adacompute.solve.hull import compute_slopes, round_slopes
 
 BUDGETS = (1, 2, 4, 8, 16)  # the paper's budgets
@@ -87,15 +87,6 @@ class OneShotPolicy(BudgetPolicy):
     @abstractmethod
     def read(self, prompts: Sequence[str]) -> Floats:
         """Returns the number of samples of each prompt; shape (prompts, 1)."""
-
-    def more(
-        self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
-    ) -> int:
-        """Decides for one request like `decide`, but without arrays, which would take ten times as long."""
-        if type(self).count_draws is not OneShotPolicy.count_draws:
-            return super().more(prompt, tally, dial, reading=reading)
-        budget = (self.read([prompt]) if reading is None else reading)[0, 0]
-        return max(int(budget) - tally.drawn, 0)
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         return np.asarray(np.maximum(reading[:, 0].astype(np.int64) - state.drawn, 0))
@@ -187,8 +178,7 @@ class OraclePolicy(OneShotPolicy):
 
     def fit(self, pool: Pool | Ballots) -> Self:
         ballots = get_ballots(pool)
-        options: dict[str, Any] = {} if self.weigh is None else {"aggregate": "weighted", "by": self.weigh}
-        accuracy = score(ballots, self.modes, **options).accuracy  # shape (problems, modes)
+        accuracy = score_votes(ballots, self.modes, self.weigh).accuracy  # shape (problems, modes)
         hashes = np.array([hash_prompt(prompt) for prompt in ballots.prompts], dtype=np.uint64)
         self.keys_, prompt_row = np.unique(hashes, return_inverse=True)
         curves = np.zeros((len(self.keys_), len(self.modes)))

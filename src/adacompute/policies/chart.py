@@ -6,12 +6,11 @@ its policy's hash and its own hash, so a damaged chart or one of another policy 
 
 import json
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,15 +18,13 @@ from msgspec import Meta
 from adacompute.errors import BudgetInvalid, PolicyError, PolicyInvalid
 from adacompute.policies.artefact import (
     CHART_FILE,
-    DOCUMENT,
-    FOLDER_REMEDY,
-    MAX_DOCUMENT_BYTES,
     check_folder,
     compute_digest,
-    parse_json,
+    parse_document,
     publish_beside,
     read_artefact,
     read_content,
+    read_hash,
 )
 from adacompute.policies.base import Dial
 from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCurve, choose_curve
@@ -47,12 +44,7 @@ Tokens = Annotated[float, Meta(ge=0, le=_MAX_TOKENS)]
 Price = Annotated[float, Meta(ge=0, le=1e12)]
 _MIN_PRICE = 1e-12  # lowest price of which a logarithm is taken
 _DAY = r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z"
-_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
-_FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
-_LENGTHS = {"prompt_tokens", "choices"}  # fields since format 2
-_QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # fields since format 3
-_TAILS = {"rounds_p95", "above"}  # fields of a row since format 3
 _MAX_CURVES = 256
 
 
@@ -173,14 +165,15 @@ class Chart:
 def write_chart(folder: str | Path, chart: Chart) -> None:
     """Writes the chart to its policy's folder; raises PolicyError if another policy was saved there."""
     path = check_folder(folder)
-    policy = _read_policy_hash(path)
+    policy = read_hash(path)
     document: dict[str, Any] = {"schema": SCHEMA, "version": VERSION, "policy": policy, **asdict(chart)}
-    document["rows"] = [asdict(row) for row in chart.rows]
+    try:
+        msgspec.convert(document, Chart)
+    except msgspec.ValidationError as exc:
+        raise PolicyError(f"invalid chart: {exc}") from exc
     document["sha256"] = compute_digest(document)
     text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
-    if not publish_beside(
-        path, CHART_FILE, text, is_current=lambda found: _read_policy_hash(found) == policy
-    ):
+    if not publish_beside(path, CHART_FILE, text, is_current=lambda found: read_hash(found) == policy):
         raise PolicyError(f"{path}: another policy was saved there meanwhile; fit again")
 
 
@@ -194,12 +187,11 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
     except OSError as exc:
         raise PolicyInvalid(f"{path}: can't be read: {exc}") from exc
     text = read_content(path, MAX_CHART_BYTES, remedy=_REMEDY)
-    document = _check_document(parse_json(text, path, remedy=_REMEDY), path)
-    if document["policy"] != policy:
+    document = parse_document(text, path, SCHEMA, VERSION, remedy=_REMEDY, foreign=_REMEDY)
+    if document.get("policy") != policy:
         raise PolicyInvalid(f"{path}: is of another policy than the one beside it; {_REMEDY}")
     try:
-        known = {field.name for field in fields(Chart)}
-        return msgspec.convert({name: document[name] for name in known & document.keys()}, Chart)
+        return msgspec.convert(document, Chart)
     except (PolicyError, msgspec.ValidationError) as exc:
         raise PolicyInvalid(f"{path}: {exc}; {_REMEDY}") from exc
 
@@ -214,48 +206,6 @@ def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> Q
             f"your own recorded samples, `adacompute fit POOL --budget '{wanted}'`"
         )
     return chart.find_quality(wanted, margin)
-
-
-def _check_document(document: object, path: Path) -> Mapping[str, Any]:
-    """Checks the fields and the hash of chart.json."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise PolicyInvalid(f"{path}: is not an adacompute chart; {_REMEDY}")
-    written = document.get("version")
-    if type(written) is int and written > VERSION:
-        raise PolicyInvalid(
-            f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
-        )
-    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS | _QUALITIES
-    if written == 1:
-        names, keys = names - _TAILS - {"tokens"}, _FIELDS
-    elif written == 2:
-        names, keys = names - _TAILS, _FIELDS | _LENGTHS
-    rows = document.get("rows")
-    valid = (
-        type(written) is int
-        and 1 <= written <= VERSION
-        and set(document) == keys
-        and isinstance(document["policy"], str)
-        and _HEX.fullmatch(document["policy"])
-        and isinstance(rows, list)
-        and len(rows) <= _MAX_ROWS
-        and all(isinstance(row, dict) and set(row) == names for row in rows)
-    )
-    if not valid:
-        raise PolicyInvalid(f"{path}: its fields are not those of format {VERSION}; {_REMEDY}")
-    if document["sha256"] != compute_digest(document):
-        raise PolicyInvalid(f"{path}: is not what was written (its hash differs); {_REMEDY}")
-    return document
-
-
-def _read_policy_hash(folder: Path) -> str:
-    """Reads the hash of the policy in a folder."""
-    path = folder / DOCUMENT
-    document = parse_json(read_content(path, MAX_DOCUMENT_BYTES), path)
-    policy_hash = document.get("sha256") if isinstance(document, dict) else None
-    if not isinstance(policy_hash, str) or not _HEX.fullmatch(policy_hash):
-        raise PolicyInvalid(f"{path}: is not an adacompute policy; {FOLDER_REMEDY}")
-    return policy_hash
 
 
 def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
@@ -275,21 +225,16 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
     return ChartRow(**values)
 
 
-def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything yet
-    """Describes what is invalid about a chart; "" if nothing is."""
-    kinds = get_type_hints(Chart, include_extras=True)
-    for name in kinds.keys() - {"rows", "qualities"}:
-        try:
-            msgspec.convert(getattr(chart, name), kinds[name])
-        except msgspec.ValidationError as exc:
-            return f"{name}: {exc}"
+def _find_fault(chart: Chart) -> str:
+    """Describes which parts of a chart don't fit together; "" if all do. `write_chart` checks each part."""
     max_rows = _MAX_ROWS if chart.dial is not None else 1
     fewest = 1 if chart.cost_unit == "samples" else 0  # charts of policies over several modes have no rows
-    if not isinstance(chart.rows, tuple) or not fewest <= len(chart.rows) <= max_rows:
+    if not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:
-        if fault := _find_row_fault(row, chart.dial):
-            return fault
+        beyond = chart.dial == "threshold" and (row.price or 0) > 1
+        if (row.price is None) != (chart.dial is None) or beyond:
+            return f"price {row.price!r:.60} in a row"
     if len(chart.qualities) > _MAX_CURVES or not all(curve.is_sound for curve in chart.qualities):
         return "qualities whose numbers don't fit together"
     for lower, upper in pairwise(chart.rows):
@@ -297,16 +242,4 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
             return f"budgets and costs that don't rise, at {upper.budget:g}"
         if lower.price is not None and upper.price is not None and lower.price < upper.price:
             return f"prices that rise with the budget, at {upper.budget:g}"
-    return ""
-
-
-def _find_row_fault(row: object, dial: Dial | None) -> str:
-    if not isinstance(row, ChartRow):
-        return f"row {row!r:.60}"
-    if (row.price is None) != (dial is None) or (dial == "threshold" and (row.price or 0) > 1):
-        return f"price {row.price!r:.60} in a row"
-    try:
-        msgspec.convert(asdict(row), ChartRow)
-    except msgspec.ValidationError as exc:
-        return f"a row: {exc}"
     return ""

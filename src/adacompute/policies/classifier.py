@@ -18,7 +18,6 @@ from adacompute.policies.base import (
     Arrays,
     check_ascending,
     check_choice,
-    check_flag,
     check_number,
     get_ballots,
     parse_finite,
@@ -166,9 +165,7 @@ class ClassifierPolicy(FeaturePolicy):
             return
         if not isinstance(stored, Mapping) or set(stored) != {"budget", "classes", "scorer", "entropy"}:
             raise PolicyError("learned lacks budget, classes, scorer or entropy")
-        feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", stored["entropy"])
-        )
+        feature_set = FeatureSet.parse(self.features).with_entropy(stored["entropy"])
         classes = check_ascending("learned classes", stored["classes"], high=self.longest)
         check_choice("learned scorer", stored["scorer"], ("trees",) if len(classes) > 1 else ("constant",))
         trees = None

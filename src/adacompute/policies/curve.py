@@ -25,7 +25,6 @@ from adacompute.policies.base import (
     check_ascending,
     check_dial,
     check_dials,
-    check_flag,
     get_ballots,
     read_array,
 )
@@ -120,7 +119,7 @@ def fit_curves(
     mean = np.average(parts, axis=0, weights=weights)
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
-        return make_constant(mean)
+        return join_trees([], [], base=mean)
     # how much the trees of each group count; shape (groups, budgets)
     trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
@@ -130,17 +129,12 @@ def fit_curves(
         if trust[g, k] > 0
     ]
     outputs = [k for g in range(len(groups)) for k in range(parts.shape[1]) if trust[g, k] > 0]
-    return join_trees(boosters, outputs, base=mean) if boosters else make_constant(mean)
+    return join_trees(boosters, outputs, base=mean)
 
 
 def _split_curve(targets: Floats) -> Floats:
     """Converts curves to their first value and the increases from there; shape (rows, budgets)."""
     return np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])
-
-
-def make_constant(mean: Floats) -> Trees:
-    """Makes trees that predict the same curve for every row."""
-    return join_trees([], [], base=mean)
 
 
 def _estimate_trust(
@@ -433,9 +427,7 @@ class CurvePolicy(FeaturePolicy):
             return
         if not isinstance(stored, Mapping) or set(stored) != {"entropy"}:
             raise PolicyError("learned lacks entropy")
-        feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", stored["entropy"])
-        )
+        feature_set = FeatureSet.parse(self.features).with_entropy(stored["entropy"])
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
         outputs = curves[-1].stop
         trees = Trees.restore(arrays, features=feature_set.width, outputs=outputs)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import NotFitted, PolicyError
-from adacompute.policies.base import check_integer
+from adacompute.policies.base import check_flag, check_integer
 from adacompute.policies.baselines import MAX_SEED, BudgetPolicy
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots
@@ -110,17 +110,14 @@ _ASCII_TABLE = str.maketrans(  # for ASCII text: letters to lower case, everythi
 )
 # begins with a single digit rather than a repetition, so that `re` can skip faster to the next digit
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-_SENTENCE_END = re.compile(r"""[.!?](?=[\s"'”’)\]*]|\Z)|[。！？]""")  # in a row of dots, the last one counts
-_ASCII_SENTENCE_END = re.compile(r"""[.!?](?=[\s"')\]*]|\Z)""")
-_ASCII_WORD_START = re.compile("[A-Za-z0-9]")  # any character of a word
+# in a row of dots, the last one counts; begins with all ends, so that `re` can skip faster to the next one
+_SENTENCE_END = re.compile(r"""[.!?。！？](?:(?<=[。！？])|(?=[\s"'”’)\]*]|\Z))""")
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
 _AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # not $5$: that is a formula
 _ASCII_FRACTION = re.compile(r"\d ?/ ?\d")
 _FRACTION_COMMAND = re.compile(r"\\[dtc]?frac")
-_ASCII_AMOUNT = re.compile(r"\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")
 _QUESTIONS = "?？؟"
 _LISTED_WORDS = PERCENT | TIME | MONEY | RATE | MULTI_STEP
-_SHORT_NUMBER = 15  # a number with at most this many digits is below LARGEST_NUMBER
 
 
 def compute_prompt_features(prompts: Sequence[str]) -> Floats:
@@ -150,22 +147,19 @@ def _compute_row(text: str) -> tuple[float, ...]:
     kinds = set(words)
     listed = kinds & _LISTED_WORDS  # usually few words, so looking these up in five lists is fast
     count = len(words)
-    values = [
-        float(number) if len(number) <= _SHORT_NUMBER and number.isdecimal() else _read_number(number)
-        for number in _NUMBER.findall(text)
-    ]
+    values = [_read_number(number) for number in _NUMBER.findall(text)]
     return (
         len(text),
         count,
-        _count_ascii_sentences(text) if is_ascii else _count_sentences(text),
-        text.count("?") if is_ascii else sum(map(text.count, _QUESTIONS)),
+        _count_sentences(text),
+        sum(map(text.count, _QUESTIONS)),
         len(values),
         log1p(sum(values) / len(values)) if values else 0.0,
         log1p(max(values)) if values else 0.0,
-        not listed.isdisjoint(PERCENT) or "%" in text or (not is_ascii and "％" in text),
+        not listed.isdisjoint(PERCENT) or "%" in text or "％" in text,
         _has_fraction(text, is_ascii),
         not listed.isdisjoint(TIME),
-        not listed.isdisjoint(MONEY) or _has_amount(text, is_ascii),
+        not listed.isdisjoint(MONEY) or _AMOUNT.search(text) is not None,
         not listed.isdisjoint(RATE),
         not listed.isdisjoint(MULTI_STEP),
         letters / count if count else 0.0,
@@ -201,25 +195,12 @@ def _has_fraction(text: str, is_ascii: bool) -> bool:
     return slash or ("\\" in text and _FRACTION_COMMAND.search(text) is not None)
 
 
-def _has_amount(text: str, is_ascii: bool) -> bool:
-    if not is_ascii:
-        return _AMOUNT.search(text) is not None
-    return "$" in text and _ASCII_AMOUNT.search(text) is not None
-
-
 def _count_sentences(text: str) -> int:
     """Counts the ends of sentences, plus one if words follow the last end."""
     ends, last = 0, 0
     for end in _SENTENCE_END.finditer(text):
         ends, last = ends + 1, end.end()
     return ends + (_WORD.search(text, last) is not None)
-
-
-def _count_ascii_sentences(text: str) -> int:
-    ends, last = 0, 0
-    for end in _ASCII_SENTENCE_END.finditer(text):
-        ends, last = ends + 1, end.end()
-    return ends + (_ASCII_WORD_START.search(text, last) is not None)
 
 
 def _read_number(number: str) -> float:
@@ -240,7 +221,6 @@ RowValues = npt.NDArray[Any]
 _PARTS = ("text", "entropy")
 
 _MIN_ROWS = 256  # with fewer rows, looking for equal rows doesn't pay
-_SEED = 20260415
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +269,9 @@ class FeatureSet:
             raise PolicyError("no sample's entropy is recorded; give features='text', or record it")
         return FeatureSet(self.text, entropy=False)
 
-    def with_entropy(self, learned: bool) -> "FeatureSet":
-        """Returns the set with the entropy if a stored policy has `learned` from it, else without."""
+    def with_entropy(self, stored: object) -> "FeatureSet":
+        """Returns the set with the entropy if a stored policy has learned from it, else without."""
+        learned = check_flag("learned entropy", stored)
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
         return FeatureSet(self.text, learned)
@@ -301,46 +282,19 @@ class RowCache:
 
     def __init__(self, compute: Callable[[Floats], RowValues]) -> None:
         self._compute = compute
-        self._last: tuple[npt.NDArray[np.uint64], Floats, RowValues] | None = None
+        self._places: dict[bytes, int] = {}  # where the values of each row are in `_values`
+        self._values: RowValues = np.zeros(0)
 
     def __call__(self, rows: Floats) -> RowValues:
         """Returns the function's value for each row, from the cache if possible."""
         if len(rows) < _MIN_ROWS or not rows.shape[1]:
             return self._compute(rows)
-        hashes = _hash_rows(rows)
-        cached = self._look_up(rows, hashes)
-        return self._compute_unique(rows, hashes) if cached is None else cached
-
-    def _look_up(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues | None:
-        """Returns the cached values if all rows are cached, else None."""
-        if self._last is None:
-            return None
-        keys, kept, values = self._last
-        row = np.minimum(np.searchsorted(keys, hashes), len(keys) - 1)
-        return values[row] if _equal_bits(kept[row], rows) else None
-
-    def _compute_unique(self, rows: Floats, hashes: npt.NDArray[np.uint64]) -> RowValues:
-        keys, first, row = np.unique(hashes, return_index=True, return_inverse=True)
-        kept = rows[first]
-        # two different rows may have equal hashes, which was never observed
-        if not _equal_bits(kept[row], rows):
-            return self._compute(rows)
-        values = self._compute(kept)
-        self._last = keys, kept, values
-        return values[row]
-
-
-def _hash_rows(rows: Floats) -> npt.NDArray[np.uint64]:
-    """Hashes each row to 64 bits."""
-    bits = np.ascontiguousarray(rows).view(np.uint64)
-    factors = np.random.default_rng(_SEED).integers(1, 2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    mixed = bits ^ (bits >> np.uint64(29))  # mixes a float's high bits, which differ most, into the low bits
-    return np.asarray((mixed * factors).sum(axis=1, dtype=np.uint64))
-
-
-def _equal_bits(left: Floats, right: Floats) -> bool:
-    """Whether rows are equal bit by bit, so that NaN equals NaN."""
-    return bool((left.view(np.uint64) == np.ascontiguousarray(right).view(np.uint64)).all())
+        keys = [row.tobytes() for row in rows]  # bits, so that NaN equals NaN
+        if not self._places.keys() >= set(keys):
+            first = {key: row for row, key in enumerate(keys)}
+            self._places = {key: place for place, key in enumerate(first)}
+            self._values = self._compute(rows[list(first.values())])
+        return self._values[[self._places[key] for key in keys]]
 
 
 class FeaturePolicy(BudgetPolicy):

@@ -273,16 +273,21 @@ def draw_paths(
     weigh: VoteWeights | None = None,
 ) -> Paths:
     """Draws at least `orders` random paths per problem from recorded samples."""
-    min_samples = int(ballots.drawn.min(initial=longest))
-    if min_samples < longest:
-        raise TooFewSamples(
-            f"replaying up to {longest} samples needs as many of each problem, and problem "
-            f"{ballots.ids[int(ballots.drawn.argmin())]!r} has {min_samples}; "
-            "collect more, or lower `longest`"
-        )
+    _check_drawn(ballots, longest)
     fewest_samples = int(ballots.drawn.min(initial=ballots.classes.shape[1]))
     layout = PathLayout.for_orders(fewest_samples, orders=orders, longest=longest)
     return build_paths(ballots, layout.draw_orders(ballots, rng), weigh=weigh)
+
+
+def _check_drawn(ballots: Ballots, longest: int, mode: str = "") -> None:
+    """Raises TooFewSamples if a problem has fewer than `longest` samples of the mode."""
+    fewest = int(ballots.drawn.min(initial=longest))
+    if fewest < longest:
+        of_mode = f" of mode {mode!r}" if mode else ""
+        raise TooFewSamples(
+            f"replaying up to {longest} samples{of_mode} needs as many of each problem, and problem "
+            f"{ballots.ids[int(ballots.drawn.argmin())]!r} has {fewest}; collect more, or lower `longest`"
+        )
 
 
 def build_paths(
@@ -476,13 +481,7 @@ def draw_paths_by_mode(
     """Draws random orders of each mode's samples, and counts votes and costs along them."""
     parts = ballots.parts
     for name, votes, count in zip(ballots.names, parts, longest, strict=True):
-        fewest = int(votes.drawn.min(initial=count))
-        if fewest < count:
-            raise TooFewSamples(
-                f"replaying up to {count} samples of mode {name!r} needs as many of each problem, and "
-                f"problem {votes.ids[int(votes.drawn.argmin())]!r} has {fewest}; collect more, or lower "
-                "`longest`"
-            )
+        _check_drawn(votes, count, name)
     problems = len(ballots)
     chosen = [_shuffle(votes, orders, count, rng) for votes, count in zip(parts, longest, strict=True)]
     classes = [

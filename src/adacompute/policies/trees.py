@@ -52,7 +52,7 @@ class _BatchScorer:
         """`leaves` maps the root of some trees to their leaves, from left to right."""
         most = max(map(len, leaves.values()))
         self._word: Any = next(
-            word for word in (np.uint16, np.uint32, np.uint64) if most <= _count_bits(word)
+            word for word in (np.uint16, np.uint32, np.uint64) if most <= np.iinfo(word).bits
         )
         self._features = _tabulate_remaining(trees, leaves, self._word)
         self._all_leaves = np.array([(1 << len(nodes)) - 1 for nodes in leaves.values()], dtype=self._word)
@@ -85,10 +85,6 @@ class _BatchScorer:
         # the number of zeros below the lowest bit is the leaf's number from the left
         first = np.bitwise_count(np.bitwise_and(~leaves, leaves - self._word(1)))
         return np.asarray(self._values.reshape(-1).take(first + self._starts))
-
-
-def _count_bits(word: Any) -> int:  # noqa: ANN401 - a type of unsigned integers
-    return int(np.iinfo(word).bits)
 
 
 def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:

@@ -64,9 +64,7 @@ class Bootstrap:
         return cls(shares=draw_resamples(problems, rng, draws))
 
     @classmethod
-    def of_groups(
-        cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
-    ) -> "Bootstrap":
+    def of_groups(cls, groups: Iterable[Hashable], *, rng: np.random.Generator | None = None) -> "Bootstrap":
         """Draws whole groups of problems at random; `groups` has each problem's group.
 
         >>> shares = Bootstrap.of_groups("aabcdefghij").shares
@@ -74,7 +72,7 @@ class Bootstrap:
         True
         """
         rng, numbers = np.random.default_rng(_BOOTSTRAP_SEED) if rng is None else rng, number_alike(groups)
-        return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
+        return cls(shares=resample_groups(numbers, rng, RESAMPLES if are_enough(numbers) else 0))
 
     def means(self, values: Floats) -> Floats:
         """Returns the mean of the problems' values in each draw."""

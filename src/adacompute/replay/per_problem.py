@@ -352,19 +352,10 @@ class Sweep:
         return Sweep(dials=self.dials, **arrays)
 
 
-def sweep(
-    policy: Policy, paths: Paths, dials: Sequence[float | None], *, exact: ExactReplay | None = None
-) -> Sweep:
-    """Runs the policy along random orders (paths) of samples, at each price or threshold in `dials`.
-
-    With `exact`, made from the same recorded answers, a policy that decides from the prompt alone is scored
-    exactly instead.
-    """
+def sweep(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
+    """Runs the policy along random orders (paths) of samples, at each price or threshold in `dials`."""
     reading = policy.read(paths.ballots.prompts)
-    if exact is not None and can_replay_exactly(policy):
-        results = [exact.replay(policy, dial=dial, reading=reading) for dial in dials]
-    else:
-        results = [ProblemResults.from_policy(policy, paths, dial=dial, reading=reading) for dial in dials]
+    results = [ProblemResults.from_policy(policy, paths, dial=dial, reading=reading) for dial in dials]
     shape = (len(results), len(paths.ballots))
     names = [f.name for f in fields(Sweep) if f.name != "dials"]
     stacked = {name: np.array([getattr(each, name) for each in results]) for name in names}

@@ -163,9 +163,7 @@ def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def bootstrap_mean(
-    values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, *, groups: Ints | None = None
-) -> MeanEstimate:
+def bootstrap_mean(values: Floats, rng: np.random.Generator, *, groups: Ints | None = None) -> MeanEstimate:
     """Averages one value per problem, with a bootstrap interval, or Wilson's interval if all are equal.
 
     Resamples whole `groups` of similar problems; by default each problem is a group. Too few groups give no
@@ -179,7 +177,7 @@ def bootstrap_mean(
     groups = np.arange(len(values)) if groups is None else number_alike(groups.tolist())
     low, high = None, None
     if are_enough(groups):
-        low, high = compute_interval(values, resample_groups(groups, rng, resamples))
+        low, high = compute_interval(values, resample_groups(groups, rng))
     return MeanEstimate(mean=float(values.mean()), low=low, high=high, problems=len(values))
 
 

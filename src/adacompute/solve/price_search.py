@@ -98,23 +98,18 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
         columns[rows[:fits]] = after[:fits]
         tied = float(reach[fits - 1]) if fits else 0.0
         if fits < len(rows):
-            edge = _build_edge(curves, costs, int(rows[fits]), int(before[fits]), int(after[fits]))
-            left = quota.room - tied
-            # what is left may be only a rounding error
-            share = min(1.0, left / edge.cost) if left > quota.tolerance else 0.0
-            edge = replace(edge, probability=share)
+            row, old, new = (int(numbers[fits]) for numbers in (rows, before, after))
+            cost, left = float(costs[new] - costs[old]), quota.room - tied
+            edge = Edge(
+                row=row,
+                mode=new,
+                cost=cost,
+                gain=float(curves[row, new] - curves[row, old]),
+                # what is left may be only a rounding error
+                probability=min(1.0, left / cost) if left > quota.tolerance else 0.0,
+            )
     return ModeChoice(
         columns=columns, accuracy=float(take_chosen(curves, columns).sum()), tied=tied, edge=edge
-    )
-
-
-def _build_edge(curves: Floats, costs: Floats, row: int, before: int, mode: int) -> Edge:
-    return Edge(
-        row=row,
-        mode=mode,
-        cost=float(costs[mode] - costs[before]),
-        gain=float(curves[row, mode] - curves[row, before]),
-        probability=0.0,
     )
 
 

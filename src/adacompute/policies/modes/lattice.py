@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -227,16 +227,10 @@ class LatticeModel:
 
     def arrays(self, prefix: str) -> Arrays:
         """Returns learned state as arrays, by name."""
-        parts = {
-            f"leaf_{name}": getattr(self.partition, name)
-            for name in ("roots", "feature", "threshold", "left", "right", "leaf")
-        }
-        trees = {
-            f"{prefix}{k}_{name}": array
-            for k, part in enumerate(self.trees)
-            for name, array in part.arrays().items()
-        }
-        return {**parts, **trees}
+        parts = {f"leaf_{each.name}": getattr(self.partition, each.name) for each in fields(_Partition)}
+        for k, trees in enumerate(self.trees):
+            parts |= {f"{prefix}{k}_{name}": array for name, array in trees.arrays().items()}
+        return parts
 
     @classmethod
     def restore(cls, arrays: Arrays, prefix: str, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
@@ -244,18 +238,12 @@ class LatticeModel:
         modes = len(caps)
         cells = math.prod(cap + 1 for cap in caps)
         nodes = len(read_array(arrays, "leaf_feature", np.int32, (None,)))
-        kinds: dict[str, Any] = {"threshold": np.float64}
         parts = {
-            name: read_array(arrays, f"leaf_{name}", kinds.get(name, np.int32), (size,))
-            for name, size in (
-                ("roots", cells),
-                ("feature", nodes),
-                ("threshold", nodes),
-                ("left", nodes),
-                ("right", nodes),
-                ("leaf", nodes),
-            )
+            name: read_array(arrays, f"leaf_{name}", np.int32, (nodes,))
+            for name in ("feature", "left", "right", "leaf")
         }
+        parts["roots"] = read_array(arrays, "leaf_roots", np.int32, (cells,))
+        parts["threshold"] = read_array(arrays, "leaf_threshold", np.float64, (nodes,))
         own = np.arange(nodes)
         is_leaf = (parts["left"] == own) & (parts["right"] == own)
         is_inner = (parts["left"] > own) & (parts["right"] > own)

@@ -57,6 +57,7 @@ from adacompute.policies.modes.rules import (
     StoppingRule,
     compute_corner_prices,
     doubt_by_error,
+    dump_rule,
     find_corners,
     list_cascade_points,
     list_confidence_points,
@@ -290,7 +291,8 @@ class MenuPolicy(Policy):
         )
         readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
         critical, prior_critical, worth = self._follow_modes(paths, readings)
-        groups = self._number_groups(ballots)
+        # groups of problems to hold out whole: similar problems, or each problem alone
+        groups = ballots.group().groups if self.families else np.arange(len(ballots))
         lattice = Lattice.of(
             paths,
             caps=choose_caps(recorded),
@@ -356,10 +358,6 @@ class MenuPolicy(Policy):
         groups = ballots.group().groups
         self.router_, routed = fit_router(candidates, ballots.prompts, groups, seed=self.seed)
         return doubt_by_error(routed, points, groups)
-
-    def _number_groups(self, ballots: Ballots) -> Ints:
-        """Numbers the groups of problems to hold out whole: similar problems, or each problem alone."""
-        return ballots.group().groups if self.families else np.arange(len(ballots))
 
     def _list_prices(self) -> Floats:
         costs = self.costs[self.costs > 0]
@@ -614,9 +612,9 @@ class MenuPolicy(Policy):
     def dump_learned(self) -> dict[str, Any]:
         return {
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
-            "rules": [rule.dump() for rule in self.rules_],
+            "rules": [dump_rule(rule) for rule in self.rules_],
             "points": np.stack([self.cost_, self.accuracy_], axis=1).tolist(),
-            "router": None if self.router_ is None else [rule.dump() for rule in self.router_.rules],
+            "router": None if self.router_ is None else [dump_rule(rule) for rule in self.router_.rules],
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else dump_mode_weights(self.weigh),
             "labels": self.labels_,
@@ -643,11 +641,8 @@ class MenuPolicy(Policy):
         check_choice("origin", learned["origin"], get_args(Origin))
         self.labels_ = check_flag("labels", learned["labels"])
         stoppers = learned["stoppers"]
-        fewest = 1 if len(self.modes) == 1 or learned["rules"] else 0
-        if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
+        if not isinstance(stoppers, list) or len(stoppers) != len(self.modes):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
-        if len(self.modes) > 1 and not learned["rules"]:
-            return  # unfitted, and saved by an earlier version: keep the plain cascades
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)

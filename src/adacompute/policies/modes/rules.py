@@ -9,15 +9,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Criterion, check_integer, check_number
+from adacompute.policies.base import MAX_SAMPLES, Criterion, check_number
 from adacompute.policies.modes.lattice import STOP, Actions, Lattice, average_paths
 from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
+
+Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
 _CASCADE_DEAR = 6  # most samples of the second mode of a cascade
 _AGREEMENTS = (1, 2, 3, 4)  # a cascade ends with this many equal answers of its second mode
@@ -67,6 +71,10 @@ class StateInputs:
         )
 
 
+class _PlainRule(msgspec.Struct, frozen=True, tag_field="rule", forbid_unknown_fields=True):
+    """A rule that is stored as it is, with its kind."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LatticeRule:
     """Learned decisions for every group of states (leaf), at one price."""
@@ -82,18 +90,13 @@ class LatticeRule:
         """Returns None, because these decisions were computed in training."""
         return None
 
-    def dump(self) -> dict[str, Any]:
-        """Returns plain data for JSON; `actions` are stored with the arrays."""
-        return {"rule": "lattice"}
 
-
-@dataclass(frozen=True, slots=True)
-class StoppingRule:
+class StoppingRule(_PlainRule, frozen=True, tag="stopping"):
     """Draws from one mode while its next sample is worth more than `price`, the price per sample."""
 
-    mode: int
-    price: float
-    longest: int  # most samples per request
+    mode: Count
+    price: Annotated[float, Meta(ge=0)]
+    longest: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)]  # most samples per request
 
     def decide(self, inputs: StateInputs) -> Ints:
         """Returns the mode that each request draws from; -1 stops."""
@@ -107,21 +110,16 @@ class StoppingRule:
         worth = float(np.exp(inputs.critical[0, self.mode]))
         return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
-    def dump(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
-        return {"rule": "stopping", "mode": self.mode, "price": self.price, "longest": self.longest}
 
-
-@dataclass(frozen=True, slots=True)
-class CascadeRule:
+class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
     """Draws from one mode until enough answers agree. If they don't, asks a more expensive mode likewise.
 
     The answer is that of the vote over both modes. With `draws[0]` = 0 only the second mode is used.
     """
 
-    modes: tuple[int, int]
-    draws: tuple[int, int]  # most samples of each mode
-    agree: tuple[int, int]  # equal answers of each mode that are enough
+    modes: tuple[Count, Count]
+    draws: tuple[Count, Count]  # most samples of each mode
+    agree: tuple[Count, Count]  # equal answers of each mode that are enough
 
     def decide(self, inputs: StateInputs) -> Ints:
         """Returns the mode that each request draws from; -1 stops."""
@@ -141,25 +139,15 @@ class CascadeRule:
         agree = float(inputs.votes.count_first(mode)[0])
         return Criterion("agreement", agree, float(self.agree[second]), names[mode])
 
-    def dump(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
-        return {
-            "rule": "cascade",
-            "modes": list(self.modes),
-            "draws": list(self.draws),
-            "agree": list(self.agree),
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class ConfidenceRule:
+class ConfidenceRule(_PlainRule, frozen=True, tag="confidence"):
     """Draws one sample of a mode, and one of a more expensive mode if the first isn't confident.
 
     A sample is confident if its vote weighs at least `least`. The answer is that of the vote over both modes.
     """
 
-    modes: tuple[int, int]
-    least: int  # least weight of a confident vote, in integer units
+    modes: tuple[Count, Count]
+    least: Annotated[int, Meta(ge=0)]  # least weight of a confident vote, in integer units
 
     def decide(self, inputs: StateInputs) -> Ints:
         """Returns the mode that each request draws from; -1 stops."""
@@ -170,10 +158,6 @@ class ConfidenceRule:
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
         """Returns None, because the weight of a vote means little to people."""
         return None
-
-    def dump(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
-        return {"rule": "confidence", "modes": list(self.modes), "least": self.least}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,52 +186,38 @@ class RoutedRule:
         assert inputs.forecast is not None
         return self.rules[int(self.choose(inputs.forecast)[0])].find_criterion(inputs, names)
 
-    def dump(self) -> dict[str, Any]:
-        """Returns plain data for JSON; the rules are stored with the router."""
-        return {"rule": "routed", "price": self.price}
-
 
 Rule = LatticeRule | StoppingRule | CascadeRule | ConfidenceRule | RoutedRule
+
+
+def dump_rule(rule: Rule) -> dict[str, Any]:
+    """Returns plain data for JSON, without a rule's decisions (`actions`) and a router's rules."""
+    if isinstance(rule, LatticeRule):
+        return {"rule": "lattice"}
+    if isinstance(rule, RoutedRule):
+        return {"rule": "routed", "price": rule.price}
+    plain: dict[str, Any] = msgspec.to_builtins(rule)
+    return plain
 
 
 def load_rule(
     stored: object, *, modes: int, actions: Iterator[Actions], routed: tuple[Rule, ...] | None = None
 ) -> Rule:
-    """Restores a rule from the result of `dump`, with stored `actions` and a router's rules (`routed`)."""
-    if not isinstance(stored, Mapping):
-        raise PolicyError(f"rule {stored!r} of a policy is not an object")
-    values = dict(stored)
-    kind = values.pop("rule", None)
+    """Restores a rule from the result of `dump_rule`, stored `actions` and a router's rules (`routed`)."""
+    values = stored if isinstance(stored, Mapping) else {}
+    kind = values.get("rule")
+    if kind == "lattice" and (own := next(actions, None)) is not None:
+        return LatticeRule(own)
+    if kind == "routed" and routed:
+        return RoutedRule(check_number("price", values.get("price"), low=0), routed)
     try:
-        if kind == "lattice" and not values:
-            return LatticeRule(next(actions))
-        if kind == "stopping":
-            return StoppingRule(
-                check_integer("mode", values.pop("mode"), low=0, high=modes - 1),
-                check_number("price", values.pop("price"), low=0),
-                check_integer("longest", values.pop("longest")),
-            )
-        if kind == "routed" and routed:
-            return RoutedRule(check_number("price", values.pop("price"), low=0), routed)
-        if kind == "confidence":
-            first, second = _load_pair("modes", values.pop("modes"))
-            if max(first, second) < modes and first != second:
-                least = check_integer("least", values.pop("least"), low=0, high=2**63 - 1)
-                return ConfidenceRule((first, second), least)
-        if kind == "cascade":
-            pairs = [_load_pair(name, values.pop(name)) for name in ("modes", "draws", "agree")]
-            if max(pairs[0]) < modes and pairs[0][0] != pairs[0][1]:
-                return CascadeRule(*pairs)
-    except (KeyError, StopIteration) as exc:
-        raise PolicyError(f"rule {stored!r} of a policy lacks {exc}") from exc
-    raise PolicyError(f"rule {stored!r} of a policy is not known")
-
-
-def _load_pair(name: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise PolicyError(f"{name} {value!r} of a cascade are not two numbers")
-    first, second = (check_integer(name, number, low=0) for number in value)
-    return first, second
+        rule = msgspec.convert(stored, StoppingRule | CascadeRule | ConfidenceRule)
+    except msgspec.ValidationError as exc:
+        raise PolicyError(f"rule {stored!r} of a policy can't be read: {exc}") from exc
+    named = (rule.mode,) if isinstance(rule, StoppingRule) else rule.modes
+    if max(named) >= modes or len(set(named)) < len(named):
+        raise PolicyError(f"rule {stored!r} of a policy needs other modes than it has")
+    return rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,6 @@ hashed words and word pairs. They are dropped unless they predict held-out probl
 two standard errors. A training prompt gets hints that were learned from other prompts.
 """
 
-import functools
 import re
 import zlib
 from collections.abc import Sequence
@@ -118,11 +117,10 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
         return None
-    (ridge,) = _fit_ridges(word_marks, targets, _PENALTIES[best : best + 1])
     rarity, weights = np.full(BUCKETS, compute_rarity(0, len(word_marks))), np.zeros((BUCKETS, HINT_COUNT))
-    rarity[used], weights[used] = ridge.rarity, ridge.weights
+    rarity[used], (weights[used],) = _fit_ridges(word_marks, targets, _PENALTIES[best : best + 1])
     return PromptHints(
-        mean=ridge.mean,
+        mean=targets.mean(axis=0),
         rarity=rarity,
         weights=weights,
         fingerprints=fingerprints,
@@ -135,25 +133,24 @@ def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Float
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         training = folds != fold
-        ridges = _fit_ridges(word_marks[training], targets[training], _PENALTIES)
-        rows = normalise(word_marks[~training], ridges[0].rarity)
-        for index, ridge in enumerate(ridges):
-            predictions[index, ~training] = ridge.predict(rows)
+        rarity, fitted = _fit_ridges(word_marks[training], targets[training], _PENALTIES)
+        rows = normalise(word_marks[~training], rarity)
+        for index, weights in enumerate(fitted):
+            predictions[index, ~training] = targets[training].mean(axis=0) + rows @ weights
     return predictions
 
 
 def hash_words(prompt: str) -> Ints:
     """Hashes a prompt's words and word pairs to buckets; returns these ascending, without duplicates."""
     hashes = np.array(
-        [_hash_word(word) for word in _TOKENS.findall(prompt[:_MAX_CHARACTERS].lower())], dtype=np.int64
+        [
+            zlib.crc32(word.encode(errors="replace"))
+            for word in _TOKENS.findall(prompt[:_MAX_CHARACTERS].lower())
+        ],
+        dtype=np.int64,
     )
     pairs = hashes[:-1] * _PAIR_FACTOR + hashes[1:]
     return np.unique(np.concatenate([hashes, pairs]) % BUCKETS)
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _hash_word(word: str) -> int:
-    return zlib.crc32(word.encode(errors="replace"))
 
 
 def mark_words(prompts: Sequence[str]) -> Floats:
@@ -164,27 +161,17 @@ def mark_words(prompts: Sequence[str]) -> Floats:
     return marks
 
 
-@dataclass(frozen=True, slots=True)
-class _Ridge:
-    """A ridge regression that predicts hints from a prompt's words."""
+def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> tuple[Floats, list[Floats]]:
+    """Fits one regression per penalty; returns the rarity of words, and each regression's coefficients.
 
-    mean: Floats
-    rarity: Floats
-    weights: Floats
-
-    def predict(self, rows: Floats) -> Floats:
-        """Predicts hints from rows that were normalised with `rarity`."""
-        return np.asarray(self.mean + rows @ self.weights)
-
-
-def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
-    """Fits one regression per penalty."""
+    A regression predicts the mean target plus `normalise(marks, rarity) @ coefficients`.
+    """
     rarity = compute_rarity(marks.sum(axis=0), len(marks))
     rows = normalise(marks, rarity)
-    mean = targets.mean(axis=0)
+    centred = targets - targets.mean(axis=0)
     gram = rows @ rows.T
-    duals = [np.linalg.solve(gram + penalty * np.eye(len(rows)), targets - mean) for penalty in penalties]
-    return [_Ridge(mean, rarity, np.asarray(rows.T @ dual)) for dual in duals]
+    duals = [np.linalg.solve(gram + penalty * np.eye(len(rows)), centred) for penalty in penalties]
+    return rarity, [rows.T @ dual for dual in duals]
 
 
 def compute_rarity(counts: Floats | int, prompts: int) -> Floats:
