@@ -207,14 +207,13 @@ async def test_reports_of_calls_from_before_an_opening_change_nothing():
     assert not breaker.closed
 
 
-async def test_what_was_waited_already_is_taken_off_the_patience():
-    breaker = CircuitBreaker(
-        BreakerSettings(failures=1, seconds=0.05, patience=60.0), loop=asyncio.get_running_loop()
-    )
+async def test_a_breaker_is_waited_for_only_until_the_given_time():
+    loop = asyncio.get_running_loop()
+    breaker = CircuitBreaker(BreakerSettings(failures=1, seconds=0.05), loop=loop)
     breaker.report_failure(breaker.generation)
     with pytest.raises(EndpointResting):
-        await breaker.wait_until_ready(float("inf"), probes=9, patience=0.0)
-    await asyncio.wait_for(breaker.wait_until_ready(float("inf"), probes=9, patience=breaker.patience), 30)
+        await breaker.wait_until_ready(loop.time(), probes=9)
+    await asyncio.wait_for(breaker.wait_until_ready(float("inf"), probes=9), 30)
     assert breaker.try_pass()
 
 

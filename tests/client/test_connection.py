@@ -85,7 +85,7 @@ def run(
 
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         url = f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
-        transport = Transport(endpoint(url, **settings), agent="test", clock=clock)
+        transport = Transport(endpoint(url, **settings), clock=clock)
         try:
             async with asyncio.timeout(60):
                 return await ask(transport, URL(url))
@@ -355,7 +355,7 @@ def test_a_handshake_that_fails_says_why_and_what_to_do(
     async def ask() -> None:
         server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=certificate if server_tls else None)
         url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        transport = Transport(endpoint(url), agent="test")
+        transport = Transport(endpoint(url))
         try:
             await post(transport, URL(url))
         finally:

@@ -50,9 +50,9 @@ async def test_a_stream_of_the_real_server_says_what_its_plain_reply_says(local_
             events = [event async for event in stream]
         assert events[-1].data == b"[DONE]"
         assert len(events) > 5
-        assert stream.response.text == plain.text
-        assert stream.response.finish_reason == plain.finish_reason
-        assert stream.response.logprob is not None
+        assert stream.responses[0].text == plain.text
+        assert stream.responses[0].finish_reason == plain.finish_reason
+        assert stream.responses[0].logprob is not None
         assert stream.call is not None
         assert stream.call.paid == "yes"
         assert stream.call.completion_tokens == plain.tokens

@@ -156,7 +156,7 @@ def test_a_closed_client_connects_to_nothing():
         server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         async with server:
-            transport = Transport(endpoint(url), agent="test")
+            transport = Transport(endpoint(url))
             await transport.close()
             with pytest.raises(EndpointUnreachable, match="closed"):
                 await transport.exchange(URL(url), AttemptTimer(transport.endpoint, 1e9), b"{}")

@@ -137,7 +137,7 @@ def run(
 
 
 async def post(url: str, count: int = 1, **settings: Any) -> list[Any]:
-    transport = Transport(Endpoint(url=url, **settings), agent="test")
+    transport = Transport(Endpoint(url=url, **settings))
     try:
         replies = [
             await transport.exchange(URL(url), AttemptTimer(transport.endpoint, 1e9), b"{}")

@@ -83,8 +83,8 @@ def test_what_breaks_in_mid_stream_is_a_typed_error_not_tried_again_and_may_be_p
     assert call.prompt_tokens
     assert call.completion_tokens
     assert call.estimated
-    assert text_of(0, 1, 0, 12).startswith(stream.response.text)
-    assert stream.response.text
+    assert text_of(0, 1, 0, 12).startswith(stream.responses[0].text)
+    assert stream.responses[0].text
     assert done.client.totals.maybe == 1
 
 
@@ -95,7 +95,7 @@ def test_a_stream_that_ends_without_saying_so_is_whole_where_its_choice_has_ende
     _, stream, seen, error = run_stream(end)
     assert error is None
     assert seen[-1].data == b"[DONE]"
-    assert stream.response.finish_reason == "stop"
+    assert stream.responses[0].finish_reason == "stop"
     assert (stream.call.kind, stream.call.paid) == ("ok", "yes")
 
 
@@ -103,7 +103,7 @@ def test_an_end_that_no_empty_line_ends_counts():
     raw = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\ndata: [DONE]'
     _, stream, seen, _ = run_stream(Garbage(raw=raw, content_type="text/event-stream"))
     assert len(seen) == 2
-    assert stream.response.text == "a"
+    assert stream.responses[0].text == "a"
 
 
 def test_a_stream_that_stalls_is_ended_by_the_time_it_has_in_all():

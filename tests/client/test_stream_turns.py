@@ -17,7 +17,7 @@ def test_c04_leaving_a_stream_closes_the_connection_at_once_and_counts_it():
         async with client.stream(BODY, on_call=told.append) as stream:
             assert client.in_flight == 1
             async for _ in stream:
-                if stream.response.text:
+                if stream.responses[0].text:
                     break
             assert stream.call is None
         left = time.monotonic()
@@ -26,7 +26,7 @@ def test_c04_leaving_a_stream_closes_the_connection_at_once_and_counts_it():
         while up.count.aborted == 0:
             assert time.monotonic() - left < 8.0  # the stream goes on for ten seconds
             await asyncio.sleep(0.005)
-        assert stream.response.text
+        assert stream.responses[0].text
 
     told = []
     done = run_client(Reply(gap=0.05, pieces=200), run)

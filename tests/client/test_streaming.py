@@ -19,8 +19,8 @@ def test_a_stream_is_what_the_server_sent_and_is_counted_as_it_says(cut, newline
     assert error is None
     assert seen[-1].data == b"[DONE]"
     assert texts(seen) == {0: text_of(0, 1, 0, 12)}
-    assert stream.response.text == text_of(0, 1, 0, 12)
-    assert (stream.response.finish_reason, stream.response.tokens) == ("stop", 12)
+    assert stream.responses[0].text == text_of(0, 1, 0, 12)
+    assert (stream.responses[0].finish_reason, stream.responses[0].tokens) == ("stop", 12)
     call, count = stream.call, done.up.count
     assert (call.kind, call.paid, call.got, call.estimated) == ("ok", "yes", 1, False)
     assert (call.prompt_tokens, call.completion_tokens) == (count.prompt_tokens, count.completion_tokens)
@@ -40,8 +40,8 @@ def test_several_choices_come_in_one_stream():
 
 def test_log_probabilities_are_summed_and_without_usage_they_count_the_tokens():
     _, stream, _, _ = run_stream(Reply(stream_usage=False), {"logprobs": True, "top_logprobs": 2})
-    assert len(stream.response.logprobs["content"]) == 12
-    assert stream.response.logprob < 0 < stream.response.entropy
+    assert len(stream.responses[0].logprobs["content"]) == 12
+    assert stream.responses[0].logprob < 0 < stream.responses[0].entropy
     assert (stream.call.completion_tokens, stream.call.estimated) == (12, True)
 
 
@@ -49,7 +49,7 @@ def test_without_usage_tokens_are_a_guess_and_said_to_be_one():
     _, stream, _, _ = run_stream(Reply(stream_usage=False))
     assert 9 <= stream.call.completion_tokens <= 15
     assert stream.call.estimated
-    assert stream.response.estimated
+    assert stream.responses[0].estimated
 
 
 def test_a_server_that_refuses_stream_options_is_asked_without_once_and_for_all():
@@ -67,7 +67,7 @@ def test_a_server_that_refuses_stream_options_is_asked_without_once_and_for_all(
 def test_a_server_that_refuses_optional_log_probabilities_is_asked_without():
     done, stream, _, _ = run_stream(Honest(logprobs="refuse"), {"logprobs": True}, optional=LOGPROBS)
     assert [call.kind for call in done.heard] == ["no-logprobs", "ok"]
-    assert stream.response.text
+    assert stream.responses[0].text
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -80,13 +80,13 @@ def test_a_plain_completion_is_made_into_events(n):
     assert seen[-2].value["usage"]["completion_tokens"] == 12 * n
     assert seen[-1].data == b"[DONE]"
     assert (stream.call.got, stream.call.completion_tokens) == (n, 12 * n)
-    assert stream.response.logprob < 0
+    assert stream.responses[0].logprob < 0
     assert done.client.totals.paid == done.up.count.completions == 1
 
 
 def test_events_under_another_type_are_events_all_the_same():
     reply = Garbage(raw=events(chunk({"content": "hi"}, finish="stop")).raw, content_type="text/plain")
-    assert run_stream(reply)[1].response.text == "hi"
+    assert run_stream(reply)[1].responses[0].text == "hi"
 
 
 SPELT = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
@@ -98,14 +98,14 @@ def test_c21_a_key_that_an_event_quotes_is_masked_in_it(said, caplog):
     event = '{"choices": [{"index": 0, "delta": {"content": "key %s"}, "finish_reason": "stop"}], "id": "%s"}'
     _, stream, seen, _ = run_stream(events(event % (said, said)), key=KEY)
     assert seen[0].value["choices"][0]["delta"]["content"] == "key ***"
-    assert stream.response.text == "key ***"
-    assert KEY not in repr(seen) + repr(stream.response) + caplog.text
+    assert stream.responses[0].text == "key ***"
+    assert KEY not in repr(seen) + repr(stream.responses[0]) + caplog.text
     assert SPELT not in repr(seen)
 
 
 def test_c21_a_key_in_pieces_is_not_in_the_response():
     _, stream, _, _ = run_stream(events(*(chunk({"content": c}) for c in KEY), chunk(finish="stop")), key=KEY)
-    assert stream.response.text == "***"
+    assert stream.responses[0].text == "***"
 
 
 @pytest.mark.parametrize("first", [True, False])

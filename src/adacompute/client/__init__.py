@@ -5,10 +5,9 @@ Knows nothing about problems, pools or policies.
 
 from adacompute.client.client import Client, ModelList
 from adacompute.client.forward import ForwardReply, ForwardRequest
-from adacompute.client.rate_limit import SendGate
-from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
-from adacompute.client.retry import AttemptTrace, AttemptTracer
-from adacompute.client.server_quirks import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, ServerQuirks
+from adacompute.client.response_parser import DrawFailure, DrawSuccess, Response
+from adacompute.client.retry import AttemptTracer
+from adacompute.client.server_quirks import ADDED_LIMIT, LIMIT_NAME, LOGPROBS
 from adacompute.client.settings import BreakerSettings, Endpoint, ModeEndpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
 from adacompute.client.verifier import Verifier, VerifierReply
@@ -17,13 +16,10 @@ __all__ = [
     "ADDED_LIMIT",
     "LIMIT_NAME",
     "LOGPROBS",
-    "AttemptTrace",
     "AttemptTracer",
     "BreakerSettings",
     "Client",
-    "CompletionReply",
     "DrawFailure",
-    "DrawOutcome",
     "DrawSuccess",
     "Endpoint",
     "Event",
@@ -34,8 +30,6 @@ __all__ = [
     "RateLimits",
     "Response",
     "Retries",
-    "SendGate",
-    "ServerQuirks",
     "Stream",
     "Timeouts",
     "Verifier",

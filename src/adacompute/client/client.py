@@ -39,7 +39,6 @@ from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
-_AGENT = "adacompute"
 _MAX_LISTING = 4 * 2**20  # bytes of a list of models; beyond this, models are listed by name only
 _LISTING_SECONDS = 30.0  # timeout for a list of models
 _CALLS_AHEAD = 2  # tasks started per allowed concurrent call; some of them wait for a turn
@@ -58,25 +57,20 @@ class _Span:
     calls: tuple[Call, ...] = ()  # failed calls for these responses so far
 
 
+@dataclass(eq=False)
 class _DrawState:
     """The state of one call of `Client.draw`."""
 
-    def __init__(
-        self,
-        context: CallContext,
-        body: Mapping[str, Any],
-        deadline: float,
-        options: CallOptions,
-    ) -> None:
-        self._context = context
-        self._options = options
-        self._body = body
-        self._deadline = deadline
+    context: CallContext
+    body: Mapping[str, Any]
+    deadline: float
+    options: CallOptions
+
+    def __post_init__(self) -> None:
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
         # most responses per call; lowered each time the server refuses so many
         self._max_choices = sys.maxsize
-        self._max_calls = _CALLS_AHEAD * context.endpoint.limits.concurrency
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # held back until a call for fewer responses has ended
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
@@ -99,11 +93,13 @@ class _DrawState:
 
     async def wait_for_call(self) -> tuple[_Span, CompletionReply | EndpointError]:
         """Starts as many calls as allowed, and waits for one to end."""
-        while self.todo and len(self.running) < self._max_calls:
-            part = self._next_span()
-            body = step_seed(self._body, part.first)
+        max_calls = _CALLS_AHEAD * self.context.endpoint.limits.concurrency
+        while self.todo and len(self.running) < max_calls:
+            part, *rest = self._split_span(self.todo.popleft())
+            self.todo.extendleft(rest)
+            body = step_seed(self.body, part.first)
             is_only_call = not (self.todo or self.running)
-            pending = CompletionCall(self._context, body, part.count, self._deadline, **self._options)
+            pending = CompletionCall(self.context, body, part.count, self.deadline, **self.options)
             if is_only_call:  # a single call needs no task
                 return part, await _await_outcome(pending.run())
             task = asyncio.ensure_future(pending.run())
@@ -142,16 +138,17 @@ class _DrawState:
     def _record_failure(
         self, part: _Span, error: EndpointError, held: list[_Span]
     ) -> list[DrawSuccess | DrawFailure]:
-        failures = [
-            DrawFailure(error=error, calls=part.calls + error.calls, first=part.first, count=part.count)
-        ]
+        failed = replace(part, calls=part.calls + error.calls)
         if _is_hopeless(error, part):
             held += self._cancel_unsent()
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
         # even a small call was refused, so the request is invalid: larger calls would fail too
-        return [*failures, *_fail_spans(held, error)]
+        return [
+            DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
+            for span in [failed, *_join_spans(held)]
+        ]
 
     def _cancel_unsent(self) -> list[_Span]:
         """Cancels all calls that wait to be sent; returns their ranges of responses, with attempts so far."""
@@ -164,16 +161,10 @@ class _DrawState:
                 spans.append(replace(span, calls=(*span.calls, *pending.calls)))
         return spans
 
-    def _next_span(self) -> _Span:
-        """Takes the responses for the next call from the queue; the rest stays there."""
-        part, *rest = self._split_span(self.todo.popleft())
-        self.todo.extendleft(rest)
-        return part
-
     def _split_span(self, span: _Span) -> list[_Span]:
         """Splits a range of responses into what one call may request, and the rest."""
         wanted = min(span.count, span.most, self._max_choices)
-        size = max(1, self._context.quirks.get(self._body.get("model")).pick_n(wanted))
+        size = max(1, self.context.quirks.get(self.body.get("model")).pick_n(wanted))
         if size >= span.count:
             return [span]
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
@@ -198,10 +189,6 @@ async def _await_outcome(reply: Awaitable[CompletionReply]) -> CompletionReply |
         return await reply
     except EndpointError as error:
         return error
-
-
-def _fail_spans(spans: list[_Span], error: EndpointError) -> list[DrawFailure]:
-    return [DrawFailure(error=error, calls=s.calls, first=s.first, count=s.count) for s in _join_spans(spans)]
 
 
 def _join_spans(spans: list[_Span]) -> list[_Span]:
@@ -252,7 +239,7 @@ class Client:
     async def __aenter__(self) -> "Client":
         self._context = CallContext(
             endpoint=self.endpoint,
-            transport=Transport(self.endpoint, agent=_AGENT, share=self.share),
+            transport=Transport(self.endpoint, share=self.share),
             quirks=self.quirks,
             gate=self.gate,
             rng=self._rng,
@@ -270,9 +257,8 @@ class Client:
     @property
     def concurrency(self) -> int:
         """How many calls to the most recently used model may run at the same time."""
-        return (
-            self.endpoint.limits.concurrency if self._context is None else self._context.limiters.concurrency
-        )
+        limits = self.endpoint.limits if self._context is None else self._context.limiters
+        return limits.concurrency
 
     @property
     def in_flight(self) -> int:

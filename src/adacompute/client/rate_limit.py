@@ -7,20 +7,19 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
-from adacompute.client.server_quirks import describe_kind
+from adacompute.client.server_quirks import RecentlyUsed, describe_kind, model_key
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
 _INITIAL_CONCURRENCY = 8  # concurrent calls, until the endpoint has shown that it can handle more
-_MAX_MODELS = 256  # most models with a rate limiter of their own
-_MAX_NAME = 200  # longer model names are cut off
 _BURST_SECONDS = 1.0  # a bucket holds one second's amount, so a minute may exceed the rate by 1/60
 
 
@@ -131,17 +130,16 @@ class RateLimiter:
         *,
         loop: asyncio.AbstractEventLoop,
         gate: SendGate | None = None,
-        fixed: bool = False,
         outer: "RateLimiter | None" = None,
     ) -> None:
-        """`fixed` disables adapting. An `outer` limiter applies the rates per minute instead of this one."""
+        """An `outer` limiter applies the rates per minute instead of this one."""
         self._loop = loop
         self._outer = outer
         self._gate = gate or SendGate()
         self._gate.on_open(self._admit_waiters)
         now = loop.time()
         self._max_concurrency = limits.concurrency
-        self._adaptive = limits.adaptive and not fixed
+        self._adaptive = limits.adaptive
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
@@ -303,28 +301,19 @@ class Limiters:
     """The rate limiters of one endpoint: one for everything, and one per model.
 
     The limiter for everything enforces the operator's limits. A model's limiter adapts, so that a model that
-    hangs or is overloaded takes no turns from others. Clients choose the model names, so the least recently
-    used models are forgotten.
+    hangs or is overloaded takes no turns from others.
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
-        self._loop = loop
-        self._limits = limits
-        self._all = RateLimiter(limits, loop=loop, gate=gate, fixed=True)
-        self._by_model: OrderedDict[str, RateLimiter] = OrderedDict()
+        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
+        self._by_model: RecentlyUsed[str, RateLimiter] = RecentlyUsed(
+            partial(RateLimiter, limits, loop=loop, outer=self._all)
+        )
         self.pick()
 
     def pick(self, model: object = None) -> RateLimiter:
         """Returns the limiter for calls to that model."""
-        key = model[:_MAX_NAME] if isinstance(model, str) else ""
-        limiter = self._by_model.get(key)
-        if limiter is None:
-            limiter = RateLimiter(self._limits, loop=self._loop, outer=self._all)
-            self._by_model[key] = limiter
-            if len(self._by_model) > _MAX_MODELS:
-                self._by_model.popitem(last=False)
-        self._by_model.move_to_end(key)
-        return limiter
+        return self._by_model.pick(model_key(model))
 
     @property
     def concurrency(self) -> int:
@@ -370,19 +359,13 @@ class CircuitBreaker:
         """Whether all calls pass."""
         return self._due is None
 
-    @property
-    def patience(self) -> float:
-        """Longest time, in seconds, that a call waits for the breaker."""
-        return self._settings.patience
-
-    async def wait_until_ready(self, until: float, *, probes: int, patience: float | None = None) -> None:
+    async def wait_until_ready(self, until: float, *, probes: int) -> None:
         """Waits while the breaker is open.
 
-        Raises EndpointResting if that would last beyond the time `until` or longer than `patience` seconds
-        (default: from the settings), or if this number of probes fail meanwhile.
+        Raises EndpointResting if that would last beyond the time `until`, or if this number of probes fail
+        meanwhile.
         """
         last = self.generation + probes
-        until = min(until, self._loop.time() + (self._settings.patience if patience is None else patience))
         while self._due is not None:
             now = self._loop.time()
             if not self._probing and now >= self._due:
@@ -456,7 +439,6 @@ class CircuitBreaker:
 
 # which side is blamed for a failure; "": neither, because the endpoint responded
 Fault = Literal["endpoint", "model", "both", ""]
-_MAX_BREAKERS = 256  # most kinds of requests with their own breaker; clients choose the model names
 
 
 class Breakers:
@@ -469,8 +451,10 @@ class Breakers:
 
     def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
         self._settings = settings
-        self._loop = loop
-        self._by_kind: OrderedDict[tuple[str, frozenset[str]], CircuitBreaker] = OrderedDict()
+        self.loop = loop
+        self._by_kind: RecentlyUsed[tuple[str, frozenset[str]], CircuitBreaker] = RecentlyUsed(
+            partial(CircuitBreaker, settings, loop=loop, name="the model")
+        )
         self.endpoint = CircuitBreaker(settings, loop=loop)
         self.answered_at = float("-inf")  # time of the last response to any request (loop clock)
         self.is_reached = False  # whether a connection ever succeeded
@@ -478,26 +462,13 @@ class Breakers:
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
         """Returns the breakers for a call with that body."""
-        kind = describe_kind(body)
-        breaker = self._by_kind.get(kind)
-        if breaker is None:
-            breaker = CircuitBreaker(self._settings, loop=self._loop, name="the model")
-            self._by_kind[kind] = breaker
-            if len(self._by_kind) > _MAX_BREAKERS:
-                self._by_kind.popitem(last=False)
-        self._by_kind.move_to_end(kind)
-        return CallBreaker(self, breaker)
+        return CallBreaker(self, self._by_kind.pick(describe_kind(body)))
 
     @property
     def resting(self) -> tuple[str, ...]:
         """Models for which some kind of request is held back; begins with "" if all requests are."""
         models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
         return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
-
-    @property
-    def now(self) -> float:
-        """The loop's time."""
-        return self._loop.time()
 
     @property
     def give_up_at(self) -> float:
@@ -529,14 +500,8 @@ class CallBreaker:
         """How often each breaker has opened; later reports on a call need the numbers at its start."""
         return self._endpoint.generation, self._model.generation
 
-    @property
-    def patience(self) -> float:
-        """Longest time, in seconds, that a call waits for the breakers."""
-        return self._endpoint.patience
-
-    async def wait_until_ready(self, until: float, *, probes: int, patience: float) -> None:
+    async def wait_until_ready(self, until: float, *, probes: int) -> None:
         """Waits while either breaker is open; raises EndpointResting if that takes too long."""
-        until = min(until, self._breakers.now + patience)
         await self._endpoint.wait_until_ready(until, probes=probes)
         await self._model.wait_until_ready(until, probes=probes)
 
@@ -570,7 +535,7 @@ class CallBreaker:
     def report_success(self, generation: tuple[int, int]) -> Fault:
         """Records a response; returns whether the endpoint or the model has just recovered ("": neither)."""
         alone = self._breakers.answered_at <= self._model.opened_at
-        self._breakers.answered_at = self._breakers.now
+        self._breakers.answered_at = self._breakers.loop.time()
         endpoint_closed = self._endpoint.report_success(generation[0])
         model_closed = self._model.report_success(generation[1])
         return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""

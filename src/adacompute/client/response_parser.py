@@ -30,8 +30,8 @@ from adacompute.client.large_json import (
     Alternative,
     Token,
     encode_token,
+    load_json,
     load_large_json,
-    load_odd_json,
 )
 from adacompute.client.server_quirks import (
     LOGPROBS,
@@ -159,9 +159,6 @@ class DrawFailure:
     count: int
 
 
-DrawOutcome = DrawSuccess | DrawFailure
-
-
 class Choice(NamedTuple):
     """A usable choice of a reply, before its tokens are counted."""
 
@@ -258,12 +255,16 @@ def _build_reply(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
     usage = _get_usage(body)
-    prompt, reported = _parse_tokens(usage.get("prompt_tokens")) or None, _read_completion_tokens(usage)
+    prompt = parse_count(usage.get("prompt_tokens"), _MAX_TOKENS) or None
+    reported = _read_completion_tokens(usage)
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
     if cached is None or prompt is None or cached > prompt:  # the number is missing or impossible
         details.pop(_CACHED_TOKENS, None)
         cached = None
+    # the charge is unknown if usage is missing, impossible, or less than what arrived
+    is_metered = prompt and reported is not None and prompt * _MAX_RATIO >= count_text(request.body)
+    is_short = token_count.estimated and any(choice.tokens is None for choice in choices)
     call = Call(
         at=request.at,
         seconds=request.seconds,
@@ -276,22 +277,9 @@ def _build_reply(
         usage_details=details,
         completion_tokens=token_count.total,
         estimated=token_count.estimated or prompt is None,
-        unmetered=_is_unmetered(request.body, prompt, reported, choices, token_count),
+        unmetered=not is_metered or is_short,
     )
     return CompletionReply(responses=responses, calls=(call,), body=body)
-
-
-def _is_unmetered(
-    body: Mapping[str, Any],
-    prompt: int | None,
-    reported: int | None,
-    choices: list[Choice],
-    count: TokenCount,
-) -> bool:
-    """Whether the charge is unknown: usage is missing, impossible, or less than what arrived."""
-    if not prompt or reported is None or prompt * _MAX_RATIO < count_text(body):
-        return True
-    return count.estimated and any(choice.tokens is None for choice in choices)
 
 
 def _interpret_refusal(
@@ -515,14 +503,9 @@ def _estimate_by_length(length: int, ratio: float) -> int:
     return max(1, math.ceil(length / ratio))
 
 
-def parse_count(value: object) -> int | None:
+def parse_count(value: object, most: int = _MAX_COUNT) -> int | None:
     """Returns a count reported by a server; None if it isn't a count, or is impossibly large."""
-    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # `True` is no count
-
-
-def _parse_tokens(value: object) -> int | None:
-    """Returns a call's tokens as reported by a server; None if the number is invalid or beyond any model."""
-    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
+    return value if type(value) is int and 0 <= value <= most else None  # `True` is no count
 
 
 def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -537,7 +520,8 @@ def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
     603
     """
     completion, prompt, total = (
-        _parse_tokens(usage.get(name)) for name in ("completion_tokens", "prompt_tokens", "total_tokens")
+        parse_count(usage.get(name), _MAX_TOKENS)
+        for name in ("completion_tokens", "prompt_tokens", "total_tokens")
     )
     if completion is None or not prompt or total is None:
         return completion
@@ -556,8 +540,7 @@ def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], floa
             details |= {(name, inner): item for inner, item in value.items() if _is_amount(inner, item)}
         elif name not in _USAGE_COUNTS and _is_amount(name, value):
             details[name,] = value
-    is_long = len(details) > _MAX_DETAILS
-    return dict(itertools.islice(details.items(), _MAX_DETAILS)) if is_long else details
+    return dict(itertools.islice(details.items(), _MAX_DETAILS))
 
 
 def _is_amount(name: str, value: object) -> bool:
@@ -625,28 +608,13 @@ def read_json(
     limits the brackets and commas of a large body.
     """
     try:
-        if len(raw) > MAX_INLINE:
-            value, is_strict = load_large_json(raw, max_marks=max_marks)
-        else:
-            value, is_strict = _load_json(raw)
+        is_large = len(raw) > MAX_INLINE
+        value, is_strict = load_large_json(raw, max_marks=max_marks) if is_large else load_json(raw)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
     # if the JSON isn't strict, a key may have other bytes, e.g. in UTF-16
     unchanged = is_strict and (key is None or not _may_contain_key(raw, key))
     return (value if unchanged else mask_key(value, key)), unchanged
-
-
-def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
-    """Parses a small body, and returns whether it was strict JSON."""
-    try:
-        return orjson.loads(raw), True
-    except ValueError:
-        return load_odd_json(raw), False
-
-
-def mask_key(value: object, key: Secret | None) -> object:
-    """Masks the key in all texts of a value."""
-    return _mask_texts(value, key) if key is not None and key.is_maskable else value
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
@@ -659,17 +627,19 @@ def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
     return any(text.encode() in raw for text in key.masked) or _ESCAPE.search(raw) is not None
 
 
-def _mask_texts(value: object, key: Secret) -> object:
+def mask_key(value: object, key: Secret | None) -> object:
     """Masks the key in all texts and names of a value, except names of standard fields."""
+    if key is None or not key.is_maskable:  # a dummy key isn't secret
+        return value
     if isinstance(value, str):
         return key.mask(value)
     if isinstance(value, list):
-        return [_mask_texts(item, key) for item in value]
+        return [mask_key(item, key) for item in value]
     if isinstance(value, Alternative):
-        return _mask_texts(value.to_dict(), key)
+        return mask_key(value.to_dict(), key)
     if isinstance(value, dict):
         return {
-            name if _FIELD_NAME.fullmatch(name) else key.mask(name): _mask_texts(item, key)
+            name if _FIELD_NAME.fullmatch(name) else key.mask(name): mask_key(item, key)
             for name, item in value.items()
         }
     return value

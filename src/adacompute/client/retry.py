@@ -8,12 +8,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from yarl import URL
 
 from adacompute.client.error_object import CertificateUntrusted
-from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
+from adacompute.client.large_json import MAX_MARKS, MAX_PLAIN_MARKS, run_by_size
 from adacompute.client.rate_limit import AttemptTimer, Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -190,11 +190,8 @@ class CallAttempt:
         requested = error.retry_after
         wait = self._owner.backoff = compute_backoff(self._tries, retries, context.rng, requested=requested)
         if isinstance(error, RateLimited):
-            longest = (
-                retries.deadline
-                if requested is not None and requested <= retries.deadline
-                else retries.longest
-            )
+            is_bearable = requested is not None and requested <= retries.deadline
+            longest = retries.deadline if is_bearable else retries.longest
             self._owner.limiter.pause(context.loop.time() + min(wait, longest))
 
     def _build_call(
@@ -221,7 +218,7 @@ class CallAttempt:
         try:
             self._owner.record_attempt(call)
         finally:
-            self._owner.release_turn(used)
+            self._owner.limiter.leave(self._owner.weight, used=used)
 
 
 class CallWithRetries(Generic[T]):
@@ -233,23 +230,19 @@ class CallWithRetries(Generic[T]):
         body: Mapping[str, Any],
         n: int,
         deadline: float,
-        *,
-        on_call: CallListener | None = None,
-        may_send: SendPermission | None = None,
-        optional: frozenset[str] = frozenset(),
-        headers: Mapping[str, str] | None = None,
-        tracer: AttemptTracer | None = None,
+        **options: Unpack[CallOptions],
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
         self.idle = True  # no attempt is running: waiting for a turn or before a retry
         self.n = n
-        self.headers = headers  # sent with every attempt unless a tracer provides headers
-        self.tracer = tracer
+        self.headers = options.get("headers")  # sent with every attempt unless a tracer provides headers
+        self.tracer = options.get("tracer")
         self.backoff = 0.0  # seconds to wait after the last attempt
-        self._on_call = on_call
-        self._may_send = may_send
-        self._optional = optional  # fields that may be omitted if refused
+        self._on_call = options.get("on_call")
+        self._may_send = options.get("may_send")
+        # fields that may be omitted if refused
+        self._optional = optional = options.get("optional", frozenset())
         self._removed_fields: set[str] = set()  # fields omitted after a refusal
         self._deadline = deadline
         self._until = min(deadline, context.loop.time() + context.endpoint.retries.deadline)
@@ -257,7 +250,7 @@ class CallWithRetries(Generic[T]):
         if n > 1 or "n" in body:
             self._body["n"] = n
         self._data = b""
-        self._weight = 0.0
+        self.weight = 0.0  # tokens reserved for an attempt
         self._limit_search: LimitSearch | None = None  # None: the token limit doesn't change
         if optional and (limit := read_limit(body, optional)) is not None:
             quirks = context.quirks.get(body.get("model"))
@@ -296,10 +289,6 @@ class CallWithRetries(Generic[T]):
     def mark_reached(self) -> None:
         """Records that a connection succeeded."""
         self.context.breakers.is_reached = True
-
-    def release_turn(self, used: float | None) -> None:
-        """Returns the attempt's turn; `used` is its number of tokens, if known."""
-        self.limiter.leave(self._weight, used=used)
 
     async def _attempt_once(self, tries: int) -> T:
         """Makes one attempt and reports its end to the CallAttempt."""
@@ -405,7 +394,7 @@ class CallWithRetries(Generic[T]):
             self._data = encode_json(self._body)
             if self.limiter.counts_tokens:
                 per_response = _DEFAULT_RESERVATION if self._cap is None else self._cap
-                self._weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
+                self.weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
 
     async def _wait_for_turn(self, tries: int) -> None:
         """Waits for the gate, the breakers and the rate limiter.
@@ -414,7 +403,7 @@ class CallWithRetries(Generic[T]):
         caller's deadline always runs.
         """
         context = self.context
-        if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
+        if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self.weight)):
             async with context.gate.interruptible():
                 await self._wait_in_queue(tries)
         now = context.loop.time()
@@ -427,33 +416,27 @@ class CallWithRetries(Generic[T]):
                 raise SendingStopped(f"{context.url}: {SPENDING_STOPPED}")
         except BaseException:  # the turn ends unused
             self.breaker.report_unknown(self.breaker.generation)
-            self.limiter.return_unused(self._weight)
+            self.limiter.return_unused(self.weight)
             raise
 
     async def _wait_in_queue(self, tries: int) -> None:
         context, limiter, retries = self.context, self.limiter, self.context.endpoint.retries
-        latest, patience = self._until if tries else self._deadline, self.breaker.patience
+        latest, patience = self._until if tries else self._deadline, context.endpoint.breaker.patience
         while True:
             now = context.loop.time()
             until = self._until if tries else min(self._deadline, now + retries.deadline)
-            until = min(until, context.breakers.give_up_at)
-            await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
+            until = min(until, context.breakers.give_up_at, now + patience)
+            await self.breaker.wait_until_ready(until, probes=retries.attempts - tries)
             patience -= context.loop.time() - now  # only waiting for breakers uses up patience
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
-                await limiter.enter(self._weight, until=latest)
+                await limiter.enter(self.weight, until=latest)
             except TimeoutError:
                 raise self._build_no_turn_error() from None
-            if self._confirm_turn():
+            if context.gate.is_open and self.breaker.try_pass():
                 return
-
-    def _confirm_turn(self) -> bool:
-        """Checks, with a turn taken, that nothing else blocks; if something does, returns the turn."""
-        if self.context.gate.is_open and self.breaker.try_pass():
-            return True
-        self.limiter.return_unused(self._weight)
-        return False
+            limiter.return_unused(self.weight)
 
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
         """Returns the seconds until the next try; None if there is no further try."""
@@ -517,10 +500,7 @@ class CompletionCall(CallWithRetries[CompletionReply]):
             http_reply = await context.transport.exchange(
                 context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
             )
-            if http_reply.size <= MAX_INLINE:
-                reply = self.interpret(attempt, http_reply)
-            else:
-                reply = await run_in_thread(self.interpret, attempt, http_reply)
+            reply = await run_by_size(http_reply.size, self.interpret, attempt, http_reply)
         except EndpointError as error:
             attempt.report_failure(error)
             raise

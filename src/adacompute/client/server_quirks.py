@@ -14,15 +14,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from adacompute.errors import EndpointError
 
+K = TypeVar("K")
+V = TypeVar("V")
 FRESH_SECONDS = 600.0  # seconds until an observation expires
 _SHORT_REPLIES = 2  # consecutive replies with too few choices that show a limit even if earlier ones had more
 _MIN_TOKENS = 64  # tokens needed to estimate a model's characters per token
 _TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
-_MAX_MODELS = 256  # most models remembered; clients choose their names
+_MAX_KEPT = 256  # most models, or kinds of requests, of which something is kept
 _MAX_NAME = 200  # longer model names are cut off
 _BARE_REPLIES = 2  # so many consecutive replies without log-probabilities mean that they aren't supported
 _BARE_SECONDS = 60.0  # seconds until that conclusion expires: one unusual request may be the reason
@@ -220,7 +222,7 @@ class ModelQuirks:
             wanted = min(wanted, self._largest_limit.value)
         if self._limit_name is not None and self._is_fresh(self._limit_name):
             return LIMIT_NAMES[self._limit_name.value], wanted
-        return "max_completion_tokens" if _REASONING_MODEL.search(_model_key(model)) else name, wanted
+        return "max_completion_tokens" if _REASONING_MODEL.search(model_key(model)) else name, wanted
 
     @property
     def is_unbounded(self) -> bool:
@@ -254,8 +256,25 @@ class ModelQuirks:
         return self._now() - observation.at < seconds
 
 
-def _model_key(name: object) -> str:
+def model_key(name: object) -> str:
+    """Returns the name under which a model is remembered."""
     return name[:_MAX_NAME] if isinstance(name, str) else ""
+
+
+class RecentlyUsed(OrderedDict[K, V]):
+    """Keeps what was used most recently, e.g. by model; clients choose the names, so there may be many."""
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def pick(self, key: K) -> V:
+        """Returns what is kept under this key, newly made if there is nothing."""
+        self[key] = value = self.get(key) or self._make()
+        self.move_to_end(key)
+        if len(self) > _MAX_KEPT:
+            self.popitem(last=False)
+        return value
 
 
 class ServerQuirks:
@@ -263,10 +282,7 @@ class ServerQuirks:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._models: OrderedDict[str, ModelQuirks] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._models)
+        self._models: RecentlyUsed[str, ModelQuirks] = RecentlyUsed(self._make_quirks)
 
     @property
     def logprobs(self) -> bool | None:
@@ -281,16 +297,14 @@ class ServerQuirks:
 
     def get(self, model: object) -> ModelQuirks:
         """Returns a model's quirks; for an unknown model, empty ones that aren't kept."""
-        return self._models.get(_model_key(model)) or ModelQuirks(self._now)
+        return self._models.get(model_key(model)) or self._make_quirks()
 
     def ensure(self, model: object) -> ModelQuirks:
         """Returns a model's quirks, which are kept from now on."""
-        key = _model_key(model)
-        quirks = self._models.setdefault(key, self.get(model))
-        self._models.move_to_end(key)
-        if len(self._models) > _MAX_MODELS:
-            self._models.popitem(last=False)
-        return quirks
+        return self._models.pick(model_key(model))
+
+    def _make_quirks(self) -> ModelQuirks:
+        return ModelQuirks(self._now)
 
 
 # whole names only: a client's `my_logprob` or `x_include_usage` doesn't match
@@ -512,23 +526,9 @@ _TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts 
 # these fields are of the same kind.
 _EVERYDAY_FIELDS = frozenset(
     {
-        "frequency_penalty",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "metadata",
-        "model",
-        "n",
-        "presence_penalty",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-        "temperature",
-        "top_logprobs",
-        "top_p",
-        "user",
+        *("messages", "model", "n", "seed", "stop", "stream", "stream_options", "metadata", "user"),
+        *("max_tokens", "max_completion_tokens", "logprobs", "top_logprobs"),
+        *("temperature", "top_p", "frequency_penalty", "presence_penalty"),
     }
 )
 

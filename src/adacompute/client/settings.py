@@ -91,6 +91,9 @@ class BreakerSettings:
         return replace(self, first_contact=self.first_contact / modes)
 
 
+_PARTS = {"timeouts": Timeouts, "retries": Retries, "limits": RateLimits, "breaker": BreakerSettings}
+
+
 class _KeyField:
     """A field that can be set to a text or a Secret, and returns a Secret."""
 
@@ -134,12 +137,7 @@ class Endpoint:
             object.__setattr__(self, name, _copy_texts(getattr(self, name), name))
         object.__setattr__(self, "secret", _collect_secrets(self))
         _check_header_names(self)
-        for name, kind in (
-            ("timeouts", Timeouts),
-            ("retries", Retries),
-            ("limits", RateLimits),
-            ("breaker", BreakerSettings),
-        ):
+        for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise ConfigError(f"{name} {value!r} of an endpoint can't be used; give {kind.__name__}(…)")
 

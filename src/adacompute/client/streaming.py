@@ -13,7 +13,7 @@ from typing import Any, Unpack, cast
 from yarl import URL
 
 from adacompute.client.error_object import NotHttp, infer_status, unwrap_error
-from adacompute.client.large_json import MAX_INLINE, compact_tokens, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, compact_tokens, run_by_size
 from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
@@ -42,13 +42,12 @@ _MAX_TOOL_CALLS = 1024  # most tool calls in one choice
 _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
-_UNSPLIT_FIELDS = ("id", "role", "type")
+_UNSPLIT_FIELDS = ("id", "role", "type")  # sent whole, and possibly in every chunk: the last one counts
 _COMPACT_TOKENS = 1024  # log-probabilities of more tokens than this become structs, which need less memory
 _CHUNK_TOKENS = 512  # most tokens with log-probabilities in a chunk
-_BLOCK = 512  # pieces of text are joined when there are so many, to keep few objects
 _EVENT_OVERHEAD = 512  # usual bytes of an event besides its content
 _EVENT_TEXT = 16  # typical bytes of text in a short event
-_Pieces = dict[str, "_Values"]  # received values by field name; joined at the end, which is faster
+_Pieces = dict[str, list[Any]]  # received values by field name; joined at the end, which is faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +195,7 @@ class _ChoiceBuilder:
             self.reason = reason
         for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):
-                if name not in self._logprobs:
-                    self._logprobs[name] = _Tokens()
-                self._logprobs[name].add(tokens)
+                self._logprobs.setdefault(name, _Tokens()).add(tokens)
         if isinstance(delta, dict):
             calls = delta.get("tool_calls")
             _append_pieces(
@@ -223,27 +220,6 @@ class _ChoiceBuilder:
             _append_pieces(self._calls.setdefault(index, {}), part)
 
 
-class _Values:
-    """Collects the values of one field in order, and joins short texts."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Any] = []
-        self._recent: list[Any] = []
-
-    def add(self, value: object, *, splits: bool) -> None:
-        """Adds a value. A text continues the texts before it if `splits`, otherwise it replaces them."""
-        if not splits and isinstance(value, str):
-            self._recent.clear()
-        self._recent.append(value)
-        if len(self._recent) >= _BLOCK:
-            is_text = all(isinstance(recent, str) for recent in self._recent)
-            self._blocks += ["".join(self._recent)] if is_text else self._recent
-            self._recent = []
-
-    def get_all(self) -> list[Any]:
-        return [*self._blocks, *self._recent]
-
-
 class _Tokens:
     """Collects the log-probabilities of a choice's tokens, as structs if there are many."""
 
@@ -263,20 +239,20 @@ class _Tokens:
 
 def _append_pieces(pieces: _Pieces, part: Mapping[str, Any]) -> None:
     for name, value in part.items():
-        if value is not None:
-            if name not in pieces:
-                pieces[name] = _Values()
-            pieces[name].add(value, splits=name not in _UNSPLIT_FIELDS)
+        if name in _UNSPLIT_FIELDS and isinstance(value, str):
+            pieces[name] = [value]
+        elif value is not None:
+            pieces.setdefault(name, []).append(value)
 
 
 def _join_pieces(pieces: _Pieces) -> dict[str, Any]:
-    return {name: _join_values(name, values.get_all()) for name, values in pieces.items()}
+    return {name: _join_values(values) for name, values in pieces.items()}
 
 
-def _join_values(name: str, values: list[Any]) -> object:
-    """Joins texts, which arrive in pieces; of ids and roles, which are sent whole, returns the last."""
+def _join_values(values: list[Any]) -> object:
+    """Joins the pieces of a text or an object; of other values, returns the last."""
     if all(isinstance(value, str) for value in values):
-        return values[-1] if name in _UNSPLIT_FIELDS else "".join(values)
+        return "".join(values)
     if all(isinstance(value, dict) for value in values):
         inner: _Pieces = {}
         for value in values:
@@ -497,11 +473,6 @@ class Stream:
         return tuple(self._streaming_call.calls)
 
     @property
-    def response(self) -> Response:
-        """The first choice, as far as it has arrived."""
-        return next(iter(self.responses), Response(text=""))
-
-    @property
     def responses(self) -> tuple[Response, ...]:
         """All choices, as far as they have arrived; until the end, each use builds them anew."""
         return self._partial_result()[0] if self._reply is None else self._reply.responses
@@ -541,8 +512,7 @@ class Stream:
         raw = bytearray(head)
         while chunk := await self._reply_stream.read():
             raw += chunk
-        split = self._split_completion
-        reply, events = split(raw) if len(raw) <= MAX_INLINE else await run_in_thread(split, raw)
+        reply, events = await run_by_size(len(raw), self._split_completion, raw)
         self._ready.extend(events)
         self._ready.append(Event(DONE, None))
         self._record_success(reply)
@@ -554,8 +524,12 @@ class Stream:
 
     async def _next(self) -> Event:
         while not self._payloads:
+            if self._ended and self._builder.finished:  # without [DONE], which is no error
+                return await self._finish()
             if self._ended:
-                return await self._end_without_done()
+                raise ConnectionLost(
+                    f"{self._url}: its stream ended before the response did; try again", paid=True
+                )
             try:
                 chunk = await self._reply_stream.read()
             except (ConnectionLost, EndpointTimeout):
@@ -571,9 +545,7 @@ class Stream:
         payload, limits = self._payloads[0], self._reply_stream.limits
         if payload.strip() == DONE:
             return await self._finish()
-        if len(payload) <= MAX_INLINE:
-            return self._take_event(self._read_event(payload, limits.marks))
-        return self._take_event(await run_in_thread(self._read_event, payload, limits.marks))
+        return self._take_event(await run_by_size(len(payload), self._read_event, payload, limits.marks))
 
     def _feed(self, chunk: bytes) -> None:
         try:
@@ -612,15 +584,8 @@ class Stream:
         self._builder.add(value)
         return event
 
-    async def _end_without_done(self) -> Event:
-        """Handles a stream that ends without [DONE], which is no error if all choices are finished."""
-        if self._builder.finished:
-            return await self._finish()
-        raise ConnectionLost(f"{self._url}: its stream ended before the response did; try again", paid=True)
-
     async def _finish(self) -> Event:
-        large = self._reply_stream.size > MAX_INLINE
-        self._record_success(await run_in_thread(self._interpret) if large else self._interpret())
+        self._record_success(await run_by_size(self._reply_stream.size, self._interpret))
         self._payloads.clear()
         return Event(DONE, None)
 

@@ -8,7 +8,6 @@ right. The score is then the log-odds of "Yes" against "No" (known as P(True)).
 A verification never raises: without a score, `VerifierReply.score` is None and `error` says why.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -139,8 +138,11 @@ class Verifier:
                 )
                 score = read_verdict(reply.responses[0])
             else:
+                context = self.client._require_open()
                 body = self._build_request(messages, response, answer, prompt)
-                score = parse_score(await self._post(body, seconds, record_call, may_send))
+                until = context.loop.time() + seconds
+                call = _ScoreCall(context, body, 1, until, on_call=record_call, may_send=may_send)
+                score = parse_score((await call.run()).body["value"])
         except EndpointError as error:
             return VerifierReply(score=None, calls=tuple(calls), error=error)
         if score is None:
@@ -175,18 +177,6 @@ class Verifier:
             return {"messages": [*messages, {"role": "assistant", "content": response}]}
         pair = {"text_1": prompt, "text_2": response} if route == "score" else {}
         return {"prompt": prompt, "response": response, "answer": answer, **pair}
-
-    async def _post(
-        self,
-        body: Mapping[str, Any],
-        seconds: float,
-        on_call: CallListener,
-        may_send: SendPermission | None,
-    ) -> object:
-        context = self.client._require_open()
-        until = asyncio.get_running_loop().time() + seconds
-        reply = await _ScoreCall(context, body, 1, until, on_call=on_call, may_send=may_send).run()
-        return reply.body["value"]
 
 
 def _write_question(answer: str | None) -> str:

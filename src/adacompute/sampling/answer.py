@@ -336,7 +336,7 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
     known = policy.mode_set
     if known is None or known.unit != "money":
         known = estimate_plan_modes(plans, problems)
-    return np.array([known[plan.name].cost for plan in plans])
+    return np.array([known[plan.name].cost for plan in plans], dtype=np.float64)
 
 
 @dataclass(eq=False)
@@ -398,7 +398,7 @@ class _Batch:
         prompts = [problem.question for problem in self.problems]
         reading = policy.read(prompts)
         if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
-            self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
+            self.costs = _guess_costs(self.problems, policy, self.plans)
             return ModePlanner(
                 policy,
                 self.votes,
@@ -461,11 +461,12 @@ class _Batch:
         self.planner.begin(self.policy)
 
     def _measure_costs(self) -> None:
-        """Measures the mean cost per sample of several modes; guesses it for modes without samples."""
+        """Measures the mean cost per sample of several modes; a mode without samples keeps its guess."""
         if len(self.plans) > 1:
-            means = [measure_source(self.pool, plan).mean_cost for plan in self.plans]
-            pairs = zip(self.guess, means, strict=True)
-            self.costs = np.array([guess if mean is None else mean for guess, mean in pairs])
+            for mode, plan in enumerate(self.plans):
+                account = self.pool.account(*plan.asking.source)
+                if account.got:
+                    self.costs[mode] = account.cost(plan.prices, at_most=True) / account.got
 
     def _record_failures(self, group: SamplerGroup) -> None:
         """Handles failed calls: these requests keep their samples, but get no more of that mode in this run.
@@ -498,7 +499,7 @@ class _Batch:
         broken_off = group.stopped in RESUMABLE_STOPS
         counts = self.votes.drawn_by_mode.sum(axis=0).tolist()
         uses = [
-            measure_source(self.pool, plan, samples=count, shares=True)
+            measure_source(self.pool, plan, samples=count)
             for plan, count in zip(self.plans, counts, strict=True)
         ]
         answers = () if broken_off else tuple(self._build_answers(uses))

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,9 @@ def write_answers(
         | _build_answer_cells(answer, _read_text(pool, answer, askings), columns)
         for problem, answer in zip(problems, answers, strict=True)
     )
+    inputs = (_build_problem_cells(problem, names) for problem in problems)
     with publish_file(path) as temporary:
-        _WRITERS[path.suffix](temporary, [*names.values(), *columns], rows, problems)
+        _WRITERS[path.suffix](temporary, [*names.values(), *columns], rows, inputs)
 
 
 def _name_columns(problems: Iterable[Problem], answer_columns: Sequence[str]) -> dict[str, str]:
@@ -96,17 +97,7 @@ def _build_problem_cells(problem: Problem, names: Mapping[str, str]) -> OutputRo
 
 
 def _build_answer_cells(answer: RequestAnswer, text: str | None, columns: Sequence[str]) -> OutputRow:
-    cells: OutputRow = {
-        "answer": answer.answer,
-        "response": text,
-        "votes": dict(answer.votes),
-        "agreement": answer.agreement,
-        "samples": answer.samples,
-        "tokens": answer.tokens,
-        "error": answer.error,
-        "modes": dict(answer.modes),
-        "costs": dict(answer.costs),
-    }
+    cells: OutputRow = {**asdict(answer), "response": text}
     return {column: cells[column] for column in columns}
 
 
@@ -118,7 +109,7 @@ def _read_text(pool: Pool, answer: RequestAnswer, askings: Mapping[str, Asking])
 
 
 def _write_jsonl(
-    path: Path, _columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+    path: Path, _columns: Sequence[str], rows: Iterator[OutputRow], _inputs: Iterator[OutputRow]
 ) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
@@ -126,7 +117,7 @@ def _write_jsonl(
 
 
 def _write_csv(
-    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], _inputs: Iterator[OutputRow]
 ) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
@@ -136,13 +127,13 @@ def _write_csv(
 
 
 def _write_parquet(
-    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], problems: Sequence[Problem]
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], inputs: Iterator[OutputRow]
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-    types = {"agreement": float, "samples": int, "tokens": int} | _infer_types(problems, columns)
+    types = {"agreement": float, "samples": int, "tokens": int} | _infer_types(inputs)
     schema = pa.schema([(column, kinds[types.get(column, str)]) for column in columns])
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while group := list(islice(rows, _ROW_GROUP)):
@@ -153,13 +144,11 @@ def _write_parquet(
             writer.write_table(pa.table(values, schema=schema))
 
 
-def _infer_types(problems: Sequence[Problem], columns: Sequence[str]) -> dict[str, type]:
+def _infer_types(inputs: Iterator[OutputRow]) -> dict[str, type]:
     """Finds the type of each request column; text if values are nested or differ in type."""
-    has_modes = columns[-1] == MODE_COLUMNS[-1]
-    names = _name_columns(problems, (*ANSWER_COLUMNS, *MODE_COLUMNS) if has_modes else ANSWER_COLUMNS)
     types: dict[str, type] = {}
-    for problem in problems:
-        for column, value in _build_problem_cells(problem, names).items():
+    for cells in inputs:
+        for column, value in cells.items():
             if value is not None:
                 kind = type(value) if _is_plain(value) else str
                 types[column] = kind if types.get(column, kind) is kind else str
@@ -181,7 +170,8 @@ def _flatten_cell(value: object) -> object:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Sequence[Problem]], None]] = {
+# writes rows with these columns to a file; gets the requests' own cells once more, to find their types
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Iterator[OutputRow]], None]] = {
     ".jsonl": _write_jsonl,
     ".csv": _write_csv,
     ".parquet": _write_parquet,

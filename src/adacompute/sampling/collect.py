@@ -29,7 +29,6 @@ from adacompute.sampling.plan import (
     SampleRange,
     add_problems,
     check_source,
-    compute_max_cost,
     compute_spent,
     find_remaining,
 )
@@ -281,7 +280,7 @@ class _Collection:
     ) -> Collected:
         """Builds the combined result of some sources."""
         uses = [
-            measure_source(self.pool, plan, samples=left.stored, shares=True)
+            measure_source(self.pool, plan, samples=left.stored)
             for plan, left in zip(plans, remaining, strict=True)
         ]
         run = summarise_run(uses, group, seconds)
@@ -328,8 +327,7 @@ def prepare_pool(
     pool: Pool, problems: Sequence[Problem], plans: Sequence[SourcePlan], *, another: bool, regrade: bool
 ) -> None:
     """Merges leftover shards, checks the pool's sources, and adds the problems."""
-    if pool.shard_folder.is_dir():
-        merge_leftover_shards(pool)
+    merge_leftover_shards(pool)
     for plan in plans:
         check_source(pool, plan.asking, another=another)
     add_problems(pool, problems, plans[0].asking.template, regrade=regrade)
@@ -364,8 +362,8 @@ class SourceUse:
     account: Account  # all calls into this pool for this source
     cost: float  # money for all calls counted in `account`
     at_most: float  # `cost` plus possible charges
-    answered: float | None = None  # share of the source's samples with an answer
-    finished: float | None = None  # share of samples that weren't cut off, among those where it is known
+    answered: float | None  # share of the source's samples with an answer
+    finished: float | None  # share of samples that weren't cut off, among those where it is known
 
     @property
     def mean_cost(self) -> float | None:
@@ -385,20 +383,19 @@ class SourceUse:
         }
 
 
-def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bool = False) -> SourceUse:
-    """Measures the cost of a source's calls; with `shares`, also how many samples have an answer."""
+def measure_source(pool: Pool, plan: SourcePlan, *, samples: int) -> SourceUse:
+    """Measures the cost of a source's calls, and how many of all its samples have an answer."""
     account = pool.account(*plan.asking.source)
-    use = SourceUse(
+    totals = pool.totals(pool.source_key(*plan.asking.source))
+    return SourceUse(
         name=plan.name,
         samples=samples,
         account=account,
         cost=account.cost(plan.prices),
-        at_most=compute_max_cost(account, plan.prices),
+        at_most=account.cost(plan.prices, at_most=True),
+        answered=totals.answered,
+        finished=totals.finished,
     )
-    if not shares:
-        return use
-    totals = pool.totals(pool.source_key(*plan.asking.source))
-    return replace(use, answered=totals.answered, finished=totals.finished)
 
 
 def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: float) -> dict[str, Any]:

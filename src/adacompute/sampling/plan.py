@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.client.settings import add_instruction
 from adacompute.errors import (
     BudgetInvalid,
@@ -25,10 +26,9 @@ from adacompute.errors import (
 from adacompute.policies.base import parse_finite
 from adacompute.pool import MODE_PARAMETER, Pool, fingerprint
 from adacompute.problems import Template
-from adacompute.records import Account, Budget, Call, Problem, TokenPrices
+from adacompute.records import Budget, Call, Problem, TokenPrices
 
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
-_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # most differences shown in an error
 _MAX_VALUE = 60  # most characters of a value in an error
@@ -73,7 +73,7 @@ class Asking:
             value = self.sampling.get(name)
             if value is not None and not (_is_number(value) and low <= value <= high):
                 raise CollectError(f"{name} {value!r} can't be used; give a number from {low:g} up")
-        for name in _TOKEN_LIMITS:
+        for name in LIMIT_NAMES:
             limit = self.sampling.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise CollectError(f"{name} {limit!r} can't be used; give a whole number from 1 up")
@@ -101,7 +101,7 @@ class Asking:
     @property
     def most_tokens(self) -> int | None:
         """The token limit per response; None if there is none."""
-        limits = [self.sampling[name] for name in _TOKEN_LIMITS if self.sampling.get(name) is not None]
+        limits = [self.sampling[name] for name in LIMIT_NAMES if self.sampling.get(name) is not None]
         return max(limits, default=None)  # endpoints differ in which of the two limits they obey
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
@@ -527,11 +527,6 @@ class CostBudget:
         )
 
 
-def compute_max_cost(account: Account, prices: TokenPrices) -> float:
-    """Computes the cost of calls, including possible charges."""
-    return account.cost(prices, at_most=True)
-
-
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
     """Computes the highest possible cost of all calls into a pool; unknown modes get the highest prices."""
     highest = TokenPrices(
@@ -539,8 +534,8 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
         output=max(each.output for each in prices.values()),
     )
     return sum(
-        compute_max_cost(
-            pool.account(model, parameters), prices.get(str(parameters.get(MODE_PARAMETER, "")), highest)
+        pool.account(model, parameters).cost(
+            prices.get(str(parameters.get(MODE_PARAMETER, "")), highest), at_most=True
         )
         for model, parameters in pool.models
     )
@@ -558,7 +553,7 @@ def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices
     account, ballots = pool.account(*asking.source), pool.ballots_of(source)
     chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
     if chosen.all():
-        return compute_max_cost(account, prices)
+        return account.cost(prices, at_most=True)
     tokens = np.nansum(ballots.tokens, axis=1)
     share = float(ballots.drawn[chosen].sum() / ballots.drawn.sum())
     token_share = float(tokens[chosen].sum() / tokens.sum()) if tokens.sum() > 0 else share

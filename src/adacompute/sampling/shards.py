@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,26 +46,23 @@ def merge_leftover_shards(pool: Pool) -> None:
         remove_shard_folder(pool)
 
 
-def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) -> Indexes:
+def merge_shard(pool: Pool, path: Path) -> Indexes:
     """Merges a shard and returns its samples; raises PoolLocked if its writer is still alive."""
     merged: Indexes = {}
-    _wait_for_writer(path, patience)
+    until = time.monotonic() + _WRITER_SECONDS
+    while _is_locked(path) and time.monotonic() < until:  # the shard may not exist yet
+        time.sleep(0.05)
     if not path.exists():  # the shard's worker ended before creating it
         return merged
     with open_pool(path, write=True) as shard:
         for number, (model, parameters) in enumerate(shard.list_sources()):
             records = list(_read_records(shard, pool, model, parameters))
-            note = f"{path.name} {number}"
+            add = partial(pool.add_drawn, model=model, parameters=parameters, once=f"{path.name} {number}")
             try:
-                pool.add_drawn(records, model=model, parameters=parameters, once=note)
+                add(records)
             except DuplicateRecord:  # e.g. the pool is a copy made after a merge
                 stored = pool.keys(model, parameters)
-                pool.add_drawn(
-                    [_drop_stored(record, stored) for record in records],
-                    model=model,
-                    parameters=parameters,
-                    once=note,
-                )
+                add([_drop_stored(record, stored) for record in records])
             for each in records:
                 if each.problem_id is not None and each.samples:
                     merged.setdefault(each.problem_id, set()).update(index for index, _ in each.samples)
@@ -79,7 +77,7 @@ def remove_shard_folder(pool: Pool) -> None:
     Other files stay too, because users may have a folder with this name.
     """
     folder = pool.shard_folder
-    if not folder.is_dir() or _list_shards(folder):
+    if not folder.is_dir() or any(_SHARD_NAME.fullmatch(path.name) for path in folder.iterdir()):
         return
     sync_path(folder)  # the removal of shards must be on disk before the notes about their merges go
     pool.forget()
@@ -92,17 +90,6 @@ def remove_shard_folder(pool: Pool) -> None:
     # fails if the folder isn't empty: a worker is starting, and will find that its driver has ended
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _wait_for_writer(path: Path, patience: float) -> None:
-    """Waits until no worker writes to a shard, which may not exist yet."""
-    until = time.monotonic() + patience
-    while _is_locked(path) and time.monotonic() < until:
-        time.sleep(0.05)
-
-
-def _list_shards(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if _SHARD_NAME.fullmatch(path.name)]
 
 
 def _list_started_shards(folder: Path) -> set[Path]:

@@ -73,7 +73,6 @@ class BatchVotes:
         self._most = max_samples or np.iinfo(np.int64).max
         self._names = tuple(asking.mode for asking in askings)
         self._sources = [asking.source for asking in askings]
-        self._known_sources: set[int] = set()  # indexes of sources that have samples in the pool
         size, modes = len(problems), len(askings)
         self._empty = make_empty_state(size, modes)
         self._arrays = {each.name: getattr(self._empty, each.name).copy() for each in fields(self._empty)}
@@ -122,9 +121,8 @@ class BatchVotes:
         """Reads a request's samples in drawing order, without grades, which votes must not use."""
         problem, placed = self._problems[row], list[tuple[int, Sample]]()
         for mode, (model, parameters) in enumerate(self._sources):
-            if mode not in self._known_sources and self._pool.source_key(model, parameters) is None:
+            if self._pool.source_key(model, parameters) is None:
                 continue
-            self._known_sources.add(mode)
             recorded = self._pool.recorded(problem.id, model, parameters=parameters).samples
             if len(self._sources) == 1:
                 return read_together(recorded, problem.question, self._pool.task)

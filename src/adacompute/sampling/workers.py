@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from types import TracebackType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from adacompute.answers import Task, read_answers
@@ -75,17 +76,8 @@ class CollectProgress:
     @classmethod
     def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
         """Adds up the progress of several sources, including their costs."""
-        counts = (
-            "planned",
-            "stored",
-            "added",
-            "failed",
-            "tokens",
-            "cost",
-            "calls",
-            "concurrency",
-            "in_flight",
-        )
+        others = ("errors", "stopping", "modes")
+        counts = [each.name for each in fields(cls) if each.name not in others]
         return cls(
             **{name: sum(getattr(part, name) for part in parts) for name in counts},
             errors=sum((Counter(part.errors) for part in parts), Counter()),
@@ -184,11 +176,6 @@ class PoolWriter:
         self._thread = threading.Thread(target=self._write_batches, name="adacompute-writer", daemon=True)
         self._thread.start()
 
-    @property
-    def task(self) -> Task:
-        """The pool's task, which says how answers are extracted."""
-        return self._pool.task
-
     def add(self, record: DrawnSamples) -> "asyncio.Future[DrawnSamples]":
         """Queues a record; the future returns what was stored, or raises if nothing can be stored."""
         future: asyncio.Future[DrawnSamples] = self._loop.create_future()
@@ -202,62 +189,43 @@ class PoolWriter:
             await asyncio.sleep(0.005)
 
     def _write_batches(self) -> None:
-        ending = False
-        while not ending:
-            batch = [item] if (item := self._queue.get()) is not None else []
-            ending = item is None
-            if batch and self._queue.empty():
+        batch: list[_Item] = []
+        while (item := self._queue.get()) is not None:
+            if not batch and self._queue.empty():
                 time.sleep(_GATHER_SECONDS)
-            while len(batch) < _MAX_BATCH and not ending:
-                try:
-                    item = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                ending = item is None
-                if item is not None:
-                    batch.append(item)
-            if batch:
+            batch.append(item)
+            if len(batch) == _MAX_BATCH or self._queue.empty():
                 self._store_batch(batch)
+                batch = []
+        if batch:
+            self._store_batch(batch)
 
     def _store_batch(self, batch: list[_Item]) -> None:
-        outcomes: list[DrawnSamples | BaseException]
-        if self._error is not None:  # no retries: a full disk stays full
-            outcomes = [self._error] * len(batch)
-        else:
-            try:
-                self._add_to_pool([drawn for drawn, _ in batch])
-                outcomes = [drawn for drawn, _ in batch]
-            except BaseException as exc:  # noqa: BLE001 - passed to whoever waits, in the loop's thread
-                # if one record can't be stored, the others must not be lost: they were paid for
-                outcomes = [self._set_error(exc)] * len(batch) if _is_fatal(exc) else self._store_each(batch)
+        records = [record for record, _ in batch]
+        outcomes: list[DrawnSamples | BaseException] = [*records]
+        if self._add_to_pool(records) is not None:
+            # if one record can't be stored, the others must not be lost: they were paid for
+            outcomes = [self._store_one(record) for record in records]
         futures = [future for _, future in batch]
         self._loop.call_soon_threadsafe(_set_outcomes, list(zip(futures, outcomes, strict=True)))
 
-    def _store_each(self, batch: list[_Item]) -> list[DrawnSamples | BaseException]:
-        return [self._error or self._store_one(drawn) for drawn, _ in batch]
-
     def _store_one(self, record: DrawnSamples) -> DrawnSamples | BaseException:
         """Stores a record. If that fails, stores its calls, with failures in place of its samples."""
-        try:
-            self._add_to_pool([record])
-        except BaseException as exc:  # noqa: BLE001 - as above
-            if _is_fatal(exc):
-                return self._set_error(exc)
-            failure_record = _as_failures(record, exc)
-        else:
+        if (error := self._add_to_pool([record])) is None:
             return record
+        failure_record = _as_failures(record, error)
+        return self._add_to_pool([failure_record]) or failure_record
+
+    def _add_to_pool(self, records: list[DrawnSamples]) -> BaseException | None:
+        """Stores records together; returns the error if that fails."""
+        if self._error is not None:  # no retries: a full disk stays full
+            return self._error
         try:
-            self._add_to_pool([failure_record])
-        except BaseException as exc:  # noqa: BLE001 - as above
-            return self._set_error(exc) if _is_fatal(exc) else exc
-        return failure_record
-
-    def _set_error(self, error: BaseException) -> BaseException:
-        self._error = error
-        return error
-
-    def _add_to_pool(self, records: list[DrawnSamples]) -> None:
-        self._pool.add_drawn(records, model=self._model, parameters=self._parameters)
+            self._pool.add_drawn(records, model=self._model, parameters=self._parameters)
+        except BaseException as exc:  # noqa: BLE001 - passed to whoever waits, in the loop's thread
+            self._error = exc if _is_fatal(exc) else None
+            return exc
+        return None
 
 
 def _is_fatal(error: BaseException) -> bool:
@@ -308,13 +276,14 @@ class SamplingWorkers(Sampler):
     """Draws samples in parallel, and stores each call's samples before they count.
 
     As many calls as allowed are in flight, and at most twice as many more have ended but aren't on disk: only
-    these can be lost by `kill -9`. Stopping sends nothing more, and finishes calls in flight.
+    these can be lost by `kill -9`. Stopping sends nothing more, and finishes calls in flight. At the end of
+    the `async with` block, everything that arrived is stored. The client's `on_call` must call `record_call`.
     """
 
     def __init__(
         self,
+        pool: Pool,
         client: Client,
-        writer: PoolWriter,
         asking: Asking,
         cost_budget: CostBudget,
         *,
@@ -322,15 +291,27 @@ class SamplingWorkers(Sampler):
         verifier: Verifier | None = None,
     ) -> None:
         super().__init__(cost_budget)
+        self._task = pool.task
         self._verifier = verifier
         self._client = client
-        self._writer = writer
+        self._writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
         self._unreported_calls: dict[int, Call] = {}  # attempts whose call hasn't ended, by id()
         self._unstored = 0  # calls whose samples have arrived but aren't on disk
         self.fatal_error: BaseException | None = None  # if set, the pool can't be written any more
+
+    async def __aenter__(self) -> "SamplingWorkers":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store_unreported_calls()
+        await self._writer.close()
+        if error is None and self.fatal_error is not None:
+            raise self.fatal_error
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Sends nothing more; calls in flight are finished and stored. `number` is that of a signal."""
@@ -348,7 +329,7 @@ class SamplingWorkers(Sampler):
         if not self._cost_budget.record_attempt(call):
             self._stop_at_max_cost()
 
-    def store_unreported_calls(self) -> None:
+    def _store_unreported_calls(self) -> None:
         """Stores the attempts of cancelled calls, which may have been charged."""
         if self._unreported_calls:
             calls = self._cost_budget.record_calls(
@@ -418,7 +399,7 @@ class SamplingWorkers(Sampler):
         """Lets the verifier score responses that have an answer; returns the scores by index."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
             return {}
-        answers = read_responses(outcome.responses, run.problem.question, self._writer.task)
+        answers = read_responses(outcome.responses, run.problem.question, self._task)
         places = [place for place, answer in enumerate(answers) if answer is not None]
         replies = await asyncio.gather(
             *[
@@ -490,7 +471,7 @@ class SamplingWorkers(Sampler):
         answers: list[str | None] = [None] * len(responses)
         # the pool gets no tokens, so the confidence in answers is measured here
         if any(response.signals is not None for response in responses):
-            answers = read_responses(responses, run.problem.question, self._writer.task)
+            answers = read_responses(responses, run.problem.question, self._task)
         samples = [
             (outcome.first + i, add_score(response.to_sample(answer=answer), scores.get(i)))
             for i, (response, answer) in enumerate(zip(responses, answers, strict=True))
@@ -551,41 +532,11 @@ class LocalEngine:
         async with (
             self.verifier or nullcontext(),
             Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
-            start_workers(
-                pool,
-                client,
-                asking=asking,
-                cost_budget=cost_budget,
-                on_progress=on_progress,
-                verifier=self.verifier,
+            SamplingWorkers(
+                pool, client, asking, cost_budget, on_progress=on_progress, verifier=self.verifier
             ) as workers,
         ):
             yield workers
-
-
-@asynccontextmanager
-async def start_workers(
-    pool: Pool,
-    client: Client,
-    *,
-    asking: Asking,
-    cost_budget: CostBudget,
-    on_progress: Callable[[], None],
-    verifier: Verifier | None = None,
-) -> AsyncIterator[SamplingWorkers]:
-    """Yields workers that draw with a client into a pool; on exit, everything that arrived is stored.
-
-    The client's `on_call` must call the workers' `record_call`.
-    """
-    writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
-    workers = SamplingWorkers(client, writer, asking, cost_budget, on_progress=on_progress, verifier=verifier)
-    try:
-        yield workers
-    finally:
-        workers.store_unreported_calls()
-        await writer.close()
-    if workers.fatal_error is not None:
-        raise workers.fatal_error
 
 
 @asynccontextmanager

@@ -91,15 +91,6 @@ class BlockTotal:
         return BlockTotal(counts=counts, accuracy=accuracy, edge=other.edge, edge_row=row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AllocateOutcome:
-    """The result of writing the budgets."""
-
-    total: BlockTotal
-    search: PriceSearch | None = None  # the price search, if there was one
-    blocks: int = 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateResult:
     """The result of an allocation in numbers; the budgets themselves are in the files."""
@@ -243,7 +234,7 @@ def allocate(
     engine: AllocateEngine = "local",
     workers: int | None = None,
     overwrite: bool = False,
-    progress: Callable[[AllocateProgress], None] | None = None,
+    progress: ProgressListener | None = None,
 ) -> AllocateResult:
     """Writes `source` (a JSONL, CSV or Parquet file, or a folder of Parquet) to `into`, adding `budget`.
 
@@ -265,7 +256,6 @@ def allocate(
     prompts = None if is_text else open_prompts(Path(source), column=column, added=added)
     # raises if the policy isn't fitted
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
-    tell = progress or _ignore_progress
     with open_working_folder(Path(into)) as place:
         # checked again, because another run may have written it meanwhile
         check_destination(Path(into), Path(source), overwrite=overwrite)
@@ -273,17 +263,13 @@ def allocate(
             prompts = read_text_prompts(Path(source), place, column=column, added=added)
         with _open_engine(engine, workers) as (run, task_count):
             job = _Job.of(prompts, rule, place, workers=task_count)
-            outcome = _write_budgets(job, run, budget=budget, price=price, tell=tell)
+            total, search = _write_budgets(job, run, budget=budget, price=price, progress=progress)
         if is_text:
             publish_text(Path(source), prompts, place, Path(into), added=added)
         else:
             publish(prompts, place, Path(into))
-    result = _build_result(prompts, rule, outcome, budget, price)
+    result = _build_result(job, total, search, budget, price)
     return replace(result, notes=_write_notes(result, rule), seconds=time.monotonic() - start)
-
-
-def _ignore_progress(progress: AllocateProgress) -> None:
-    """Does nothing: the default for `progress`."""
 
 
 def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
@@ -305,10 +291,9 @@ def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -
 
 
 def _build_result(
-    prompts: PromptSet, rule: BudgetRule, outcome: AllocateOutcome, budget: float | None, price: float | None
+    job: "_Job", total: BlockTotal, search: PriceSearch | None, budget: float | None, price: float | None
 ) -> AllocateResult:
-    total, search = outcome.total, outcome.search
-    problems = int(total.counts.sum())
+    rule, problems = job.rule, int(total.counts.sum())
     accuracy, mix, bound = total.accuracy / problems, None, None
     if search is not None:
         edge, bound = total.edge, accuracy
@@ -329,8 +314,8 @@ def _build_result(
         accuracy=min(1.0, accuracy) if rule.has_price else None,
         bound=None if bound is None else min(1.0, bound),
         mix=mix,
-        files=len(prompts.files),
-        shards=outcome.blocks,
+        files=len(job.files),
+        shards=len(job.blocks),
         rounds=0 if search is None else search.passes,
         summary_bytes=0 if search is None else search.nbytes,
     )
@@ -515,16 +500,20 @@ class _Job:
 
 
 def _write_budgets(
-    job: _Job, run: BlockRun, *, budget: float | None, price: float | None, tell: ProgressListener
-) -> AllocateOutcome:
-    """Writes budgets to the working folder: for an average, at a given price, or without a price."""
+    job: _Job, run: BlockRun, *, budget: float | None, price: float | None, progress: ProgressListener | None
+) -> tuple[BlockTotal, PriceSearch | None]:
+    """Writes budgets to the working folder: for an average, at a given price, or without a price.
+
+    Returns their totals, and the price search if there was one.
+    """
     numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 
     def run_and_tell(doing: str, work: Callable[[int], Any], rows: Sequence[int]) -> Iterator[Any]:
         done = 0
         for result, more in zip(run(work, range(len(rows))), rows, strict=True):
             done += more
-            tell(AllocateProgress(doing=doing, done=done, prompts=sum(rows)))
+            if progress is not None:
+                progress(AllocateProgress(doing=doing, done=done, prompts=sum(rows)))
             yield result
 
     search = None
@@ -537,4 +526,4 @@ def _write_budgets(
     else:
         totals = list(run_and_tell("reading", partial(job.decide_budgets, price), rows))
     list(run_and_tell("writing", job.write_output, [file.rows for file in job.files]))
-    return AllocateOutcome(total=sum(totals[1:], totals[0]), search=search, blocks=len(numbers))
+    return sum(totals[1:], totals[0]), search

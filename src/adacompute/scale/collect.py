@@ -21,9 +21,9 @@ from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
 from adacompute.records import Call, Secret, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
-from adacompute.sampling.plan import CostBudget, SampleRange, compute_max_cost
+from adacompute.sampling.plan import CostBudget, SampleRange
 from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
-from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
+from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
 ShardQueue = deque[tuple[SampleRange, ...]]  # contents of the shards that wait for a collector
@@ -156,8 +156,8 @@ class Collector:
         with open_pool(shard.path, create=True, default_task=self._setup.task) as pool:
             pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
             try:
-                async with start_workers(
-                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda: None
+                async with SamplingWorkers(
+                    pool, client, asking, self._cost_budget, on_progress=lambda: None
                 ) as workers:
                     self._workers = workers
                     if self._stopped:
@@ -243,7 +243,6 @@ class CollectorCrew(Sampler):
         self._money_shares = 0  # the remaining money is divided into so many shares
         self._workers: list[_Worker] = []
         self._losses = 0
-        self._running: list[CollectProgress] = []  # progress of each shard being drawn
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Starts no more shards; collectors finish and store calls in flight."""
@@ -254,7 +253,8 @@ class CollectorCrew(Sampler):
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """Returns the total progress of all collectors."""
         own = super().progress(planned=planned, before=before)
-        return replace(CollectProgress.join([own, *self._running]), stopping=own.stopping)
+        running = [worker.progress for worker in self._workers if worker.progress is not None]
+        return replace(CollectProgress.join([own, *running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
         """Adds a shard's counts and failures; returns how many problems in a row have failed."""
@@ -382,7 +382,7 @@ class CollectorCrew(Sampler):
 
             for worker in self._workers:
                 ray.kill(worker.actor)
-        self._workers, self._running = [], []
+        self._workers = []
 
     def _dispatch(self, queue: ShardQueue) -> None:
         """Gives shards to idle collectors; starts more collectors if there are more shards."""
@@ -412,7 +412,6 @@ class CollectorCrew(Sampler):
         """Handles the end of a collector's work. If possible, its next shard starts before the merge."""
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
-        self._refresh()
         error = None if busy is None else busy.exception()
         if error is not None:
             await self._replace_collector(worker, shard, error, queue)
@@ -476,7 +475,7 @@ class CollectorCrew(Sampler):
     def _compute_spent(self) -> float:
         """Computes the highest possible cost of this source's calls into the pool."""
         account = self._pool.account(self._asking.model, self._asking.parameters)
-        return compute_max_cost(account, self._cost_budget.prices)
+        return account.cost(self._cost_budget.prices, at_most=True)
 
     async def _merge_shard(self, shard: CollectShard | None) -> Indexes:
         if shard is None:
@@ -493,11 +492,7 @@ class CollectorCrew(Sampler):
                 with suppress(Exception):  # the error is handled when the shard ends
                     progress = await _wrap_ref(worker.actor.report_progress.remote())
                     worker.progress = progress if worker.shard is not None else None
-            self._refresh()
             self._on_progress()
-
-    def _refresh(self) -> None:
-        self._running = [worker.progress for worker in self._workers if worker.progress is not None]
 
 
 def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's reference to whatever comes

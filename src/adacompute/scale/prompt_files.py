@@ -72,7 +72,6 @@ class PromptSet:
     """All prompts that get budgets, in order."""
 
     path: Path
-    folder: bool
     files: tuple[PromptFile, ...]
     column: str
 
@@ -105,7 +104,7 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
         file, schema = _inspect_file(path)
         prompt_column = _find_column(schema, prompt_column, path, added)
         files.append(file)
-    prompts = PromptSet(path=source, folder=source.is_dir(), files=tuple(files), column=prompt_column or "")
+    prompts = PromptSet(path=source, files=tuple(files), column=prompt_column or "")
     if not len(prompts):
         raise ScaleError(f"{source}: holds no prompts; give at least one row")
     return prompts
@@ -359,13 +358,13 @@ def publish(prompts: PromptSet, place: Path, into: Path) -> None:
     """Moves all finished files to their destination at once."""
     finished, into = place / _FINISHED, into.resolve()
     with map_write_errors(into):
-        if not prompts.folder:
-            (finished / prompts.path.name).replace(into)
-        else:
+        if prompts.path.is_dir():
             sync_path(finished)
             if into.is_dir() and any(into.iterdir()):
                 into.rename(place.parent / _PREVIOUS)  # deleted later with the working folder
             finished.rename(into)  # the target is missing or an empty folder
+        else:
+            (finished / prompts.path.name).replace(into)
         sync_path(into.parent)
 
 
