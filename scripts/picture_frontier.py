@@ -21,7 +21,7 @@ from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import reduce_order_noise, run_policies
 from adacompute.evaluate.verdict import judge_pool
 from adacompute.replay.matching import Interval
-from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
+from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_few, trace_frontier
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.exhibits.verdict import find_verdict_match
 
@@ -46,7 +46,7 @@ def measure() -> dict[str, Any]:
             {"budget": saving.budget, "cost": saving.cost, "same_cost": saving.same_cost}
             for saving in EXAMPLE_MONEY.compute_savings(verdict)
         ],
-        "prices": {"input": EXAMPLE_MONEY.input_price, "output": EXAMPLE_MONEY.output_price},
+        "prices": {"input": EXAMPLE_MONEY.prices.input, "output": EXAMPLE_MONEY.prices.output},
     }
 
 
@@ -123,7 +123,7 @@ def to_array(values: list[float | None]) -> np.ndarray[tuple[int], np.dtype[np.f
 def draw_kept_frontier(kept: dict[str, Any]) -> str:
     """The simple picture, with the arrow for the headline."""
     same = None if kept["same"] is None else read_match(kept["same"])
-    return draw_frontier(read_frontier(kept["frontier"]), few=True, match=same, width=5.7, key="frontier").svg
+    return draw_few(read_frontier(kept["frontier"]), match=same, key="frontier").svg
 
 
 if __name__ == "__main__":

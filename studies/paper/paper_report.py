@@ -1,12 +1,12 @@
 """`python -m studies.paper report`: the report of a pool with all of the paper's tables and figures.
 
-The page is that of `adacompute report`, and the sections of the paper are more jobs for it. The folds,
+The page is that of `adacompute report`, with the sections of the paper below it. The folds,
 orders and votes of its own sections are the report's; those of the paper's sections are the paper's: 80/20
 splits, several seeds, and accuracy scored both as the paper does and held-out.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -23,11 +23,12 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.pool_options import read_ballots
 from adacompute.cli.terminal import format_path, print_line, print_paragraph, show_progress
-from adacompute.evaluate.conclusions import EvaluationRuns
-from adacompute.evaluate.parallel import ProgressCallback
+from adacompute.errors import AdacomputeError
+from adacompute.evaluate.measure import leave_out_short, select_graded
+from adacompute.evaluate.parallel import ProgressCallback, open_workers, split_progress
 from adacompute.pool import Ballots
-from adacompute.report.build import JOBS, PARTS, Job, ReportInputs, build_report
-from adacompute.report.document import Report, Section
+from adacompute.report.build import build_report
+from adacompute.report.document import Report, ReportPart, Section
 from adacompute.report.folder import check_report_folder, render_files, write_report
 from studies.paper import (
     PROGRAM,
@@ -50,7 +51,7 @@ from studies.paper.paper_pool import PaperPool, check_paper_pool, score_paper_po
 
 __all__ = ["PAPER_JOBS", "PAPER_PARTS", "build_paper_report", "report"]
 
-PAPER_PARTS = (
+PAPER_PARTS = (  # key, title, description, whether the part is collapsed at first
     ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
     (
         "paper",
@@ -69,9 +70,30 @@ _SEEDS, _QUICK_SEEDS = 3, 2
 _QUICK_NOTICE = "The paper's sections have fewer seeds, splits and grid points than the paper, too."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PaperInputs:
+    """What the sections are built from."""
+
+    name: str
+    ballots: Ballots = field(repr=False)
+    quick: bool
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A section to build: its place on the page, and the function that builds it."""
+
+    key: str
+    title: str
+    part: str
+    build: Callable[[PaperInputs], Section]
+    effort: float = 1.0  # rough seconds for 600 problems; the longest jobs start first
+
+
 @cache  # in each worker process, as the next one: several sections need the same
-def _score_pool(runs: EvaluationRuns, name: str) -> PaperPool:
-    return score_paper_pool(runs.setup.ballots, name)
+def _score_pool(inputs: PaperInputs) -> PaperPool:
+    return score_paper_pool(inputs.ballots, inputs.name)
 
 
 @cache
@@ -80,64 +102,60 @@ def _fit_classifiers(pool: PaperPool, *, quick: bool, seed: int) -> Mapping[floa
     return fit_classifiers(pool, budgets, seeds=_QUICK_SEEDS if quick else _SEEDS, seed=seed)
 
 
-def _pool(inputs: ReportInputs) -> PaperPool:
-    return _score_pool(inputs.runs, inputs.name)
+def _fits(inputs: PaperInputs) -> Mapping[float, ClassifierFits]:
+    return _fit_classifiers(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _fits(inputs: ReportInputs) -> Mapping[float, ClassifierFits]:
-    return _fit_classifiers(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_difficulty(inputs: PaperInputs) -> Section:
+    return difficulty.build_section(_score_pool(inputs))
 
 
-def _build_difficulty(inputs: ReportInputs) -> Section:
-    return difficulty.build_section(_pool(inputs))
+def _build_archetypes(inputs: PaperInputs) -> Section:
+    return archetypes.build_section(_score_pool(inputs))
 
 
-def _build_archetypes(inputs: ReportInputs) -> Section:
-    return archetypes.build_section(_pool(inputs))
-
-
-def _build_pipeline(_inputs: ReportInputs) -> Section:
+def _build_pipeline(_inputs: PaperInputs) -> Section:
     return pipeline.build_section()
 
 
-def _build_main_results(inputs: ReportInputs) -> Section:
-    return main_results.build_section(_pool(inputs), _fits(inputs))
+def _build_main_results(inputs: PaperInputs) -> Section:
+    return main_results.build_section(_score_pool(inputs), _fits(inputs))
 
 
-def _build_oracle_gap(inputs: ReportInputs) -> Section:
-    return oracle_gap.build_section(_pool(inputs), _fits(inputs))
+def _build_oracle_gap(inputs: PaperInputs) -> Section:
+    return oracle_gap.build_section(_score_pool(inputs), _fits(inputs))
 
 
-def _build_pareto(inputs: ReportInputs) -> Section:
-    return pareto.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_pareto(inputs: PaperInputs) -> Section:
+    return pareto.build_section(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _build_labels(inputs: ReportInputs) -> Section:
-    return labels.build_section(_pool(inputs), _fits(inputs))
+def _build_labels(inputs: PaperInputs) -> Section:
+    return labels.build_section(_score_pool(inputs), _fits(inputs))
 
 
-def _build_price_search(inputs: ReportInputs) -> Section:
-    return price_search.build_section(_pool(inputs))
+def _build_price_search(inputs: PaperInputs) -> Section:
+    return price_search.build_section(_score_pool(inputs))
 
 
-def _build_ablation(inputs: ReportInputs) -> Section:
-    return ablation.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_ablation(inputs: PaperInputs) -> Section:
+    return ablation.build_section(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _build_importance(inputs: ReportInputs) -> Section:
-    return importance.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_importance(inputs: PaperInputs) -> Section:
+    return importance.build_section(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _build_granularity(inputs: ReportInputs) -> Section:
-    return granularity.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_granularity(inputs: PaperInputs) -> Section:
+    return granularity.build_section(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _build_label_efficiency(inputs: ReportInputs) -> Section:
-    return label_efficiency.build_section(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+def _build_label_efficiency(inputs: PaperInputs) -> Section:
+    return label_efficiency.build_section(_score_pool(inputs), quick=inputs.quick, seed=inputs.seed)
 
 
-def _build_laws(inputs: ReportInputs) -> Section:
-    return laws.build_section(_pool(inputs), _fits(inputs))
+def _build_laws(inputs: PaperInputs) -> Section:
+    return laws.build_section(_score_pool(inputs), _fits(inputs))
 
 
 PAPER_JOBS = (  # in the order of the page
@@ -169,6 +187,7 @@ def build_paper_report(
 ) -> Report:
     """Build the report of a pool with the paper's tables and figures; needs grades or gold answers."""
     check_paper_pool(ballots, name)  # raises before minutes of work where grades or samples are too few
+    first_progress, second_progress = split_progress(progress, len(PAPER_JOBS))
     result = build_report(
         ballots,
         name=name,
@@ -176,11 +195,42 @@ def build_paper_report(
         quick=quick,
         seed=seed,
         workers=workers,
-        progress=progress,
-        jobs=(*JOBS, *PAPER_JOBS),
-        parts=(*PARTS, *PAPER_PARTS),
+        progress=first_progress,
     )
-    return replace(result, notices=(*result.notices, _QUICK_NOTICE)) if quick else result
+    kept, _ = select_graded(leave_out_short(ballots.group())[0])
+    inputs = PaperInputs(name=name, ballots=kept, quick=quick, seed=seed)
+    sections = build_sections(inputs, workers=workers, progress=second_progress)
+    parts = [
+        ReportPart(
+            key=key,
+            title=title,
+            about=about,
+            sections=tuple(sections[job.key] for job in PAPER_JOBS if job.part == key),
+            folded=folded,
+        )
+        for key, title, about, folded in PAPER_PARTS
+    ]
+    *first_parts, provenance = result.parts
+    notices = (*result.notices, _QUICK_NOTICE) if quick else result.notices
+    return replace(result, parts=(*first_parts, *parts, provenance), notices=notices)
+
+
+def build_sections(inputs: PaperInputs, *, workers: int, progress: ProgressCallback) -> dict[str, Section]:
+    """Builds every section; returns them by job key. A section that fails shows the reason."""
+    sections: dict[str, Section] = {}
+    slowest_first = sorted(PAPER_JOBS, key=lambda job: -job.effort)
+    with open_workers(inputs, workers=workers) as run_tasks:
+        for index, section in run_tasks(_run_job, [(job,) for job in slowest_first]):
+            sections[slowest_first[index].key] = section
+            progress(len(sections), len(PAPER_JOBS), slowest_first[index].title)
+    return sections
+
+
+def _run_job(inputs: PaperInputs, job: Job) -> Section:
+    try:
+        return job.build(inputs)
+    except AdacomputeError as exc:
+        return Section(key=job.key, title=job.title, missing=(str(exc),))
 
 
 def report(
@@ -209,7 +259,7 @@ def report(
         result = build_paper_report(
             ballots,
             name=name,
-            command=format_command(context, program=PROGRAM),
+            command=format_command(PROGRAM),
             quick=quick,
             seed=seed,
             workers=workers or choose_process_count(),

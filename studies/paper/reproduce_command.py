@@ -106,7 +106,7 @@ def reproduce(
             workers=workers or choose_process_count(),
             progress=report_progress,
         )
-    text = _write_page(reproduction, output, command=format_command(context, program=PROGRAM))
+    text = _write_page(reproduction, output, command=format_command(PROGRAM))
     if json:
         print_json(build_data(reproduction))
     elif output is None:

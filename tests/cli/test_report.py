@@ -54,20 +54,7 @@ def test_the_headline_comes_first_the_path_last_and_the_files_are_there(adacompu
     assert json.loads(again.stdout)["pool"] == "my $HOME"  # and the one that was there is replaced
     assert json.loads((pool / "out" / "results.json").read_text()) == json.loads(again.stdout)
     # all that was given, and of the places only the last part
-    words = [
-        "adacompute",
-        "report",
-        "a.jsonl",
-        "-o",
-        "out",
-        "--quick",
-        "--name",
-        "my $HOME",
-        "--votes",
-        "plain",
-    ]
-    words += ["--seed", "4294967295", "--workers", "1", "--input-price", "0.0", "--output-price", "2.5"]
-    words += ["--currency", "C$", "--requests", "7", "--prompt-tokens", "9.0", "--json"]
+    words = ["adacompute", "report", "a.jsonl", "-o", "out", *QUICK, *GIVEN]
     assert shlex.split(json.loads(again.stdout)["command"]) == words
 
 

@@ -1,4 +1,4 @@
-"""A report of any pool: the same with any number of workers, and of a poor pool what it allows."""
+"""A report of any pool: of a poor pool what it allows."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.protocols import evaluate, run_policies
 from adacompute.pool import Ballots, Mode
-from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
-from adacompute.report.exhibits.money import EXAMPLE_MONEY
+from adacompute.report.build import build_report
 from adacompute.report.folder import render_files
 from adacompute.report.page import build_share
 from synthetic import make_ballots
@@ -48,7 +46,7 @@ def ungraded(ballots: Ballots) -> Ballots:
 def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_formula():
     """6 problems, 2 samples each, no tokens or log-probabilities."""
     poor = build_report(drawn(6, 2, tokens=False), name=HOSTILE, quick=True)
-    assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS if not job.several), "made"]
+    assert [one.key for one in poor.sections()] == ["verdict", "worth", "frontier", "made"]
     assert poor.headline
     assert poor.headline.startswith("Too few problems to tell: here are 6 ")
     assert not any(line.startswith("Few problems") for line in poor.notices)  # one guard, the verdict's
@@ -65,26 +63,6 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
         ET.fromstring(svg.split("\n", 1)[1])
         assert "<img" not in svg, name
     assert "&lt;/script&gt;&lt;img src=x onerror=" in files["report.html"]
-
-
-@pytest.mark.nightly
-def test_sections_are_the_same_by_any_number_of_workers():
-    """Two sections with what they share: a whole report would begin its processes twice."""
-    ballots = drawn(6, 2)
-    few = {"budgets": (2,), "policies": ("fixed",), "orders": 2}
-    given = ReportInputs(
-        name="small",
-        runs=run_policies(ballots, parts=2, **few),
-        evaluation=evaluate(ballots, folds=2, **few),
-        oracle=None,
-        money=EXAMPLE_MONEY,
-        quick=True,
-        seed=0,
-    )
-    jobs = [job for job in JOBS if job.key in ("worth", "frontier")]
-    alone, together = (run_jobs(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
-    assert list(alone) == list(together) == ["worth", "frontier"]
-    assert alone == together
 
 
 @pytest.mark.slow

@@ -3,9 +3,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,19 +13,21 @@ from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.report.canvas import COLOURS
 from adacompute.report.document import Section
 from adacompute.report.exhibits import frontier, verdict, worth
-from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
+from adacompute.report.exhibits.frontier import draw_all, draw_few, trace_frontier
+from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from studies.paper.wording import to_markdown
 
 pytestmark = pytest.mark.slow  # each draws every figure of a report
 LIGHT = {light for light, _ in COLOURS.values()}
 
 
-ALL = (verdict, frontier, worth)
-
-
-def sections(found: EvaluationRuns, modules: Sequence[ModuleType] = ALL) -> dict[str, Section]:
-    evaluation = evaluated(found)
-    made = [module.build_section(found, evaluation) for module in modules]
+def sections(found: EvaluationRuns) -> dict[str, Section]:
+    evaluation, curves = evaluated(found), trace_frontier(found)
+    made = [
+        verdict.build_section(found, evaluation, curves, money=EXAMPLE_MONEY),
+        frontier.build_section(evaluation, curves),
+        worth.build_section(found, evaluation),
+    ]
     return {section.key: section for section in made}
 
 
@@ -52,14 +52,14 @@ def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
 
 def test_the_data_of_the_frontier_is_its_record():
     told = trace_frontier(handmade())
-    drawn = draw_frontier(told).data
+    drawn = draw_all(told).data
     assert set(drawn) == {line.policy for line in told.curves} | {"oracle"}
     for line in told.curves:
         for name in ("cost", "accuracy", "low", "high", "gain", "gain_low", "gain_high"):
             assert drawn[line.policy][name] == pytest.approx(getattr(line, name).tolist(), rel=1e-5, abs=1e-9)
     assert drawn["oracle"]["in-sample"] == pytest.approx(told.oracle.high.tolist(), rel=1e-5)
     assert drawn["oracle"]["cross-fitted"] == pytest.approx(told.oracle.low.tolist(), rel=1e-5)
-    few = draw_frontier(told, few=True).data
+    few = draw_few(told).data
     assert few == {name: drawn[name] for name in ("fixed", "stopping", "oracle")}
 
 
@@ -86,10 +86,10 @@ def test_the_calm_frontier_has_an_arrow_where_something_is_saved_and_is_the_same
     found = handmade()
     told = trace_frontier(found)
     same = evaluated(found).match("stopping", 6.0)
-    with_arrow = draw_frontier(told, few=True, match=same).svg
+    with_arrow = draw_few(told, match=same).svg
     assert "6 samples instead of 12" in with_arrow
-    assert with_arrow == draw_frontier(told, few=True, match=same).svg
-    assert "instead of" not in draw_frontier(told, few=True).svg
+    assert with_arrow == draw_few(told, match=same).svg
+    assert "instead of" not in draw_few(told).svg
 
 
 def test_words_follow_the_numbers(made):
@@ -97,17 +97,17 @@ def test_words_follow_the_numbers(made):
         "At 1.5, 2, 3, 4 and 6 samples on average some policy is clearly above uniform"
         in made["worth"].words[0]
     )
-    nothing = sections(handmade(saves=False), (worth, frontier))
+    nothing = sections(handmade(saves=False))
     assert "no policy is clearly above uniform" in nothing["worth"].words[0]
     assert "nowhere clearly above" in nothing["frontier"].words[0]
 
 
 @pytest.mark.nightly
 def test_what_a_pool_lacks_is_said_and_nothing_breaks():
-    bare = sections(handmade(tokens=False), (verdict,))
+    bare = sections(handmade(tokens=False))
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]
     assert bare["verdict"].missing[0].startswith("money: not every sample")
-    ungraded = sections(handmade(graded=False), (frontier,))
+    ungraded = sections(handmade(graded=False))
     assert "Agreement with the full vote" in ungraded["frontier"].tables[0].title
     short = handmade()
     ballots = short.setup.ballots
@@ -115,5 +115,5 @@ def test_what_a_pool_lacks_is_said_and_nothing_breaks():
         name: np.ascontiguousarray(getattr(ballots, name)[:, :16])
         for name in ("classes", "correct", "tokens", "logprob", "entropy")
     })  # fmt: skip
-    short = sections(replace(short, setup=replace(short.setup, ballots=cut)), (verdict,))
+    short = sections(replace(short, setup=replace(short.setup, ballots=cut)))
     assert any("cross-fitted" in line for line in short["verdict"].missing)

@@ -89,7 +89,6 @@ def allocate(
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
-    engine.check_workers()
     engine.announce()
     loaded_policy = load_policy(policy)
     with open_progress(format_path(output), noun="prompts") as update:

@@ -256,7 +256,6 @@ def answer(
     whole, at the end. With --menu, the policy also decides which mode to ask next.
     """
     config = load_settings(context)
-    engine.check_workers()
     upstreams = read_upstreams(modes_file, endpoint, config.endpoint)
     modes, currency = upstreams.modes, upstreams.currency
     given = context.get_parameter_source("budget_text")

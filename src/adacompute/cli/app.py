@@ -14,7 +14,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 import adacompute
-from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, render_help
+from adacompute.cli.commands import COMMANDS, explain_unknown, render_help
 from adacompute.cli.terminal import print_line
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -70,18 +70,13 @@ class _RootGroup(TyperGroup):
 def load_command(name: str) -> AdvancedCommand:
     """Imports a command and builds it from its function's signature."""
     entry = COMMANDS[name]
-    info = CommandInfo(
-        name=name, cls=AdvancedCommand, callback=_load_function(entry), context_settings=_HELP_NAMES
-    )
+    module = import_module(f"adacompute.cli.{entry.module or entry.name}")
+    function = flatten_options(getattr(module, entry.function or entry.name))
+    info = CommandInfo(name=name, cls=AdvancedCommand, callback=function, context_settings=_HELP_NAMES)
     command = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     assert isinstance(command, AdvancedCommand)
     command.first_options = [f"--{name}" for name in entry.options.split()]
     return command
-
-
-def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options
-    module = import_module(f"adacompute.cli.{entry.module or entry.name}")
-    return flatten_options(getattr(module, entry.function or entry.name))
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,16 +10,18 @@ import typer
 from adacompute.cli.modes import SEVERAL, GatewayModesOption, choose_modes_file
 from adacompute.cli.options import (
     ConnectionOptions,
+    ExtractOption,
     JsonFlag,
     VerifierOptions,
     build_option,
     get_flags,
     load_settings,
+    override_section,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.modes import build_mode_endpoints, read_modes_file
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import AnswersConfig, Config, ServeConfig
+from adacompute.config import Config, ServeConfig
 from adacompute.records import Budget, BudgetUnit, names_quality
 from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
@@ -27,8 +29,8 @@ from adacompute.serve.ask.prompt_engine import Reply
 _STDIN = "-"
 # the gateway's settings that also apply to a single prompt
 _SETTINGS = (
-    *("price", "cached_price", "max_rounds", "max_samples", "margin", "min_agreement", "weak"),
-    *("vote", "vote_tools", "vote_json", "vote_pattern"),
+    *("policy", "price", "cached_price", "deadline", "max_rounds", "max_samples", "margin", "min_agreement"),
+    *("weak", "vote", "vote_tools", "vote_json", "vote_pattern"),
 )
 
 PromptArgument = Annotated[
@@ -53,9 +55,6 @@ UnitOption = Annotated[
 PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
 DeadlineOption = Annotated[
     float | None, build_option(ServeConfig, "deadline", meaning="time limit in seconds", metavar="SECONDS")
-]
-ExtractOption = Annotated[
-    str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
 ]
 SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before the prompt.")]
 MaxTokensOption = Annotated[
@@ -108,13 +107,8 @@ def ask(
         parsed = Budget.parse(wanted, unit=unit or settings.serve.unit, currency=upstream.currency)
         average = most = write_budget(parsed)
     kept: dict[str, Any] = {name: getattr(settings.serve, name) for name in _SETTINGS}
-    serve = ServeConfig(
-        **(kept | {SEVERAL: file}),
-        budget=average,
-        max_budget=most,
-        policy=settings.serve.policy if policy is None else policy,
-        deadline=settings.serve.deadline if deadline is None else deadline,
-    )
+    serve = ServeConfig(**(kept | {SEVERAL: file}), budget=average, max_budget=most)
+    serve = override_section(serve, policy=policy, deadline=deadline)
     config = Config(
         answers=settings.answers,
         endpoint=upstream,

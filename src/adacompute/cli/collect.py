@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -348,48 +348,37 @@ PoolOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedSamples:
-    """The number of samples per problem: one number for all modes, or a number for each."""
-
-    count: int | None = None
-    by_mode: Mapping[str, int] = field(default_factory=dict)
-
-    def list_counts(self, modes: Sequence[str]) -> list[int]:
-        """Returns the number for each mode; a single endpoint has the name ""."""
-        if self.count is not None:
-            return [self.count] * len(modes)
-        if "" in modes:
-            raise typer.BadParameter("there is one endpoint; give one number", param_hint="--samples")
-        reason = ""
-        for name in self.by_mode:
-            if name not in modes:
-                reason = f"names {name!r}, which is not a mode; there are {', '.join(modes)}"
-        for name in modes:
-            if name not in self.by_mode:
-                reason = reason or f"has no number for mode {name!r}; give all of them, or one number for all"
-        if reason:
-            raise typer.BadParameter(reason, param_hint="--samples")
-        return [self.by_mode[name] for name in modes]
-
-
-def _parse_samples(text: str) -> WantedSamples:
-    """Parses `16`, or for several modes `small=32,large=8`."""
+def _parse_samples(text: str) -> dict[str, int]:
+    """Parses `16`, whose key is "", or for several modes `small=32,large=8`."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
-    if min(numbers) < 1 or (len(pairs) > 1 and not all(name.strip() for name, _, _ in pairs)):
+    names = [name.strip() for name, _, _ in pairs]
+    if min(numbers) < 1 or (len(pairs) > 1 and not all(names)):
         reason = (
             f"{text!r} can't be used; give a whole number from 1 up, or of several modes small=32,large=8"
         )
         raise typer.BadParameter(reason)
-    if not pairs[0][0].strip():
-        return WantedSamples(numbers[0])
-    names = [name.strip() for name, _, _ in pairs]
-    return WantedSamples(None, dict(zip(names, numbers, strict=True)))
+    return dict(zip(names, numbers, strict=True))
+
+
+def _list_counts(wanted: Mapping[str, int], modes: Sequence[str]) -> list[int]:
+    """Returns the number of samples per problem for each mode; a single endpoint has the name ""."""
+    if "" in wanted:
+        return [wanted[""]] * len(modes)
+    reason = ""
+    if "" in modes:
+        reason = "there is one endpoint; give one number"
+    elif strange := [name for name in wanted if name not in modes]:
+        reason = f"names {strange[0]!r}, which is not a mode; there are {', '.join(modes)}"
+    elif missing := [name for name in modes if name not in wanted]:
+        reason = f"has no number for mode {missing[0]!r}; give all of them, or one number for all"
+    if reason:
+        raise typer.BadParameter(reason, param_hint="--samples")
+    return [wanted[name] for name in modes]
 
 
 SamplesOption = Annotated[
-    WantedSamples | None,
+    dict[str, int] | None,
     build_option(
         CollectConfig,
         "samples",
@@ -423,12 +412,11 @@ def collect(
     never from the command line. With --menu, all its modes are asked, into one pool.
     """
     config = load_settings(context)
-    engine.check_workers()
     modes = read_upstreams(modes_file, endpoint, config.endpoint)
     if modes_file is not None and engine.is_ray:
         reason = "several modes are asked from this process; leave this option out"
         raise typer.BadParameter(reason, param_hint="--engine")
-    samples = (wanted or WantedSamples(config.collect.samples)).list_counts(modes.names)
+    samples = _list_counts(wanted or {"": config.collect.samples}, modes.names)
     max_cost = run.read_max_cost(modes.currency)
     problem_set, template = problems.read()
     task, default_task = choose_tasks(reading, config.answers, template, problem_set)

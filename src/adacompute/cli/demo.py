@@ -23,7 +23,6 @@ from adacompute.cli.terminal import (
     print_line,
     print_message,
     print_paragraph,
-    print_table,
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
@@ -33,7 +32,7 @@ from adacompute.problems import Template
 from adacompute.records import Problem, TokenPrices
 
 if TYPE_CHECKING:
-    from adacompute.evaluate.comparison import Evaluation, Verdict, VerdictRow
+    from adacompute.evaluate.comparison import Evaluation, Verdict
     from adacompute.report.document import Report
 
 DEMO_FOLDER = Path("adacompute-demo")  # the demo only replaces files of earlier demos in this folder
@@ -68,18 +67,6 @@ _MENU_INTRODUCTION = (
     "each request may stop, ask again, or ask the other model? The questions are of seven kinds, "
     "and requests are taken to be of these too."
 )
-_MENU_NOTE = (
-    "one model or a mix: the best of each model alone and of both mixed at random, uniform or stopping. "
-    "cascade: the larger model where samples of the smaller disagree, tuned on other problems. menu: ours, "
-    "which stops, asks again or asks the other model. gain: over one model or a mix, at the same cost. "
-    "docs/menus.md says more."
-)
-_COLUMN_NOTE = (
-    "uniform: the same number of samples for every problem, at the best mix of two numbers. stopping: ours, "
-    "which stops when the next sample isn't worth its price. gain: over uniform at the same cost, in points. "
-    "uniform needs: so many samples for every problem are right as often; > 16: more than were looked at. "
-    "saved: the share of those that isn't drawn. In brackets are 95% intervals."
-)
 _NEXT_COMMANDS = (
     "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
     "adacompute report words -o words         the same page without --quick: more folds and orders",
@@ -109,27 +96,27 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     load_settings(context)  # reports errors in the settings before the demo begins
     check_drawing()  # fails early if matplotlib is missing
     names = _check_names(recordings or [_RECORDING])
-    clock = _Clock()
+    start = time.monotonic()
+
+    def say(phase: str) -> None:
+        print_message(f"{time.monotonic() - start:3.0f} s  {phase}")
+
     with _judge_in_background(names) as (verdicts, menu):
-        live_result = ask_live(clock, show=not json)
+        live_result = ask_live(say, show=not json)
         if not json:
             print_paragraph(_INTRODUCTION)
             print_line()
-        clock.say(f"judging {', '.join(names)}: stopping against uniform sampling; a page of {names[0]}")
+        say(f"judging {', '.join(names)}: stopping against uniform sampling; a page of {names[0]}")
         report, page = _write_report(names[0], verdicts[names[0]])
         for name, verdict in verdicts.items():
             if not json:
                 _show_verdict(name, verdict.result())
-        clock.say("judging two models on facts, in money")
+        say("judging two models on facts, in money")
         evaluation = menu.result()
     if json:
         print_json({"live": live_result, **_build_object(verdicts, report, page, evaluation)})
         return
     _show_menu(evaluation)
-    print_paragraph(_COLUMN_NOTE)
-    print_line()
-    print_paragraph(_MENU_NOTE)
-    print_line()
     if report.money is not None and report.money["words"]:
         print_paragraph(f"In money, on {names[0]}: {report.money['words']}")
         print_line()
@@ -139,31 +126,15 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     print_paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
     for words in _NEXT_COMMANDS:
         print_line(f"  {words}")
-    print_message(f"done in {clock.seconds:.0f} s")
+    print_message(f"done in {time.monotonic() - start:.0f} s")
 
 
-class _Clock:
-    """Prints to stderr what the demo is doing, with the seconds since it began."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the demo began."""
-        return time.monotonic() - self._start
-
-    def say(self, phase: str) -> None:
-        """Prints a line for a new phase."""
-        print_message(f"{self.seconds:3.0f} s  {phase}")
-
-
-def ask_live(clock: _Clock, *, show: bool) -> dict[str, Any]:
+def ask_live(say: Callable[[str], None], *, show: bool) -> dict[str, Any]:
     """Starts the model and the gateway, asks the questions, and stops both.
 
     Returns each question's usage, or why there is no model. Shows each reply as it arrives.
     """
-    clock.say("starting a small real model on this machine")
+    say("starting a small real model on this machine")
     cores = os.cpu_count() or 1  # the verdicts use one of the cores at the same time
     try:
         with local_model(threads=max(1, cores - 1)) as model:
@@ -179,7 +150,7 @@ def ask_live(clock: _Clock, *, show: bool) -> dict[str, Any]:
                 votes = format_votes(request["votes"], answer)
                 _print_row(width, request["question"], answer or "–", right, str(request["samples"]), votes)
 
-            clock.say("starting the gateway in front of it, and asking")
+            say("starting the gateway in front of it, and asking")
             gateway_result = ask_gateway(
                 model.url,
                 model.name,
@@ -392,54 +363,21 @@ def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path
 
 
 def _show_verdict(name: str, verdict: "Verdict") -> None:
-    print_paragraph(f"{name}: {verdict.sentence}")
-    print_paragraph(f"{verdict.protocol}." if verdict.protocol else verdict.support, indent=2, hang=2)
-    if verdict.rows:
-        headings = ["samples on average", "uniform", "stopping", "gain", "uniform needs", "saved"]
-        print_table(headings, [_build_row(row) for row in verdict.rows])
+    from adacompute.cli.evaluation_tables import show_verdict
+
+    print_paragraph(f"{name}: {verdict.protocol}")
+    show_verdict(verdict)
     print_line()
-
-
-def _build_row(row: "VerdictRow") -> list[str]:
-    """Returns the cells for one average budget, formatted as on the report's page."""
-    from adacompute.evaluate.measure import LONGEST
-    from adacompute.report.document import Column, compute_saved, format_cell, format_mean
-    from adacompute.report.exhibits.money import needs_column
-
-    saved = compute_saved(row.cost, row.worth, longest=LONGEST)
-    share = Column(name="", kind="share")
-    return [
-        f"{row.budget:g}",
-        format_cell(row.uniform, share),
-        format_cell(row.accuracy, share),
-        format_cell(row.gain, Column(name="gain", kind="points")),
-        format_cell(row.worth, needs_column(LONGEST)),
-        format_mean(saved, Column(name="saved", kind="percent")),
-    ]
 
 
 def _show_menu(evaluation: "Evaluation") -> None:
-    """Shows what an average sum of money buys with one model, with a cascade, and with a menu of both."""
+    """Shows what an average sum of money buys with one model, and with a menu of both."""
+    from adacompute.cli.evaluation_tables import show_verdict
+
     menu = evaluation.get_modes()
     print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
-    print_paragraph(f"{evaluation.verdict.sentence} {evaluation.verdict.support}")
-    print_paragraph(f"held-out, {evaluation.folds} folds, {evaluation.problems} problems, paired.", indent=2)
-    headings = [menu.cost_unit, "one model or a mix", "cascade", "menu", "gain"]
-    print_table(headings, [_build_menu_row(evaluation, budget) for budget in evaluation.budgets])
+    show_verdict(evaluation.verdict, menu=menu)
     print_line()
-
-
-def _build_menu_row(evaluation: "Evaluation", budget: float) -> list[str]:
-    from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES
-    from adacompute.report.document import Column, format_cell
-
-    share, single = Column(name="", kind="share"), evaluation.find_best(SINGLES, budget)
-    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(ALL_MODES, budget))
-    return [
-        evaluation.get_modes().format_cost(budget, unit=False),
-        *(format_cell(None if match is None else match.accuracy, share) for match in matches),
-        format_cell(None if single is None else single.lead, Column(name="gain", kind="points")),
-    ]
 
 
 def _build_object(

@@ -14,6 +14,7 @@ from adacompute.errors import AdacomputeError
 if TYPE_CHECKING:
     import typer
 
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HELP_WIDTH = 80  # width of the help in columns if there is no terminal
 _COMPLETION = "_ADACOMPUTE_COMPLETE"  # shells set this environment variable to request completions
 
@@ -33,7 +34,7 @@ def main(commands: "typer.Typer | None" = None) -> None:
     143 after SIGTERM. If the reader of the output closed the pipe, exits with 141 and prints nothing.
     """
     prepare_streams()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOP_SIGNALS:
         signal.signal(number, _raise_stopped)
     try:
         if commands is None:
@@ -50,8 +51,6 @@ def main(commands: "typer.Typer | None" = None) -> None:
     except AdacomputeError as exc:
         _exit_with(str(exc), 1)
     except CommandStopped as stopped:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the exit
-            signal.signal(number, signal.SIG_IGN)
         _exit_with(
             "stopped: nothing was written, and the same command starts again",
             128 + stopped.signal_number,
@@ -82,17 +81,13 @@ def _run(words: list[str]) -> None:
 
 def _print_help(*, is_error: bool) -> None:
     """Prints the help to stdout; without a command, to stderr with exit code 2."""
-    for line in render_help(_find_program(), columns=_find_columns()).splitlines():
+    import shutil
+
+    columns = shutil.get_terminal_size((_HELP_WIDTH, 24)).columns  # or the environment variable COLUMNS
+    for line in render_help(_find_program(), columns=columns).splitlines():
         (print_message if is_error else print_line)(line)
     if is_error:
         sys.exit(2)
-
-
-def _find_columns() -> int:
-    """Returns the width of the terminal, or the environment variable COLUMNS."""
-    import shutil
-
-    return shutil.get_terminal_size((_HELP_WIDTH, 24)).columns
 
 
 def _find_program() -> str:
@@ -102,6 +97,8 @@ def _find_program() -> str:
 
 
 def _raise_stopped(signal_number: int, _frame: object) -> None:
+    for number in _STOP_SIGNALS:  # a second signal must not interrupt the exit
+        signal.signal(number, signal.SIG_IGN)
     raise CommandStopped(signal_number)
 
 

@@ -1,9 +1,6 @@
 """`adacompute local`: serves a small real model on this machine until stopped."""
 
 import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +8,11 @@ from typing import Annotated
 import typer
 
 from adacompute.atomic import publish_file
+from adacompute.cli.entry import CommandStopped
 from adacompute.cli.options import JsonFlag
 from adacompute.cli.terminal import format_curl, format_path, print_json, print_line, print_message
 from adacompute.client.local import LocalModel, local_model
 from adacompute.errors import ConfigError
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class _StopRequested(BaseException):
-    """Raised by Ctrl-C or SIGTERM, the normal end of this command."""
 
 
 def local(
@@ -52,15 +44,12 @@ def local(
     if menu is not None and port == 0 and menu.exists():
         raise _build_overwrite_error(menu)  # its content would differ, as the port does each time
     try:
-        with (
-            _stop_on_signals(),
-            local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model,
-        ):
+        with local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model:
             if menu is not None:
                 _write_menu(menu, model)
             _announce(model, menu, json=json)
             model.watch(None)
-    except _StopRequested:
+    except CommandStopped:  # the normal end of this command
         print_message("stopped")
 
 
@@ -100,20 +89,3 @@ def _announce(model: LocalModel, menu: Path | None, *, json: bool) -> None:
         print_line(f"  adacompute collect facts --limit 20 --menu {path} --samples 4 --pool modes.sqlite")
         print_line()
     print_message("Ctrl-C stops it")
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[None]:
-    """Within the block, the first SIGINT or SIGTERM raises `_StopRequested`; later signals are ignored."""
-
-    def request_stop(_number: int, _frame: object) -> None:
-        for number in _STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        raise _StopRequested
-
-    previous = [signal.signal(number, request_stop) for number in _STOP_SIGNALS]
-    try:
-        yield
-    finally:
-        for number, handler in zip(_STOP_SIGNALS, previous, strict=True):
-            signal.signal(number, handler)

@@ -21,8 +21,8 @@ from adacompute.cli.terminal import (
     print_message,
     print_table,
 )
-from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_modes_file
+from adacompute.client import LIMIT_NAME, LOGPROBS, Client
+from adacompute.client.modes import ModeConfigs, build_mode_endpoint, read_modes_file
 from adacompute.client.settings import ModeEndpoint
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template
@@ -151,7 +151,8 @@ def _plan_checks(
             asked = build_mode_endpoint(mode)
         except ConfigError as exc:
             reason = str(exc).removeprefix(f"mode {mode.name!r}: ")
-            failed[mode.name] = _build_failed_check(mode, reason)
+            model = mode.endpoint.model
+            failed[mode.name] = ModeCheck(name=mode.name, model=model, host="–", error=reason)
             continue
         warn_exposure(asked.endpoint)
         modes.append((asked, _plan_asking(asked, sampling)))
@@ -160,10 +161,6 @@ def _plan_checks(
 
 def _plan_asking(mode: ModeEndpoint, sampling: Mapping[str, Any]) -> Asking:
     return build_plan(mode, template=Template.named("plain"), sampling=sampling, limit_is_default=True).asking
-
-
-def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
-    return ModeCheck(name=mode.name, model=mode.endpoint.model, host="–", error=reason)
 
 
 def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]) -> None:
@@ -289,7 +286,8 @@ def _compare_efforts(mode: ModeEndpoint, *answers: ModeCheck) -> EffortCheck:
 
 
 async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seconds: float) -> ModeCheck:
-    endpoint, start = _bound_endpoint(mode.endpoint, seconds), time.monotonic()
+    retries, start = mode.endpoint.retries, time.monotonic()
+    endpoint = replace(mode.endpoint, retries=replace(retries, attempts=min(retries.attempts, _ATTEMPTS)))
     blank = ModeCheck(name=mode.name, model=mode.model, host=urlsplit(mode.endpoint.url).netloc)
     async with Client(endpoint) as client:
         try:
@@ -310,25 +308,6 @@ async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seco
         finished=response.finished,
         seconds=time.monotonic() - start,
         cost=sum(_compute_call_cost(mode, call) for call in calls),
-    )
-
-
-def _bound_endpoint(endpoint: Endpoint, seconds: float) -> Endpoint:
-    """Returns the endpoint with timeouts of at most this many seconds, and few retries."""
-    timeouts, retries = endpoint.timeouts, endpoint.retries
-    return replace(
-        endpoint,
-        timeouts=replace(
-            timeouts,
-            connect=min(timeouts.connect, seconds),
-            first_byte=min(timeouts.first_byte, seconds),
-            total=min(timeouts.total, seconds),
-        ),
-        retries=replace(
-            retries,
-            attempts=min(retries.attempts, _ATTEMPTS),
-            deadline=min(retries.deadline, seconds),
-        ),
     )
 
 

@@ -6,8 +6,8 @@ A budget is an average cost in the menu's unit; money is shown per 1,000 request
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,6 @@ import typer
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
-    EngineOptions,
     OptionalPoolPath,
     build_option,
     choose_from,
@@ -28,7 +27,7 @@ from adacompute.cli.options import (
     parse_pair,
     split_budgets,
 )
-from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
+from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, read_ballots
 from adacompute.cli.terminal import format_path, print_message
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_modes_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
@@ -37,7 +36,6 @@ from adacompute.pool import Ballots, join_pools, read_modes
 from adacompute.pool.modes import ModeSet
 from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.calibrate import check_mode_budget
-from adacompute.score.grades import BlockMap
 
 _UNSPENT = 0.1  # warn if a larger share of the budget can't be spent
 
@@ -108,30 +106,13 @@ class JoinOptions(AnswerOptions):
         With --join, the argument POOL is a mode too, named like its file.
         """
         paths = parse_joins(self.source, self.join)
-        task, default_task = self.build_tasks(answers)
+        tasks = self.build_tasks(answers)
         with ExitStack() as stack:
-            pools = {
-                name: stack.enter_context(open_source(path, task=task, default_task=default_task))
-                for name, path in paths.items()
-            }
+            pools = {name: stack.enter_context(open_source(path, tasks)) for name, path in paths.items()}
             if self.join:
                 return join_pools(pools, missing=self.missing).ballots()
             (pool,) = pools.values()
             return read_modes(pool, missing=self.missing)
-
-    @contextmanager
-    def open(
-        self, answers: AnswersConfig, which: SourceOptions, *, engine: EngineOptions, several: bool
-    ) -> Iterator[tuple[Ballots, BlockMap]]:
-        """Reads the votes of several modes, or of one mode, which can be done on Ray.
-
-        Also yields the function that maps blocks of work, in this process or on Ray.
-        """
-        if several:
-            yield self.read_modes(answers), map
-            return
-        with open_ballots(self.get_source(), answers, self, which, engine=engine) as opened:
-            yield opened
 
     def get_source(self) -> Path:
         """Returns the argument POOL; raises an error if it is missing."""
@@ -181,25 +162,6 @@ class ModeOptions(JoinOptions):
         words += [] if self.prices is None else ["--prices", format_path(self.prices)]
         return f" {shlex.join(words)}" if words else ""
 
-    def detect_several(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
-        """Detects several modes: because an option names them, or because the pool has several models.
-
-        In the second case says so on stderr. If the pool was opened and has one model, also returns its
-        votes, so that they aren't read twice.
-        """
-        if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
-            return self.is_given, None
-        task, default_task = self.build_tasks(answers)
-        with open_source(self.source, task=task, default_task=default_task) as pool:
-            sources = len(pool.models)
-            ballots = pool.ballots() if sources == 1 else None
-        if sources > 1:
-            print_message(
-                f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
-                "and --parameters"
-            )
-        return sources > 1, ballots
-
     def read_costs(self) -> dict[str, Any]:
         """Reads the options --cost or --prices, for `ModeSet.of`."""
         if self.costs and self.prices is not None:
@@ -241,9 +203,19 @@ def read_recorded(
 ) -> tuple[Ballots, ModeSet | None]:
     """Reads the samples of one mode, or of several modes together with their costs.
 
-    With several modes, some options are errors.
+    There are several if an option names them, or if the pool has several sources. Then some options are
+    errors.
     """
-    is_several, recorded = options.detect_several(answers, which)
+    is_several, recorded = options.is_given, None
+    if not is_several and options.source is not None and which == NO_SOURCE_OPTIONS:
+        with open_source(options.source, options.build_tasks(answers)) as pool:
+            sources = len(pool.models)
+            recorded = pool.ballots() if sources == 1 else None
+        if is_several := sources > 1:
+            print_message(
+                f"{options.name}: {sources} sources, taken as the modes of a menu; name one of them by "
+                "--model and --parameters"
+            )
     if is_several:
         refuse_beside_modes(which, *groups, **refused)
         return options.read(answers)

@@ -8,9 +8,10 @@ import math
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -40,38 +41,6 @@ NO_ANSWER_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A setting as declared in `config`. Options, their help and --show-config are made from it."""
-
-    name: str
-    hint: Any  # type of the setting, as annotated
-    default: Any
-    meaning: str
-    special_default: str  # what a default such as 0 means, e.g. "no limit"; "" if it is plain
-
-    @property
-    def default_text(self) -> str:
-        """The default value as --help shows it; "" if it shows none."""
-        return self.special_default or _describe_default(self.default)
-
-
-@cache
-def describe_settings(section: type) -> dict[str, Setting]:
-    """Returns the settings of a section by name, in the order of their declaration."""
-    hints = get_type_hints(section)
-    settings = {}
-    for item in fields(section):
-        settings[item.name] = Setting(
-            name=item.name,
-            hint=hints[item.name],
-            default=item.default,
-            meaning=item.metadata["meaning"],
-            special_default=item.metadata["default_text"],
-        )
-    return settings
-
-
 def _describe_default(default: object) -> str:
     if isinstance(default, bool) or default == "":
         return ""
@@ -85,17 +54,19 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
 
     `meaning` replaces the setting's help text if a command uses it differently. `options` are for typer.
     """
-    setting = describe_settings(section)[name]
-    text = meaning or setting.meaning
+    (item,) = (item for item in fields(section) if item.name == name)
+    hint, default = get_type_hints(section)[name], item.metadata["default_text"]
+    text = meaning or item.metadata["meaning"]
     if text.partition(" ")[0].isalpha():  # but keep e.g. `shadow: …` or an address as it is
         text = text[:1].upper() + text[1:]
     help_text = f"{text}." if text else ""
-    if setting.default_text and options.pop("show_default", True):
-        help_text = f"{help_text} [default: {setting.default_text}]".strip()
-    if get_origin(setting.hint) is Literal:
-        return choose_from(setting.hint, *declarations, help=help_text, **options)
-    if setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
-        options["parser"] = _PARSERS[setting.hint]
+    default = default or _describe_default(item.default)
+    if default and options.pop("show_default", True):
+        help_text = f"{help_text} [default: {default}]".strip()
+    if get_origin(hint) is Literal:
+        return choose_from(hint, *declarations, help=help_text, **options)
+    if hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
+        options["parser"] = _PARSERS[hint]
     return typer.Option(*declarations, help=help_text, **options)
 
 
@@ -123,13 +94,11 @@ def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of 
 def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
     """Returns the values of a group's options by flag, such as --model; None if not given."""
     given = get_given(options)
-    return {_spell_flag(type(options), item.name): given.get(item.name) for item in fields(options)}
-
-
-def _spell_flag(group: type, name: str) -> str:
-    hint = get_type_hints(group, include_extras=True)[name]
-    option = get_args(hint)[-1]
-    return option.default if isinstance(option.default, str) else f"--{name.replace('_', '-')}"
+    flags = {}
+    for name, hint in get_type_hints(type(options), include_extras=True).items():
+        flag = get_args(hint)[-1].default
+        flags[flag if isinstance(flag, str) else f"--{name.replace('_', '-')}"] = given.get(name)
+    return flags
 
 
 def _parse_choice(words: Sequence[str], word: str) -> str:
@@ -235,6 +204,9 @@ OutputPriceOption = Annotated[
 BudgetUnitOption = Annotated[
     BudgetUnit, choose_from(BudgetUnit, "--unit", help="Unit of budgets that are bare numbers.")
 ]
+ExtractOption = Annotated[
+    str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
+]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
 ]
@@ -244,9 +216,7 @@ EndpointCurrencyOption = Annotated[
 class AnswerOptions:
     """Options on how answers are read and compared."""
 
-    extract: Annotated[
-        str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
-    ] = None
+    extract: ExtractOption = None
     percent: Annotated[
         Literal["unit", "fraction"] | None, build_option(AnswersConfig, "percent", show_default=False)
     ] = None
@@ -375,9 +345,12 @@ def load_settings(context: typer.Context) -> Config:
     return load_config(context.obj)
 
 
-def open_source(source: Path, *, task: Task | None = None, default_task: Task | None = None) -> Pool:
-    """Opens a pool or file; if there is none, opens the recording of that name in the package."""
-    name = format_path(source)
+def open_source(source: Path, tasks: tuple[Task | None, Task | None] = (None, None)) -> Pool:
+    """Opens a pool or file; if there is none, opens the recording of that name in the package.
+
+    `tasks` are those of `AnswerOptions.build_tasks`.
+    """
+    name, (task, default_task) = format_path(source), tasks
     if name not in bundled_names() or source.exists():
         matches = difflib.get_close_matches(name, bundled_names(), n=1)
         if matches and not source.exists():
@@ -422,6 +395,7 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
 
 _MAX_DEFAULT_PROCESSES = 2  # each process copies the pool, and a report must fit in 1 GB of memory
 _LARGEST_SEED = 2**32 - 1  # the largest seed that every learner accepts
+_FOLDERS = re.compile(r"[^\s='\"]*/(?=[^/])")  # the folders of a path, also in e.g. `--output=DIR`
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON
 
 SeedOption = Annotated[
@@ -453,37 +427,10 @@ def clean_text(text: str | None) -> str | None:
     return None if text is None else _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def format_command(context: typer.Context, *, program: str = "adacompute") -> str:
+def format_command(program: str = "adacompute") -> str:
     """Formats the command line as typed, but with only the last part of paths."""
-    words = program.split()
-    for command_context in (context.parent, context):
-        if command_context is None:
-            continue
-        words += [str(command_context.info_name)] if command_context is context else []
-        for parameter in command_context.command.params:
-            source = command_context.get_parameter_source(str(parameter.name))
-            if source is not None and source.name == "COMMANDLINE":
-                words += _format_parameter(parameter, command_context.params.get(str(parameter.name)))
-    return shlex.join(words)
-
-
-def _format_parameter(parameter: Any, value: Any) -> list[str]:  # noqa: ANN401 - click's parameter and a value of any type
-    is_argument = parameter.param_type_name == "argument"
-    values = [
-        _format_value(Path(item) if is_argument else item)
-        for item in (value if isinstance(value, list | tuple) else [value])
-    ]
-    if is_argument:
-        return values
-    if isinstance(value, bool):
-        return [parameter.opts[0]] if value else []
-    return [word for text in values for word in (parameter.opts[0], text)]
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, Path):
-        return format_path(Path(value.name or value))
-    return clean_text(str(value)) or ""
+    words = [clean_text(_FOLDERS.sub("", word)) or "" for word in sys.argv[1:]]
+    return shlex.join([*program.split(), *words])
 
 
 EngineName = Literal["local", "ray"]
@@ -511,8 +458,7 @@ class EngineOptions:
         """Whether the work runs on Ray."""
         return self.engine == "ray"
 
-    def check_workers(self) -> None:
-        """Raises an error if --workers is given, but the engine isn't Ray."""
+    def __post_init__(self) -> None:
         if self.workers is not None and not self.is_ray:
             raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
 

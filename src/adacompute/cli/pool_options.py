@@ -63,9 +63,8 @@ def read_ballots(
     `ballots` are the same votes, if the caller has read them already.
     """
     name, parameters = format_path(source), parse_parameters(which.parameters)
-    task, default_task = reading.build_tasks(answers)
     if ballots is None:
-        with open_source(source, task=task, default_task=default_task) as pool:
+        with open_source(source, reading.build_tasks(answers)) as pool:
             ballots = pool.ballots(which.model, parameters=parameters)
     if not len(ballots):
         raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
@@ -185,10 +184,29 @@ class ScoringOptions:
                 f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"
             )
         return Scoring(
-            aggregate=self.aggregate,
-            by=self.by or "logprob",
-            cost=build_cost(cost, self.input_price, self.output_price, currency),
+            aggregate=self.aggregate, by=self.by or "logprob", cost=self._choose_cost(cost, currency)
         )
+
+    def _choose_cost(
+        self, cost: BudgetUnit, currency: str | None
+    ) -> Literal["samples", "tokens"] | TokenPrices:
+        """Returns the unit of cost: samples, tokens, or the token prices for costs in money."""
+        if cost != "money":
+            if self.input_price is not None or self.output_price is not None:
+                raise typer.BadParameter(
+                    "prices are for --cost money", param_hint="--input-price, --output-price"
+                )
+            if currency is not None:
+                raise typer.BadParameter("a currency is for --cost money", param_hint="--currency")
+            return cost
+        if self.input_price is None or self.output_price is None:
+            raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
+        currency = DEFAULT_CURRENCY if currency is None else currency.strip()
+        if currency in ("", "samples", "tokens"):
+            raise typer.BadParameter(
+                f"{currency!r} is not a currency; give e.g. EUR", param_hint="--currency"
+            )
+        return TokenPrices(input=self.input_price, output=self.output_price, currency=currency)
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
         """Returns the budgets from the option or settings; else all defaults that the samples allow."""
@@ -196,26 +214,3 @@ class ScoringOptions:
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")
         return budgets
-
-
-def build_cost(
-    cost: BudgetUnit, input_price: float | None, output_price: float | None, currency: str | None
-) -> Literal["samples", "tokens"] | TokenPrices:
-    """Returns the unit of cost: samples, tokens, or the token prices for costs in money."""
-    if cost != "money":
-        if input_price is not None or output_price is not None:
-            raise typer.BadParameter(
-                "prices are for --cost money", param_hint="--input-price, --output-price"
-            )
-        if currency is not None:
-            raise typer.BadParameter("a currency is for --cost money", param_hint="--currency")
-        return cost
-    if input_price is None or output_price is None:
-        raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
-    if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):
-        raise typer.BadParameter(f"{currency!r} is not a currency; give e.g. EUR", param_hint="--currency")
-    return TokenPrices(
-        input=input_price,
-        output=output_price,
-        currency=(currency or DEFAULT_CURRENCY).strip(),
-    )

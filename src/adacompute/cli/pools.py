@@ -1,6 +1,7 @@
 """`adacompute import`, `export` and `pool`: moves samples into and out of a pool, and shows its content."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,11 +29,11 @@ from adacompute.cli.terminal import (
     format_interval,
     format_path,
     format_percent,
+    open_progress,
     print_fact,
     print_json,
     print_line,
     print_table,
-    show_sample_count,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
@@ -201,7 +202,13 @@ def import_(
     if columns is not None and file_format != "native":
         raise typer.BadParameter("is for tables; leave --format out", param_hint="--columns")
     source = file if columns is None else read_samples(file, columns=parse_columns(columns))
-    with show_sample_count(f"importing {format_path(file)}") as report:
+    start = time.monotonic()
+    with open_progress(f"importing {format_path(file)}") as update:
+
+        def report(problems: int, samples: int) -> None:
+            rate = samples / max(time.monotonic() - start, 1e-9)
+            update(problems, None, f"problems, {format_count(samples, 'sample')}, {rate:,.0f} a second")
+
         result = import_file(
             source,
             pool_path,
@@ -354,8 +361,7 @@ def pool(
         return
     source = mode_set.get_source()
     budget_list = parse_budgets(config.score, budgets)
-    task, default_task = mode_set.build_tasks(config.answers)
-    with open_source(source, task=task, default_task=default_task) as opened_pool:
+    with open_source(source, mode_set.build_tasks(config.answers)) as opened_pool:
         verification = opened_pool.verify() if verify else None
         if verification is not None and not verification.ok:
             if json:

@@ -1,5 +1,6 @@
 """`adacompute replay`: shows what a saved policy costs, and how often it is right on recorded samples."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from adacompute.cli.modes import (
     warn_unspent,
 )
 from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
-from adacompute.cli.pool_options import SourceOptions, TooFewOption
+from adacompute.cli.pool_options import SourceOptions, TooFewOption, open_ballots
 from adacompute.cli.terminal import (
     format_count,
     format_interval,
@@ -28,9 +29,11 @@ from adacompute.cli.terminal import (
 )
 from adacompute.policies import load_policy
 from adacompute.policies.base import Policy
+from adacompute.pool import Ballots
 from adacompute.pool.modes import ModeSet
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
+from adacompute.score.grades import BlockMap
 
 PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="Policy folder from `fit`.")]
 BudgetOption = Annotated[
@@ -69,7 +72,6 @@ def replay(
     fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over several modes needs --join
     or a pool with several models; modes have the costs that it was fitted with.
     """
-    engine.check_workers()
     budget = None if budget_text is None else parse_budget(budget_text)
     engine.announce()
     loaded_policy = load_policy(policy)
@@ -84,7 +86,12 @@ def replay(
             param_hint="--join",
         )
     answers = load_settings(context).answers
-    with samples.open(answers, which, engine=engine, several=mode_set is not None) as (ballots, map_blocks):
+    opened: AbstractContextManager[tuple[Ballots, BlockMap]]
+    if mode_set is None:
+        opened = open_ballots(samples.get_source(), answers, samples, which, engine=engine)
+    else:
+        opened = nullcontext((samples.read_modes(answers), map))
+    with opened as (ballots, map_blocks):
         options: dict[str, Any] = {"orders": orders, "too_few": too_few, "map_blocks": map_blocks}
         if budget is not None:
             price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)

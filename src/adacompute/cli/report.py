@@ -1,6 +1,6 @@
 """`adacompute report`: writes one page that says what a budget buys on a pool."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,7 @@ from adacompute.cli.terminal import (
     print_report,
     show_progress,
 )
-from adacompute.records import DEFAULT_CURRENCY
+from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 
 if TYPE_CHECKING:
     from adacompute.report.exhibits.money import Money
@@ -78,10 +78,11 @@ class MoneyOptions:
         if (self.input_price is None) != (self.output_price is None):
             missing = "--input-price" if self.input_price is None else "--output-price"
             raise typer.BadParameter("give both prices or neither; a price can be 0", param_hint=missing)
+        prices = EXAMPLE_MONEY.prices
+        if self.input_price is not None and self.output_price is not None:
+            prices = TokenPrices(input=self.input_price, output=self.output_price)
         return Money(
-            input_price=EXAMPLE_MONEY.input_price if self.input_price is None else self.input_price,
-            output_price=EXAMPLE_MONEY.output_price if self.output_price is None else self.output_price,
-            currency=self.currency or DEFAULT_CURRENCY,
+            prices=replace(prices, currency=self.currency or DEFAULT_CURRENCY),
             requests=self.requests or EXAMPLE_MONEY.requests,
             prompt_tokens=self.prompt_tokens,
             example=self.output_price is None,
@@ -122,7 +123,7 @@ def report(
             grouping.apply(ballots),
             mode_set=mode_set,
             name=title,
-            command=format_command(context),
+            command=format_command(),
             quick=quick,
             votes=votes,
             seed=seed,
@@ -132,5 +133,5 @@ def report(
         )
     files = render_files(result)
     page = write_report(files, output)
-    print_json(orjson.loads(files[RESULTS])) if json else print_report(result, "budgets")
+    print_json(orjson.loads(files[RESULTS])) if json else print_report(result)
     (print_message if json else print_line)(format_path(page))

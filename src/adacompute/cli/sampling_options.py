@@ -21,11 +21,11 @@ from adacompute.cli.options import (
     parse_total,
 )
 from adacompute.cli.terminal import print_message
-from adacompute.client import Client, Endpoint, Verifier
+from adacompute.client import Client, Endpoint
 from adacompute.client.modes import ModeConfig, build_mode_endpoint
 from adacompute.client.settings import ModeEndpoint, build_endpoint, describe_key_exposure
 from adacompute.client.verifier import build_verifier
-from adacompute.config import AnswersConfig, CollectConfig, Config, EndpointConfig, VerifierConfig
+from adacompute.config import AnswersConfig, CollectConfig, Config, EndpointConfig
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
@@ -35,6 +35,7 @@ from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 
 _TRIAL_SECONDS = 60.0  # time limit for a call that tries out a model's name
+_PARAMETER_EXAMPLE = "min_p=0.05, or stop='[\"END\"]'"
 _MAX_NAME = 200  # longer names in a reply aren't taken for a model's name
 # The first signal stops the run after the calls in flight, the second at once.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -69,17 +70,9 @@ class SamplingOptions:
             "max_tokens": settings.max_tokens if self.max_tokens is None else self.max_tokens,
             "top_p": self.top_p,
             "seed": self.seed,
-            **parse_named_values(self.parameter, "--parameter", example="min_p=0.05, or stop='[\"END\"]'"),
+            **_parse_parameters(self.parameter),
         }
         return {name: value for name, value in parameters.items() if value is not None}
-
-    def get_asking_fields(self, settings: CollectConfig) -> dict[str, Any]:
-        """Returns the options that apply to all requests, as arguments for `Asking`."""
-        return {
-            "sampling": self.build_parameters(settings),
-            "logprobs": self.logprobs,
-            "top_logprobs": self.top_logprobs,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,16 +123,19 @@ def plan_sources(
     """Plans the requests for each mode. A dry run asks no endpoint for its models."""
     if not dry_run:
         engine.announce()
-    asking, scoring = sampling.get_asking_fields(config.collect), verifier.override(config.verifier)
+    parameters, scoring = sampling.build_parameters(config.collect), verifier.override(config.verifier)
     plans = []
     for place, mode in enumerate(modes):
-        scorer = resolve_verifier(scoring, mode.endpoint)
+        scorer = build_verifier(scoring, mode.endpoint)
+        if scorer is not None:
+            warn_exposure(scorer.client.endpoint)
         names = ModelNames(mode.endpoint.model)
         if mode.name:
             asked = build_mode_endpoint(mode)
             warn_exposure(asked.endpoint)
         else:
-            endpoint = resolve_endpoint(mode.endpoint)
+            endpoint = build_endpoint(mode.endpoint, remedy="give --endpoint URL")
+            warn_exposure(endpoint)
             names = (
                 ModelNames(guess_model(mode.endpoint, pool_path))
                 if dry_run
@@ -154,22 +150,24 @@ def plan_sources(
                 sent_model=names.sent,
                 endpoint=choose_engine(engine, asked.endpoint, place=place, modes=len(modes)),
                 verifier=scorer,
-                **asking,
+                sampling=parameters,
+                logprobs=sampling.logprobs,
+                top_logprobs=sampling.top_logprobs,
             )
         )
     return plans
 
 
-def parse_named_values(items: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
-    """Parses a repeatable option of the form NAME=JSON."""
+def _parse_parameters(items: list[str] | None) -> dict[str, Any]:
+    """Parses the option --parameter NAME=JSON."""
     values: dict[str, Any] = {}
     for item in items or ():
-        name, text = parse_pair(item, option, "NAME=JSON", example)
+        name, text = parse_pair(item, "--parameter", "NAME=JSON", _PARAMETER_EXAMPLE)
         try:
             values[name] = orjson.loads(text)
         except ValueError as exc:
-            reason = f"{item!r} is not NAME=JSON ({exc}); e.g. {example}"
-            raise typer.BadParameter(reason, param_hint=option) from exc
+            reason = f"{item!r} is not NAME=JSON ({exc}); e.g. {_PARAMETER_EXAMPLE}"
+            raise typer.BadParameter(reason, param_hint="--parameter") from exc
     return values
 
 
@@ -262,25 +260,10 @@ class ModelNames(NamedTuple):
     sent: str = ""
 
 
-def resolve_endpoint(settings: EndpointConfig) -> Endpoint:
-    """Builds an endpoint from the settings and reads its key; warns if the key is sent unencrypted."""
-    endpoint = build_endpoint(settings, remedy="give --endpoint URL")
-    warn_exposure(endpoint)
-    return endpoint
-
-
 def warn_exposure(endpoint: Endpoint) -> None:
     """Warns if a key is sent unencrypted."""
     if (warning := describe_key_exposure(endpoint)) is not None:
         print_message(warning)
-
-
-def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
-    """Builds the verifier from the settings and reads its key; None if the settings have none."""
-    verifier = build_verifier(settings, endpoint)
-    if verifier is not None:
-        warn_exposure(verifier.client.endpoint)
-    return verifier
 
 
 def guess_model(settings: EndpointConfig, pool_path: Path) -> str:

@@ -1,7 +1,7 @@
 """`adacompute score`: shows the accuracy of recorded samples at each budget."""
 
 import csv
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,8 +34,6 @@ from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable, BudgetUnit
 from adacompute.score.pool_summary import estimate_mean
 
-_COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
-
 CostOption = Annotated[BudgetUnit, choose_from(BudgetUnit, help="Unit in which to show costs.")]
 OutputOption = Annotated[
     Path | None,
@@ -62,7 +60,6 @@ def score(
     Shows the mean over problems with its 95% interval, and the average cost. -o writes a file with the
     accuracy, standard error and cost of every problem at every budget.
     """
-    engine.check_workers()
     engine.announce()
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"{format_path(output)!r} has an unknown suffix; give .csv or .parquet")
@@ -129,33 +126,24 @@ def _show(scores: AccuracyTable, source: Path, output: Path | None) -> None:
 
 def _write_scores(scores: AccuracyTable, path: Path) -> None:
     """Writes a file with a row per problem and budget. If this fails, there is no file."""
+    accuracy, errors = scores.accuracy, scores.standard_error
+    known = np.full(accuracy.shape, np.nan) if errors is None else errors
+    columns = {
+        "problem": [name for name in scores.ids or () for _ in scores.modes],
+        "budget": [mode for _ in scores.ids or () for mode in scores.modes],
+        "accuracy": accuracy.ravel().tolist(),
+        "standard_error": [None if math.isnan(error) else error for error in known.ravel().tolist()],
+        "cost": scores.cost_matrix.ravel().tolist(),
+    }
     with map_errors(path), publish_file(path) as beside:
         if path.suffix == ".csv":
             with beside.open("w", newline="", encoding="utf-8") as out:
                 writer = csv.writer(out)
-                writer.writerow(_COLUMNS)
-                writer.writerows(_iterate_rows(scores))
+                writer.writerow(columns)
+                writer.writerows(zip(*columns.values(), strict=True))
             return
         with needs_extra("parquet"):
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-        columns = zip(*_iterate_rows(scores), strict=True)
-        pq.write_table(pa.table(dict(zip(_COLUMNS, map(list, columns), strict=True))), beside)
-
-
-def _iterate_rows(scores: AccuracyTable) -> Iterator[tuple[Any, ...]]:
-    errors = (
-        np.full(scores.accuracy.shape, np.nan) if scores.standard_error is None else scores.standard_error
-    )
-    costs = scores.cost_matrix
-    for row, name in enumerate(scores.ids or ()):
-        for column, mode in enumerate(scores.modes):
-            error = float(errors[row, column])
-            yield (
-                name,
-                mode,
-                float(scores.accuracy[row, column]),
-                None if np.isnan(error) else error,
-                float(costs[row, column]),
-            )
+        pq.write_table(pa.table(columns), beside)

@@ -9,9 +9,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import Field, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import typer
@@ -21,10 +21,8 @@ from adacompute.cli.options import (
     AnswerOptions,
     ConnectionOptions,
     JsonFlag,
-    Setting,
     VerifierOptions,
     build_option,
-    describe_settings,
     get_flags,
     get_given,
     load_settings,
@@ -177,12 +175,9 @@ def show_facts(facts: dict[str, Any]) -> None:
             f"`adacompute fit {pool} --policy {SEVERAL}` learns one" if pool else "record traffic (--record)"
         )
         print_fact("note", f"no policy was fitted, so plain cascades decide; {remedy}")
-    if facts["verifier"]:
-        print_fact("verifier", facts["verifier"])
-    if facts["dashboard"]:
-        print_fact("dashboard", facts["dashboard"])
-    if facts["playground"]:
-        print_fact("playground", facts["playground"])
+    for name in ("verifier", "dashboard", "playground"):
+        if facts[name]:
+            print_fact(name, facts[name])
 
 
 def describe_state(settings: ServeConfig) -> str:
@@ -246,10 +241,11 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
     for name in sections:
         section = getattr(config, name)
         lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
-        for setting in describe_settings(section.__class__).values():
-            value = getattr(section, setting.name)
-            meaning = _describe_setting(setting)
-            lines.append(f"{setting.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
+        hints = get_type_hints(type(section))
+        for item in fields(section):
+            value = getattr(section, item.name)
+            meaning = _describe_setting(item, hints[item.name])
+            lines.append(f"{item.name} = {_format_toml_value(value)}{meaning and f'  # {meaning}'}")
     return "\n".join(lines) + "\n"
 
 
@@ -271,14 +267,14 @@ def _mask_value(pair: str) -> str:
     return re.sub(r"([:=]\s*).*", r"\1***", pair, count=1)
 
 
-def _describe_setting(setting: Setting) -> str:
-    meaning = setting.meaning
-    if setting.special_default:
-        value = "below 0" if setting.default == -1 else _format_toml_value(setting.default).removesuffix(".0")
-        meaning = f"{meaning}; {value}: {setting.special_default}"
-    if get_origin(setting.hint) is not Literal:
+def _describe_setting(item: Field[Any], hint: object) -> str:
+    meaning: str = item.metadata["meaning"]
+    if special := item.metadata["default_text"]:  # what a default such as 0 means, e.g. "no limit"
+        value = "below 0" if item.default == -1 else _format_toml_value(item.default).removesuffix(".0")
+        meaning = f"{meaning}; {value}: {special}"
+    if get_origin(hint) is not Literal:
         return meaning
-    choices = ", ".join(map(str, get_args(setting.hint)))
+    choices = ", ".join(map(str, get_args(hint)))
     return f"{choices}; {meaning}" if meaning else choices
 
 
@@ -345,8 +341,8 @@ async def _list_models(config: Config) -> tuple[list[str], str | None]:
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
-    if getattr(config.serve, SEVERAL):
-        modes_file = read_modes_file(Path(getattr(config.serve, SEVERAL)))
+    if config.serve.menu:
+        modes_file = read_modes_file(Path(config.serve.menu))
         for mode in build_mode_endpoints(modes_file):
             await _ask_for_models(mode.endpoint)
         return [EVERY_MODE, *modes_file.names] if len(modes_file.modes) > 1 else [

@@ -35,7 +35,6 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import (
-    CrossFit,
     OracleComparison,
     OracleGain,
     Scoring,
@@ -66,7 +65,8 @@ class SolveResult:
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
     """Builds the JSON output: unrounded numbers, null if unknown."""
-    table, allocation = result.table, result.comparison.plan
+    table, comparison, allocation = result.table, result.comparison, result.comparison.plan
+    uniform, fitted = comparison.uniform, comparison.crossfitted
     return {
         "pool": result.name,
         "problems": len(table),
@@ -74,55 +74,35 @@ def build_result_object(result: SolveResult) -> dict[str, Any]:
         "cost": allocation.cost,
         "bound": allocation.bound,
         "gap": allocation.gap,
-        "mix": _build_mix_object(table, allocation),
+        "mix": [
+            {
+                "problem": table.ids[move.problem] if table.ids else move.problem,
+                "mode": allocation.modes[move.mode],
+                "probability": move.probability,
+            }
+            for move in allocation.mix
+        ],
         "dropped": list(table.dropped),
-        **build_comparison_object(result.comparison, no_lower_end=result.no_lower_end),
-        "curve": _build_curve_points(result),
-        "protocol": f"{table.protocol}; chosen with the answers known (oracle); 95% intervals over problems",
-    }
-
-
-def build_comparison_object(comparison: OracleComparison, *, no_lower_end: str = "") -> dict[str, Any]:
-    """Builds the part of the JSON output that compares the oracle with uniform sampling."""
-    allocation = comparison.plan
-    return {
         "budget": allocation.budget,
         "price": allocation.price,
         "accuracy": allocation.accuracy,
         "mixed_accuracy": allocation.mixed_accuracy,
         "budgets": list(allocation.modes),
         "counts": list(allocation.counts),
-        "uniform": _build_uniform_object(comparison.uniform),
-        "crossfitted": _build_crossfitted_object(comparison.crossfitted),
-        "crossfitted_why": no_lower_end or None,
+        "uniform": {
+            **_build_estimate_object(uniform.accuracy),
+            "cost": uniform.cost,
+            "budgets": list(uniform.modes),
+            "probability": uniform.probability,
+        },
+        "crossfitted": None
+        if fitted is None
+        else {**_build_estimate_object(fitted.accuracy), "cost": fitted.cost, "splits": fitted.splits},
+        "crossfitted_why": result.no_lower_end or None,
         "difference": asdict(comparison.difference),
+        "curve": _build_curve_points(result),
+        "protocol": f"{table.protocol}; chosen with the answers known (oracle); 95% intervals over problems",
     }
-
-
-def _build_mix_object(table: AccuracyTable, allocation: Allocation) -> list[dict[str, Any]]:
-    return [
-        {
-            "problem": table.ids[move.problem] if table.ids else move.problem,
-            "mode": allocation.modes[move.mode],
-            "probability": move.probability,
-        }
-        for move in allocation.mix
-    ]
-
-
-def _build_uniform_object(uniform: UniformAllocation) -> dict[str, Any]:
-    return {
-        **_build_estimate_object(uniform.accuracy),
-        "cost": uniform.cost,
-        "budgets": list(uniform.modes),
-        "probability": uniform.probability,
-    }
-
-
-def _build_crossfitted_object(fitted: CrossFit | None) -> dict[str, Any] | None:
-    if fitted is None:
-        return None
-    return {**_build_estimate_object(fitted.accuracy), "cost": fitted.cost, "splits": fitted.splits}
 
 
 def _build_estimate_object(estimate: MeanEstimate) -> dict[str, float | None]:
@@ -207,7 +187,7 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
     if allocation.unit == "samples":
         return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
     step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # a step that buys 1 to 10 points
-    more = choose_scale(allocation.unit, step).format_more(step)
+    more = choose_scale(allocation.unit, step).format_cost(step, more=True)
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
 
@@ -334,7 +314,6 @@ def solve(
     the same budget spent evenly on all problems (uniform), and the oracle if it chooses on some samples
     and is judged on others.
     """
-    engine.check_workers()
     engine.announce()
     config = load_settings(context)
     average, unit, currency = _read_average(budget, cost, scoring.currency)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adacompute.replay.matching import Interval
@@ -65,15 +65,6 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def can_encode(text: str) -> bool:
-    """Returns whether stdout's encoding has these characters, rather than show question marks."""
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except (LookupError, UnicodeEncodeError):
-        return False
-    return True
-
-
 def format_path(path: Path) -> str:
     """Formats a path as text that can always be printed, even if its name isn't valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -82,7 +73,9 @@ def format_path(path: Path) -> str:
 def print_line(text: str = "") -> None:
     """Prints a line to stdout."""
     text = _escape(text)
-    if not can_encode(text):
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
         text = text.translate(_ASCII)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()  # so that a full disk or closed pipe is reported here
@@ -201,22 +194,15 @@ class CostScale:
     def format_number(self, cost: float, *, digits: int = 4) -> str:
         return format_fixed(cost * self.problems, digits=digits)
 
-    def format_cost(self, cost: float, *, digits: int = 4) -> str:
-        """Formats a cost with its unit: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`."""
+    def format_cost(self, cost: float, *, digits: int = 4, more: bool = False) -> str:
+        """Formats a cost with its unit: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`.
+
+        If `more`, as a difference in cost: `100 more tokens`.
+        """
         number = self.format_number(cost, digits=digits)
-        return f"{number} {self._choose_noun(number)}{self.per}"
-
-    def format_more(self, cost: float) -> str:
-        """Formats a difference in cost: `100 more tokens`, `1 more sample`."""
-        number = self.format_number(cost)
-        return f"{number} more {self._choose_noun(number)}{self.per}"
-
-    @property
-    def per(self) -> str:
-        return "" if self.problems == 1 else f" per {self.problems:,} problems"
-
-    def _choose_noun(self, number: str) -> str:
-        return self.unit[:-1] if number == "1" and self.unit.endswith("s") else self.unit
+        noun = self.unit[:-1] if number == "1" and self.unit.endswith("s") else self.unit
+        per = "" if self.problems == 1 else f" per {self.problems:,} problems"
+        return f"{number} {'more ' if more else ''}{noun}{per}"
 
 
 def choose_scale(unit: str, largest_cost: float) -> CostScale:
@@ -246,8 +232,8 @@ def format_ends(interval: "Interval") -> str:
     return f"{low:.1f} to {high:.1f}"
 
 
-def print_report(report: "Report", table_key: str) -> None:
-    """Prints a report's headline, notices, and one of its tables."""
+def print_report(report: "Report") -> None:
+    """Prints a report's headline, notices, and its table of budgets."""
     # lazy: only this needs the report
     from adacompute.report.document import format_cell
 
@@ -259,15 +245,14 @@ def print_report(report: "Report", table_key: str) -> None:
     for notice in report.notices:
         print_line()
         print_paragraph(notice)
-    table = next((table for table in report.tables() if table.key == table_key), None)
-    if table is not None:
-        print_line()
-        print_line(table.title)
-        rows = [
-            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-            for row in table.rows
-        ]
-        print_table([column.name for column in table.columns], rows)
+    (table,) = (table for table in report.tables() if table.key == "budgets")
+    print_line()
+    print_line(table.title)
+    rows = [
+        [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+        for row in table.rows
+    ]
+    print_table([column.name for column in table.columns], rows)
     print_line()
 
 
@@ -278,11 +263,8 @@ _LINE_SECONDS = 30.0  # seconds between lines of progress without a terminal
 _LINES = 10  # most lines of progress that are written for jobs with few, long steps
 
 
-class ProgressUpdate(Protocol):
-    """A function that commands call to show their progress."""
-
-    def __call__(self, done: int, total: int | None, text: str) -> None:
-        """Shows that `done` of `total` are done, with `text` beside the bar or at the end of the line."""
+# shows that so many of all (None: unknown) are done, with a text beside the bar or at the end of the line
+ProgressUpdate = Callable[[int, int | None, str], None]
 
 
 @contextmanager
@@ -290,15 +272,14 @@ def open_progress(
     label: str,
     *,
     noun: str = "",
-    lines: Literal["timed", "tenths", "never"] = "timed",
+    by_tenths: bool = False,
     last_line: bool = False,
     transient: bool = True,
 ) -> Iterator[ProgressUpdate]:
     """Yields a function that shows progress: a bar on a terminal, else lines.
 
-    Lines are written every 30 seconds (`timed`), for each tenth of the job (`tenths`), or never. `noun` names
-    what is counted. `last_line` adds a line at the end of a timed job. `transient` removes the bar at the
-    end.
+    Lines are written every 30 seconds, or for each tenth of the job. `noun` names what is counted.
+    `last_line` adds a line at the end of the job. `transient` removes the bar at the end.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -309,10 +290,10 @@ def open_progress(
     def print_progress(done: int, total: int | None, text: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if lines == "tenths":
+        if by_tenths:
             is_due = bool(total) and done * _LINES // (total or 1) > (done - 1) * _LINES // (total or 1)
         else:
-            is_due = lines == "timed" and (now - last >= _LINE_SECONDS or (last_line and done == total))
+            is_due = now - last >= _LINE_SECONDS or (last_line and done == total)
         if is_due:
             last = now
             count = f"{done:,} of {total:,}" if total is not None else f"{done:,}"
@@ -352,22 +333,9 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
     """Shows progress of jobs with few, long steps. Yields a function of (steps done, total, last step)."""
     start = time.monotonic()
-    with open_progress(label, lines="tenths") as update:
+    with open_progress(label, by_tenths=True) as update:
 
         def report(done: int, total: int, last_step: str) -> None:
             update(done, total, f"{last_step}, {time.monotonic() - start:.0f} s")
-
-        yield report
-
-
-@contextmanager
-def show_sample_count(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows progress of jobs of unknown length. Yields a function of (problems, samples) read so far."""
-    start = time.monotonic()
-    with open_progress(label, lines="never") as update:
-
-        def report(problems: int, samples: int) -> None:
-            rate = samples / max(time.monotonic() - start, 1e-9)
-            update(problems, None, f"problems, {format_count(samples, 'sample')}, {rate:,.0f} a second")
 
         yield report

@@ -7,7 +7,6 @@ Each one imports the package that it adapts, so import only the one you need:
 import threading
 from pathlib import Path
 
-from adacompute.answers import Tally
 from adacompute.errors import BudgetOutOfRange, PolicyError
 from adacompute.policies import StoppingPolicy, load_policy
 from adacompute.policies.base import Policy
@@ -24,8 +23,9 @@ class PacedPolicy:
 
     `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
 
+    >>> from adacompute.answers import Tally
     >>> paced = PacedPolicy(None, budget=3)
-    >>> paced.count_more("What is 6 * 7?", Tally(weigh=paced.policy.weigh), paced.dial) >= 1
+    >>> paced.policy.more("What is 6 * 7?", Tally(weigh=paced.policy.weigh), paced.dial) >= 1
     True
     """
 
@@ -63,10 +63,6 @@ class PacedPolicy:
         """Mean number of samples per prompt so far; None before the first prompt."""
         with self._lock:
             return self._pacer.average if self._pacer is not None and self._pacer.requests else None
-
-    def count_more(self, prompt: str, tally: Tally, dial: float | None) -> int:
-        """Returns how many more samples of a prompt to draw now; 0 means stop."""
-        return self.policy.more(prompt, tally, dial)
 
     def settle(self, samples: int, dial: float | None) -> None:
         """Records how many samples a prompt used, so that the price or threshold is adjusted."""

@@ -85,7 +85,7 @@ class _Votes:
 
     def list_next(self) -> range:
         """Returns the numbers of the predictions to make now; empty if the vote is over."""
-        more = self._paced.count_more(self._prompt, self._tally, self._dial)
+        more = self._paced.policy.more(self._prompt, self._tally, self._dial)
         return range(self._tally.drawn, self._tally.drawn + more)
 
     def _prepare(self, number: int) -> dspy.Module:

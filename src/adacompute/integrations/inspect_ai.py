@@ -80,7 +80,7 @@ class AdaptiveEpochs(EarlyStopping):
 
     def _open(self, sample: Sample) -> _Question:
         dial, prompt = self._paced.dial, _read_prompt(sample)
-        first = self._paced.count_more(prompt, Tally(weigh=self._paced.policy.weigh), dial)
+        first = self._paced.policy.more(prompt, Tally(weigh=self._paced.policy.weigh), dial)
         return _Question(prompt=prompt, dial=dial, allowed=first)
 
     async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
@@ -140,7 +140,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.answers.append(answer)
         if not question.settled and len(question.answers) >= question.allowed:
             tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
-            more = self._paced.count_more(question.prompt, tally, question.dial)
+            more = self._paced.policy.more(question.prompt, tally, question.dial)
             question.settled = more == 0 or len(question.answers) >= self._epochs
             question.allowed += more
             if question.settled:

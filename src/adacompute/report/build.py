@@ -1,19 +1,18 @@
 """Builds the report of a pool: evaluates every policy once, then makes all sections from the results.
 
-Sections are built by one or several processes, with the same results.
+Policies are evaluated by one or several processes, with the same results.
 """
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from adacompute.errors import AdacomputeError
 from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import (
@@ -26,7 +25,7 @@ from adacompute.evaluate.measure import (
     select_graded,
 )
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
+from adacompute.evaluate.parallel import ProgressCallback, SetupWork, split_progress
 from adacompute.evaluate.protocols import (
     evaluate_modes,
     reduce_order_noise,
@@ -40,10 +39,10 @@ from adacompute.pool.modes import ModeSet
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import frontier, modes, verdict, worth
+from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
-Part = tuple[str, str, str, bool]  # key, title, description, whether the part is collapsed at first
-
+# libraries that affect the numbers
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
     "Held-out: the problems are split into folds, groups of alike ones whole; a policy is fitted, and its "
@@ -58,24 +57,9 @@ _MODES_PROTOCOL = (
     "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
     "95%, by bootstrap over groups, and paired where two policies are compared."
 )
-_HELD_OUT_ABOUT = "Fitted on other problems than it is judged on."
-PARTS: tuple[Part, ...] = (
-    ("verdict", "Verdict", "", False),
-    ("modes", "Modes", "What they cost and give.", False),
-    ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, False),
-)
 POLICIES = (
-    "fixed",
-    "random",
-    "heuristic",
-    "shuffled",
-    "asc",
-    "esc",
-    "doubling",
-    "classifier",
-    "curve",
-    "stopping",
-    *ROUND_LIMITS,
+    *("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling"),
+    *("classifier", "curve", "stopping", *ROUND_LIMITS),
 )
 _EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # names of computations beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
@@ -87,94 +71,14 @@ _QUICK_NOTICE = (
 )
 _UNGRADED_NOTICE = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
-    "an answer is that of the vote of all of a problem's samples stands in for it. The oracle needs grades "
-    "and is left out; record grades or gold answers to have it."
+    "an answer is that of the vote of all {samples} stands in for it."
 )
-
-
-_UNGRADED_MODES = (
-    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
-    "answer is that of the vote of all samples of the most expensive mode stands in for it."
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReportInputs:
-    """The evaluation of a pool, from which all sections are built."""
-
-    name: str
-    runs: EvaluationRuns = field(repr=False)  # results of every policy on held-out problems
-    evaluation: Evaluation = field(repr=False)  # comparison of the runs, with the verdict
-    oracle: Oracle | None = field(repr=False)  # None if the samples have no grades
-    money: Money
-    quick: bool
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A section to build: its place on the page, and the function that builds it."""
-
-    key: str
-    title: str
-    part: str
-    build: Callable[[ReportInputs], Section]
-    effort: float = 1.0  # rough seconds for 600 problems; the longest jobs start first
-    several: bool | None = None  # True: only on pages about several modes; False: about one; None: all
-
-
-def _build_verdict(inputs: ReportInputs) -> Section:
-    return verdict.build_section(inputs.runs, inputs.evaluation, money=inputs.money, oracle=inputs.oracle)
-
-
-def _build_frontier(inputs: ReportInputs) -> Section:
-    return frontier.build_section(inputs.runs, inputs.evaluation, oracle=inputs.oracle)
-
-
-def _build_worth(inputs: ReportInputs) -> Section:
-    return worth.build_section(inputs.runs, inputs.evaluation)
-
-
-def _build_modes(inputs: ReportInputs) -> Section:
-    return modes.build_section(inputs.runs, inputs.evaluation)
-
-
-def _build_limits(inputs: ReportInputs) -> Section:
-    return modes.build_limits(inputs.evaluation)
+_NO_ORACLE = " The oracle needs grades and is left out; record grades or gold answers to have it."
 
 
 def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
     """Computes the oracle's tables; None if the samples have no grades."""
     return Oracle.of(setup) if setup.basis == "accuracy" else None
-
-
-JOBS = (  # in the order of the page's sections
-    Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict),
-    Job(key="modes", title="Modes", part="modes", build=_build_modes, several=True),
-    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, several=False),
-    Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, effort=3),
-    Job(key="limits", title="When it isn't worth it", part="held-out", build=_build_limits, several=True),
-)
-
-
-def run_jobs(
-    inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
-) -> dict[str, Section]:
-    """Builds every section; returns them by job key. A section that fails shows the reason."""
-    sections: dict[str, Section] = {}
-    slowest_first = sorted(jobs, key=lambda job: -job.effort)
-    with open_workers(inputs, workers=workers) as run_tasks:
-        for index, section in run_tasks(_run_job, [(job,) for job in slowest_first]):
-            sections[slowest_first[index].key] = section
-            progress(len(sections), len(jobs), slowest_first[index].title)
-    return {job.key: sections[job.key] for job in jobs}
-
-
-def _run_job(inputs: ReportInputs, job: Job) -> Section:
-    try:
-        return job.build(inputs)
-    except AdacomputeError as exc:
-        return Section(key=job.key, title=job.title, missing=(str(exc),))
 
 
 def build_report(
@@ -190,13 +94,10 @@ def build_report(
     workers: int = 1,
     progress: ProgressCallback | None = None,
     wait_for_verdict: Callable[[], Verdict] | None = None,
-    jobs: Sequence[Job] = JOBS,
-    parts: Sequence[Part] = PARTS,
 ) -> Report:
     """Evaluates a pool and builds its report; the number of workers doesn't change the result.
 
     `mode_set` has the costs of several modes in the ballots; the page is then about these modes.
-    `jobs` are the page's sections and `parts` its parts, in order; callers can pass their own.
     `wait_for_verdict` returns the verdict of `judge_pool` if another process computes it.
 
     More than one worker means processes, so scripts that use them need `if __name__ == "__main__":`.
@@ -204,10 +105,9 @@ def build_report(
     check_drawing()
     ballots = ballots.group()
     several = mode_set is not None
-    jobs = [job for job in jobs if job.several in (None, several)]
     verdict_steps = 0 if several or wait_for_verdict is not None else count_verdict_steps(ballots)
-    first_progress, rest_progress = split_progress(progress, verdict_steps + len(jobs))
-    verdict_progress, second_progress = split_progress(rest_progress, len(jobs))
+    first_progress, rest_progress = split_progress(progress, verdict_steps + 1)
+    verdict_progress, page_progress = split_progress(rest_progress, 1)
     options: dict[str, Any] = {"votes": votes, "seed": seed, "workers": workers, "progress": first_progress}
     oracle, kept = None, ballots
     if mode_set is not None:
@@ -222,16 +122,8 @@ def build_report(
             judged = wait_for_verdict()
         brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
         evaluation = assemble_evaluation(runs, judged, oracle=brackets, short=short)
-    inputs = ReportInputs(
-        name=name,
-        runs=runs,
-        evaluation=evaluation,
-        oracle=oracle,
-        money=money,
-        quick=quick,
-        seed=seed,
-    )
-    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
+    parts = _build_parts(runs, evaluation, trace_frontier(runs, evaluation, oracle=oracle), money)
+    page_progress(1, 1, "figures and tables")
     facts = collect_facts(kept, evaluation, seed=seed, quick=quick, command=command)
     return Report(
         name=name,
@@ -239,7 +131,7 @@ def build_report(
         below=evaluation.verdict.support,
         facts=facts,
         notices=_build_notices(runs.setup, evaluation, quick=quick),
-        parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
+        parts=(*parts, _build_provenance_part(facts)),
         money=None if several else build_money_data(evaluation, money),
         evaluation=evaluation,
     )
@@ -267,15 +159,22 @@ def _run_policies(
 
 
 def _build_parts(
-    sections: Mapping[str, Section], jobs: Sequence[Job], parts: Sequence[Part]
+    runs: EvaluationRuns, evaluation: Evaluation, curves: PolicyFrontier, money: Money
 ) -> list[ReportPart]:
-    """Returns the parts with at least one section, in page order."""
-    report_parts = []
-    for key, title, about, folded in parts:
-        built = tuple(sections[job.key] for job in jobs if job.part == key and job.key in sections)
-        if built:
-            report_parts.append(ReportPart(key=key, title=title, about=about, sections=built, folded=folded))
-    return report_parts
+    """Builds the parts of the page about one mode, or about several."""
+    first = verdict.build_section(runs, evaluation, curves, money=money)
+    parts = [ReportPart(key="verdict", title="Verdict", about="", sections=(first,))]
+    every_policy = frontier.build_section(evaluation, curves)
+    if evaluation.mode_set is None:
+        held_out = (worth.build_section(runs, evaluation), every_policy)
+    else:
+        held_out = (every_policy, modes.build_limits(evaluation))
+        sections = (modes.build_section(runs, evaluation),)
+        about = "What they cost and give."
+        parts.append(ReportPart(key="modes", title="Modes", about=about, sections=sections))
+    about = "Fitted on other problems than it is judged on."
+    parts.append(ReportPart(key="held-out", title="Every policy, held-out", about=about, sections=held_out))
+    return parts
 
 
 def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
@@ -286,7 +185,9 @@ def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
 
 
 def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: bool) -> tuple[str, ...]:
-    ungraded = _UNGRADED_NOTICE if evaluation.mode_set is None else _UNGRADED_MODES
+    ungraded = _UNGRADED_NOTICE.format(samples="samples of the most expensive mode")
+    if evaluation.mode_set is None:
+        ungraded = _UNGRADED_NOTICE.format(samples="of a problem's samples") + _NO_ORACLE
     notices = [ungraded] if evaluation.basis == "agreement" else []
     if evaluation.short:
         count, verb = (
@@ -347,7 +248,10 @@ def collect_facts(
     parameters: Mapping[str, Any] = {}
     if mode_set is None:
         model, parameters = ballots.model, dict(ballots.parameters)
-    digests = {part.names[0]: hash_ballots(part) for part in ballots.parts}
+    versions = {"Python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return {
         "adacompute": version("adacompute"),
         "problems": evaluation.problems,
@@ -368,12 +272,12 @@ def collect_facts(
         "seed": seed,
         "quick": quick,
         "command": command,
-        "digest": " ".join(digests.values()),
-        "versions": {"Python": platform.python_version(), **_package_versions()},
+        "digest": " ".join(map(hash_ballots, ballots.parts)),
+        "versions": versions,
     }
 
 
-def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ()) -> Section:
+def build_provenance(facts: Mapping[str, Any]) -> Section:
     """Builds the last section: inputs and versions."""
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
@@ -407,13 +311,4 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
         rows=(("adacompute", facts["adacompute"]), *rows),
     )
     words = (_MODES_PROTOCOL if " " in facts["digest"] else _HELD_OUT_PROTOCOL,)
-    return Section(key="made", title="What went in", tables=(table,), words=words, missing=missing)
-
-
-def _package_versions() -> dict[str, str]:
-    """Returns the versions of the installed libraries that affect the numbers."""
-    versions = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
+    return Section(key="made", title="What went in", tables=(table,), words=words)

@@ -8,7 +8,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -75,6 +75,9 @@ class Column:
     kind: Kind = "text"
     limit: float | None = None  # an infinite value is shown as `> limit`, such as `> 16`
     about: str = ""  # explains the heading, if needed
+
+
+GAIN = Column(name="gain", kind="points")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +157,6 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
     return cell if isinstance(cell, str) else _format_number(float(cell), column)
 
 
-def format_mean(cell: Cell, column: Column) -> str:
-    """Formats a value without its interval, for narrow tables."""
-    return format_cell(replace(cell, low=None, high=None) if isinstance(cell, Interval) else cell, column)
-
-
 def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
     """Computes the share of samples saved, compared with uniform sampling at the same accuracy.
 
@@ -219,19 +217,13 @@ def join_words(items: Sequence[str]) -> str:
 
 def format_gains(values: Iterable[Interval]) -> str:
     """Formats differences of shares and their intervals in percentage points."""
-    return f"{join_words([_format_gain(value) for value in values])} points"
+    return f"{join_words([format_cell(value, GAIN) for value in values])} points"
 
 
 def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:
     """Returns the indices of the intervals that are entirely above zero, and of those entirely below."""
     sure = [at for at, value in enumerate(values) if not value.holds_zero]
     return [at for at in sure if values[at].mean > 0], [at for at in sure if values[at].mean < 0]
-
-
-def _format_gain(value: Interval) -> str:
-    if value.low is None or value.high is None:
-        return f"{100 * value.mean:+.1f}"
-    return f"{100 * value.mean:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,13 +353,8 @@ def _column_suffixes(cells: list[Cell]) -> tuple[str, ...]:
 
 
 def _cell_values(cell: Cell, suffixes: tuple[str, ...]) -> list[object]:
-    if isinstance(cell, Interval):
-        values: list[object] = [cell.mean, cell.low, cell.high]
-    elif isinstance(cell, Spread):
-        values = [cell.mean, cell.std]
-    else:
-        values = [None if isinstance(cell, AtLeast) else cell]
-    values = [replace_non_finite(value) for value in values]
+    data = replace_non_finite(_cell_data(cell))
+    values = list(data.values()) if isinstance(data, dict) else [data]
     values += [None] * (len(suffixes) - len(values))
     return [_csv_value(value) for value in values[: len(suffixes)]]
 

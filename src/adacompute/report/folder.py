@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from adacompute import atomic
-from adacompute.atomic import make_folder, remove_leftovers, temporary_path, write_files
+from adacompute.atomic import make_folder, remove_leftovers, write_files
 from adacompute.errors import ReportError
 from adacompute.report.canvas import to_standalone_svg
 from adacompute.report.document import Report, to_csv, to_data
@@ -131,14 +131,14 @@ def _check_foreign_files(folder: Path) -> None:
     """Raises ReportError if files that no report wrote are in the way."""
     if _read_results(folder) is not None:
         return
-    foreign = [name for name in (PAGE, RESULTS) if _path_exists(folder / name)]
+    foreign = [name for name in (PAGE, RESULTS) if os.path.lexists(folder / name)]
     for inner in (TABLES, FIGURES):
         if (folder / inner).is_dir():
             names = sorted(
                 file.name for file in (folder / inner).iterdir() if not _IGNORED_FILE.fullmatch(file.name)
             )
             foreign += [f"{inner}/{name}" for name in names]
-        elif _path_exists(folder / inner):
+        elif os.path.lexists(folder / inner):
             foreign.append(inner)
     if foreign:
         raise ReportError(
@@ -165,7 +165,6 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
             remove_leftovers(folder / name)
-            temporary_path(folder / name).unlink(missing_ok=True)  # older versions left these temporary files
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
@@ -188,7 +187,3 @@ def _read_results(folder: Path) -> dict[str, Any] | None:
     return (
         results if isinstance(results, dict) and "adacompute" in results and "sections" in results else None
     )
-
-
-def _path_exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()

@@ -21,6 +21,7 @@ from adacompute.pool.groups import count_in_groups
 from adacompute.records import format_money
 from adacompute.report.canvas import dark_css
 from adacompute.report.document import (
+    GAIN,
     Column,
     Picture,
     Report,
@@ -30,12 +31,11 @@ from adacompute.report.document import (
     format_cell,
     replace_non_finite,
 )
-from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
+from adacompute.report.exhibits.money import REQUESTS_SHOWN, find_saving
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # references to ids, inside tags only
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
-_GAIN = Column(name="gain", kind="points")
 _FOLD_ROWS = 20  # tables with more rows are collapsed at first
 _LONG_TEXT = 30  # characters; longer texts in cells may wrap
 _CODE = re.compile(r"`([^`]+)`")
@@ -63,7 +63,7 @@ def render_table(exhibit: Table) -> str:
         inner = f"<details class=rows><summary>{len(exhibit.rows)} rows</summary>{inner}</details>"
     return (
         f'<figure class="exhibit" id="table-{exhibit.key}"><figcaption>{title}</figcaption>{inner}'
-        f"{_render_notes([exhibit.note, _explain_columns(exhibit.columns)])}"
+        f"{render_paragraphs([exhibit.note, _explain_columns(exhibit.columns)], 'note')}"
         f"{_render_footer(exhibit, 'table', f'tables/{exhibit.key}.csv', 'CSV')}</figure>"
     )
 
@@ -79,7 +79,7 @@ def render_figure(picture: Picture) -> str:
         f'<figure class="exhibit picture" id="figure-{picture.key}">'
         f"<figcaption>{escape(picture.title)}</figcaption>"
         f"<div class=scroll><div class=plot>{svg}</div></div>"
-        f"{_render_notes([picture.caption])}"
+        f"{render_paragraphs([picture.caption], 'note')}"
         f"{_render_footer(picture, 'figure', f'figures/{picture.key}.svg', 'SVG', data=bool(picture.data))}"
         "</figure>"
     )
@@ -115,10 +115,6 @@ def _explain_columns(columns: Sequence[Column]) -> str:
         f"{' … '.join([own[0], own[-1]] if len(own) > 1 else own)}: {about}" for about, own in names.items()
     ]
     return "; ".join(explanations) + "." if explanations else ""
-
-
-def _render_notes(notes: Sequence[str]) -> str:
-    return render_paragraphs(notes, "note")
 
 
 def _render_footer(exhibit: Table | Picture, kind: str, path: str, name: str, *, data: bool = False) -> str:
@@ -180,15 +176,11 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
     """Renders what a thousand requests cost and save, and a form for the reader's prices."""
     if data is None or data["words"] is None:
         return ""
-    money = Money(
-        input_price=data["input_price"],
-        output_price=data["output_price"],
-        currency=data["currency"],
-    )
+    currency = data["currency"]
     saving = find_saving(data)
     if saving is None:
         return ""
-    tiles = [(f"cost at {saving.budget:g} samples on average", "cost", _tile_value(saving.cost, money))]
+    tiles = [(f"cost at {saving.budget:g} samples on average", "cost", _tile_value(saving.cost, currency))]
     if data["pays"]:
         more = "> " if saving.is_bound else ""
         needs = f"> {data['most']:g}" if saving.same_as is None else f"{saving.same_as:.1f}"
@@ -197,13 +189,13 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
             (
                 f"cost with uniform sampling, which needs {needs}",
                 "same",
-                more + _tile_value(saving.same_cost, money),
+                more + _tile_value(saving.same_cost, currency),
             ),
-            ("saved, at the same accuracy", "saved", more + _tile_value(saving.amount, money)),
+            ("saved, at the same accuracy", "saved", more + _tile_value(saving.amount, currency)),
             ("of the cost saved", "share", share),
         ]
         if saving.amount < 0 and not saving.is_bound:
-            extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {money.currency}"
+            extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {currency}"
             tiles[-2:] = [
                 ("more than uniform sampling, at the same accuracy", "extra", f"costs {extra} more")
             ]
@@ -222,14 +214,14 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
     )
 
 
-def _tile_value(cost: float, money: Money) -> str:
-    return f"{format_money(REQUESTS_SHOWN * cost)} {money.currency}"
+def _tile_value(cost: float, currency: str) -> str:
+    return f"{format_money(REQUESTS_SHOWN * cost)} {currency}"
 
 
 def build_share(report: Report) -> dict[str, Any]:
     """Returns the texts that the share button puts into a picture and a paragraph; share.js adds prices."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
-    protocol = f"{_capitalise(protocol).rstrip('.')}." if protocol else ""
+    protocol = f"{protocol[:1].upper()}{protocol[1:].rstrip('.')}." if protocol else ""
     return {
         "name": report.name,
         "headline": report.headline,
@@ -255,7 +247,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
     name, interval = (
         ("95% interval", row.gain) if row.joint.low is None else ("joint 95% interval", row.joint)
     )
-    low, mean, high = (format_cell(value, _GAIN) for value in (interval.low, row.gain.mean, interval.high))
+    low, mean, high = (format_cell(value, GAIN) for value in (interval.low, row.gain.mean, interval.high))
     return [
         [f"{row.accuracy:.1%}", about],
         [f"{mean} points", f"at the same cost, {name} {low} to {high}"],
@@ -268,18 +260,14 @@ def _describe_figure(report: Report) -> str:
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 
 
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _render_part(part: ReportPart) -> str:
     button = "<button type=button class=all hidden>Open all</button>"
-    rendered = []
-    for section in part.sections:
-        rendered.append(
-            f'<details class=section id="section-{section.key}"{"" if part.folded else " open"}>'
-            f"<summary><h3>{escape(section.title)}</h3></summary>{_render_section(section)}</details>"
-        )
+    folded = "" if part.folded else " open"
+    rendered = [
+        f'<details class=section id="section-{section.key}"{folded}>'
+        f"<summary><h3>{escape(section.title)}</h3></summary>{_render_section(section)}</details>"
+        for section in part.sections
+    ]
     return (
         f'<section class=part id="part-{part.key}"><div class=top><h2>{escape(part.title)}</h2>{button}</div>'
         f"{render_paragraphs([part.about], 'about')}{''.join(rendered)}</section>"

@@ -28,7 +28,6 @@ from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES, WITHOU
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.pool.modes import ModeSet
 from adacompute.report.canvas import (
-    WIDTH,
     Canvas,
     PolicyStyle,
     colour,
@@ -55,6 +54,7 @@ _CASCADE = PolicyStyle(name="better cascade", colour="orange")
 _SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
 _COST_LABEL = "average samples per request"
 _CLEARLY_ABOVE = 1e-9
+_NARROW_WIDTH = 5.7  # in inches; fits on a phone (see #figure-frontier-few in page.css)
 _ABOUT_MODES = (
     "uniform: the same number of samples of one mode for everyone. stopping: one mode alone, asked until "
     "its votes agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint"
@@ -208,25 +208,11 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
     )
 
 
-def draw_frontier(
-    frontier: PolicyFrontier,
-    *,
-    few: bool = False,
-    match: Match | None = None,
-    width: float = WIDTH,
-    key: str = "frontier",
-) -> Picture:
-    """Draws accuracy by average cost, for every policy.
-
-    If `few`, draws few curves, `width` inches wide, with an arrow that shows the saving of `match`.
-    """
-    return _draw_few(frontier, match, width, key) if few else _draw_all(frontier, key)
-
-
-def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: str) -> Picture:
+def draw_few(frontier: PolicyFrontier, *, match: Match | None = None, key: str = "frontier-few") -> Picture:
+    """Draws accuracy by average cost for few policies, with an arrow that shows the saving of `match`."""
     uniform, ours, rules = frontier.baseline, frontier.get(frontier.ours), frontier.published
     styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.mode_set is None else (_CASCADE, _SINGLE)
-    with Canvas(key, width=width, height=4.1) as canvas:
+    with Canvas(key, width=_NARROW_WIDTH, height=4.1) as canvas:
         ax = canvas.axes[0]
         handles: list[Any] = []
         if ours is not None:
@@ -257,9 +243,10 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
     )
 
 
-def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
+def draw_all(frontier: PolicyFrontier) -> Picture:
+    """Draws accuracy by average cost, and the gain over uniform sampling, for every policy."""
     curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)  # ours on top of others
-    with Canvas(key, rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
+    with Canvas("frontier", rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
         upper, lower = canvas.axes
         if frontier.oracle is not None:
             _draw_oracle(canvas, upper, frontier.oracle, frontier)
@@ -279,7 +266,7 @@ def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
         _draw_legend(canvas, upper, frontier)
         svg = canvas.svg()
     return Picture(
-        key=key,
+        key="frontier",
         title="Every policy at every average cost",
         protocol=_describe_protocol(frontier),
         svg=svg,
@@ -461,9 +448,8 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
     return data
 
 
-def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:
+def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
     """Builds the section with all curves, and tables at the evaluation's budgets."""
-    frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if evaluation.left_out:
         names = join_words([policy_style(name).name for name in evaluation.left_out])
@@ -475,7 +461,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
         title="Frontier of every policy",
         words=_write_words(frontier),
         tables=(build_policy_table(evaluation, frontier), _build_rounds_table(evaluation)),
-        pictures=(draw_frontier(frontier),),
+        pictures=(draw_all(frontier),),
         missing=tuple(missing),
     )
 

@@ -3,7 +3,6 @@
 Sums are computed from the verdict's numbers: tokens, prompts, and the samples that uniform sampling needs.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,37 +19,29 @@ _DEFAULT_BUDGET = 3.0  # budget shown if the verdict names none
 class Money:
     """Token prices, and how many requests there are."""
 
-    input_price: float = 0.0  # per million prompt tokens
-    output_price: float  # per million response tokens
-    currency: str = "USD"
+    prices: TokenPrices
     requests: int = 1_000_000  # number of requests per month
     prompt_tokens: float | None = None  # mean per request; None: use the recorded number
     example: bool = False  # the prices are an example, not the user's
 
-    def __post_init__(self) -> None:
-        for name in ("input_price", "output_price", "requests", "prompt_tokens"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} {value!r} can't be; give a number from 0 up")
-
     def describe_prices(self) -> str:
         """Returns the prices in words.
 
-        >>> Money(input_price=0.15, output_price=0.6).describe_prices()
+        >>> Money(prices=TokenPrices(input=0.15, output=0.6)).describe_prices()
         '0.6 USD per million output tokens and 0.15 per million of prompts'
         """
         return (
-            f"{self.output_price:.4g} {self.currency} per million output tokens and {self.input_price:.4g} "
-            "per million of prompts"
+            f"{self.prices.output:.4g} {self.prices.currency} per million output tokens and "
+            f"{self.prices.input:.4g} per million of prompts"
         )
 
     def compute_savings(self, verdict: Verdict) -> tuple[Saving, ...]:
         """Computes cost and saving at each of the verdict's budgets; empty if tokens aren't recorded."""
-        prices = TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
-        return verdict.compute_savings(prices, prompt_tokens=self.prompt_tokens)
+        return verdict.compute_savings(self.prices, prompt_tokens=self.prompt_tokens)
 
 
-EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # typical for a small hosted model
+# typical for a small hosted model
+EXAMPLE_MONEY = Money(prices=TokenPrices(input=0.15, output=0.60), example=True)
 
 
 def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> dict[str, Any]:
@@ -79,9 +70,9 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
         if money.prompt_tokens is None
         else money.prompt_tokens,
         "charge": _describe_charge(verdict, money),
-        "input_price": money.input_price,
-        "output_price": money.output_price,
-        "currency": money.currency,
+        "input_price": money.prices.input,
+        "output_price": money.prices.output,
+        "currency": money.prices.currency,
         "example": money.example,
         "requests": money.requests,
         "budget": shown[0] if shown else None,  # the budget in the page's text
@@ -115,7 +106,7 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
 3 samples on average; no saving over uniform sampling is certain.'
     """
     cost, same, amount = (
-        f"{format_money(REQUESTS_SHOWN * value)} {money.currency}"
+        f"{format_money(REQUESTS_SHOWN * value)} {money.prices.currency}"
         for value in (saving.cost, saving.same_cost, saving.amount)
     )
     head = (
@@ -126,7 +117,7 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
         return f"{head}; no saving over uniform sampling is certain."
     more = "more than " if saving.is_bound else ""
     if saving.amount < 0 and not saving.is_bound:
-        extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {money.currency}"
+        extra = f"{format_money(-REQUESTS_SHOWN * saving.amount)} {money.prices.currency}"
         return f"{head}; uniform sampling costs {same} for the same accuracy, {extra} less: this costs more."
     share = "" if saving.share is None else f" ({saving.share:.0%})"
     return (
@@ -175,7 +166,7 @@ def build_money_table(money: Money, evaluation: Evaluation) -> Table:
                 *(saved if pays else ()),
             )
         )
-    unit = money.currency
+    unit = money.prices.currency
     saved_columns = (
         Column(name=f"{unit} saved", kind="money", about="on as many requests; below 0 it costs more"),
         Column(name=f"{unit} saved a month", kind="money"),

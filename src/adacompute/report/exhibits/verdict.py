@@ -8,39 +8,34 @@ from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Ver
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.mode_rivals import ALL_MODES, NEEDED, WITHOUT
-from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.pool.ballots import ABSENT
 from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Interval
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
-from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
+from adacompute.report.exhibits.frontier import PolicyFrontier, draw_few
 from adacompute.report.exhibits.modes import cost_column, scale_cost
-from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_table, needs_column
+from adacompute.report.exhibits.money import Money, build_money_table, needs_column
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
     "(collect does) to see prices"
 )
-ROUND_COLUMNS = (
+_LAST_COLUMNS = (
     Column(name="rounds", kind="tenths", about="of samples that are asked for at once; uniform has 1"),
     Column(name="rounds of 95%", kind="amount", about="95% of requests take no more"),
+    Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
+    Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
 )
-_NARROW_WIDTH = 5.7  # in inches; fits on a phone (see #figure-frontier-few in page.css)
 
 
 def build_section(
-    runs: EvaluationRuns,
-    evaluation: Evaluation,
-    *,
-    money: Money = EXAMPLE_MONEY,
-    oracle: Oracle | None = None,
+    runs: EvaluationRuns, evaluation: Evaluation, frontier: PolicyFrontier, *, money: Money
 ) -> Section:
     """Builds the first section: a figure with few curves, the table of money, and the table of budgets.
 
     The title is the verdict's sentence. The table of budgets shows the verdict's numbers, so that they agree;
     with too few problems for a verdict, it shows the evaluation's numbers.
     """
-    frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
@@ -52,15 +47,7 @@ def build_section(
         key="verdict",
         title=evaluation.verdict.sentence,
         tables=tuple(tables),
-        pictures=(
-            draw_frontier(
-                frontier,
-                few=True,
-                match=find_verdict_match(evaluation.verdict),
-                width=_NARROW_WIDTH,
-                key="frontier-few",
-            ),
-        ),
+        pictures=(draw_few(frontier, match=find_verdict_match(evaluation.verdict)),),
         missing=tuple(missing),
     )
 
@@ -126,9 +113,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             Column(name="gain", kind="points", about="points over uniform, 95% interval of this row alone"),
             needs_column(evaluation.longest),
             Column(name="samples saved", kind="percent", about="of those"),
-            *ROUND_COLUMNS,
-            Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
-            Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
+            *_LAST_COLUMNS,
         ),
         rows=tuple(rows),
         note=(
@@ -143,7 +128,7 @@ def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
     brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
     rows: list[tuple[Cell, ...]] = []
     for row in evaluation.verdict.rows:
-        bracket, needed = brackets.get(row.budget), row.worth.mean
+        needed = row.worth.mean
         saved: tuple[Cell, Cell] = (None, None)
         if not row.gain.holds_zero:
             saved = scale_cost(mode_set, needed), 1 - row.cost / needed if math.isfinite(needed) else None
@@ -156,8 +141,7 @@ def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
                 *saved,
                 row.rounds,
                 row.rounds_p95,
-                None if bracket is None else bracket.low,
-                None if bracket is None else bracket.high,
+                *_list_ends(brackets.get(row.budget)),
             )
         )
     return Table(
@@ -171,9 +155,7 @@ def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
             Column(name="gain", kind="points", about="points over single modes, 95% interval, paired"),
             cost_column(mode_set, NEEDED, f"{mode_set.cost_unit}, for the same {evaluation.basis}"),
             Column(name="saved", kind="percent", about="of that; below 0 it costs more"),
-            *ROUND_COLUMNS,
-            Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
-            Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
+            *_LAST_COLUMNS,
         ),
         rows=tuple(rows),
         note="Blank: the interval of the gain holds zero, or it isn't known.",
@@ -183,17 +165,13 @@ def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
 def _budget_row(
     budget: float, uniform: float | None, ours: Match | None, bracket: OracleBracket | None, *, longest: int
 ) -> tuple[Cell, ...]:
-    worth = None if ours is None else ours.worth
-    saved = None if ours is None or worth is None else compute_saved(ours.cost, worth, longest=longest)
-    return (
-        budget,
-        uniform,
-        None if ours is None else Interval(mean=ours.accuracy, low=ours.low, high=ours.high),
-        None if ours is None else ours.gain,
-        worth,
-        saved,
-        None if ours is None else ours.rounds,
-        None if ours is None else ours.rounds_p95,
-        None if bracket is None else bracket.low,
-        None if bracket is None else bracket.high,
-    )
+    own: tuple[Cell, ...] = (None,) * 6
+    if ours is not None:
+        saved = None if ours.worth is None else compute_saved(ours.cost, ours.worth, longest=longest)
+        accuracy = Interval(mean=ours.accuracy, low=ours.low, high=ours.high)
+        own = (accuracy, ours.gain, ours.worth, saved, ours.rounds, ours.rounds_p95)
+    return (budget, uniform, *own, *_list_ends(bracket))
+
+
+def _list_ends(bracket: OracleBracket | None) -> tuple[Cell, Cell]:
+    return (None, None) if bracket is None else (bracket.low, bracket.high)
