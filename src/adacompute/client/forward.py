@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import field
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -201,10 +200,8 @@ class KeyMask:
     def _count_held(self, data: bytes) -> int:
         """Counts the last bytes that may be the beginning of a secret."""
         longest = max(map(len, self._texts)) - 1
-        for size in range(min(longest, len(data)), 0, -1):
-            if any(text.startswith(data[-size:]) for text in self._texts):
-                return size
-        return 0
+        sizes = range(min(longest, len(data)), 0, -1)
+        return next((size for size in sizes if any(text.startswith(data[-size:]) for text in self._texts)), 0)
 
 
 class RawReply(ReplyStream):
@@ -239,10 +236,7 @@ class ForwardReply:
     def __init__(self, call: "ForwardCall", raw: RawReply) -> None:
         self.status = raw.status
         endpoint = call.context.endpoint
-        self.headers = {
-            name: value if name in _NUMBER_HEADERS else _mask_header(value, endpoint.secret, endpoint.url)
-            for name, value in _select_headers(raw.headers).items()
-        }
+        self.headers = _select_headers(raw.headers, endpoint.secret, endpoint.url)
         if raw.status in (204, 304):  # replies without a body, whatever their headers say
             self.headers.pop("content-length", None)
         self._call = call
@@ -295,18 +289,13 @@ class ForwardReply:
 _NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers that can't contain a key
 
 
-def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Selects the reply's headers to pass on: none that reveal the upstream or set cookies."""
+def _select_headers(headers: Mapping[str, str], key: Secret | None, url: str) -> dict[str, str]:
+    """Selects the reply's headers to pass on, masked: none that reveal the upstream or set cookies."""
     return {
-        name: value
+        name: value if name in _NUMBER_HEADERS else mask_object({"text": value}, key=key, url=url)["text"]
         for name, value in headers.items()
         if name in _REPLY_HEADERS and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable()
     }
-
-
-@lru_cache(maxsize=256)  # most replies have the same headers
-def _mask_header(text: str, key: Secret | None, url: str) -> str:
-    return str(mask_object({"text": text}, key=key, url=url)["text"])
 
 
 def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:
@@ -338,7 +327,6 @@ class ForwardCall:
         self._request = request
         self._until = until
         self._on_call = on_call
-        self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
         self._limiter = context.limiters.pick("/" + request.route)  # one limiter per route
         self.is_counted = request.samples > 0

@@ -108,19 +108,18 @@ class Asker:
         key = _hide_key(key)
         _refuse_unknown(unknown)
         modes = None if menu is None else read_modes_file(Path(_read_path(menu, "menu")))
+        prices = {"input_price": input_price, "output_price": output_price}
         if modes is not None:
-            single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
-            single |= {"key_file": key_file}
-            single |= {"input_price": input_price, "output_price": output_price}
-            single |= {"key_env": None if key_env == _DEFAULT_KEY_ENV else key_env}
-            _check_menu_alone({**single, "currency": None if currency == DEFAULT_CURRENCY else currency})
+            single = {"endpoint": endpoint, "model": model, "key": key, "key_file": key_file, **prices}
+            single["key_env"] = None if key_env == _DEFAULT_KEY_ENV else key_env
+            single["currency"] = None if currency == DEFAULT_CURRENCY else currency
+            _check_menu_alone(single)
             upstream, currency = None, modes.currency
         else:
             upstream = _build_upstream(
                 endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
             )
             currency = convert_value(currency, str, "currency")
-        prices = {"input_price": input_price, "output_price": output_price}
         amounts = {
             name: convert_value(price, float, name) for name, price in prices.items() if price is not None
         }
@@ -164,9 +163,6 @@ class Asker:
         asker._prepare(
             config,
             endpoint,
-            policy=None,
-            in_memory=True,
-            concurrency=DEFAULT_CONCURRENCY,
             has_prices=bool(config.endpoint.input_price or config.endpoint.output_price),
             menu=read_modes_file(Path(config.serve.menu)) if endpoint is None else None,
         )
@@ -177,11 +173,11 @@ class Asker:
         config: Config,
         upstream: Endpoint | None,
         *,
-        policy: Policy | None,
-        in_memory: bool,
-        concurrency: int,
         has_prices: bool,
         menu: ModeConfigs | None,
+        policy: Policy | None = None,
+        in_memory: bool = True,
+        concurrency: int = DEFAULT_CONCURRENCY,
     ) -> None:
         config = replace(config, serve=replace(config.serve, max_messages=_MAX_MESSAGES))
         if menu is not None:
@@ -371,7 +367,6 @@ def ask(
     For several prompts, an `Asker` is faster and keeps their average cost on the budget.
     """
     key = _hide_key(key)
-    _refuse_unknown(unknown)
     with Asker(
         endpoint,
         menu=menu,
@@ -386,6 +381,7 @@ def ask(
         currency=currency,
         deadline=deadline,
         verifier=verifier,
+        **unknown,
     ) as asker:
         return asker.ask(
             prompt,

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from adacompute.client import BreakerSettings, Endpoint
@@ -44,7 +45,6 @@ from adacompute.serve.messages.request_parser import (
     ChatRequest,
     Route,
     build_request,
-    choose_route,
 )
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
@@ -213,10 +213,9 @@ def build_messages(prompt: object) -> Messages:
     return [_copy_plain(message, f"messages[{number}]") for number, message in enumerate(prompt)]
 
 
-def build_all_messages(prompts: object) -> list[Messages]:
+def build_all_messages(prompts: Iterable[Prompt]) -> list[Messages]:
     """Builds the messages of several prompts."""
     check_prompts(prompts)
-    assert isinstance(prompts, Iterable)
     collected = []
     for number, prompt in enumerate(prompts):
         with _name_prompt(number):
@@ -272,11 +271,10 @@ class Engine:
     ) -> None:
         """`endpoint` is None if the settings name a menu; `breaker` is then used for each of its modes."""
         self.model = config.endpoint.model  # "" if not configured, until the gateway is open
-        self._config = config
-        self._endpoint = endpoint
+        self._open_gateway = partial(
+            open_gateway, config, endpoint=endpoint, policy=policy, in_memory=in_memory, breaker=breaker
+        )
         self._url = config.endpoint.url
-        self._breaker = breaker
-        self._policy = policy
         self._in_memory = in_memory
         self._concurrency = concurrency
         self._has_prices = has_prices
@@ -375,23 +373,13 @@ class Engine:
     def _parse(self, messages: Messages, options: PromptOptions) -> tuple[ChatRequest, Route]:
         """Parses a request as a gateway does; also returns its route."""
         body = options.build_body(messages, self.model)
-        registry, settings = self.gateway.policy_registry, self.gateway.settings
+        settings = self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
         # a prompt's own limit may exceed the settings', because the caller is also the operator
         if (most := max(limits, default=0)) > settings.max_tokens:
             settings = replace(settings, max_tokens=most)
         request = build_request(body, settings=settings, known_models=(self.model,))
-        route = choose_route(
-            request,
-            {},
-            settings=settings,
-            budget=self.gateway.budget,
-            key=_KEY_NAME,
-            policies=registry.names,
-            default=registry.default,
-            modes=self.gateway.resources.modes,
-        )
-        return request, route
+        return request, self.gateway.choose_route(request, {}, settings=settings, key=_KEY_NAME)
 
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
         """Answers one request; any failure becomes the reply's `error`.
@@ -461,13 +449,7 @@ class Engine:
         try:
             if self._cancels:
                 raise _make_closed_error()
-            async with open_gateway(
-                self._config,
-                endpoint=self._endpoint,
-                policy=self._policy,
-                in_memory=self._in_memory,
-                breaker=self._breaker,
-            ) as gateway:
+            async with self._open_gateway() as gateway:
                 await self._prepare(gateway)
                 self._opened.set()
                 await self._stop.wait()

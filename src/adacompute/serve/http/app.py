@@ -11,7 +11,8 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
@@ -39,6 +40,7 @@ from adacompute.serve.messages.reply import Refusal, build_error, find_error_cod
 from adacompute.serve.messages.trace_context import read_trace_headers
 from adacompute.serve.routes.chat import (
     ChatEndpoint,
+    ChatShape,
     ClientDisconnected,
     Keys,
     RequestSlots,
@@ -56,7 +58,6 @@ _log = logging.getLogger("adacompute.serve")
 PREFIX_KEY = "adacompute.prefix"
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # the most common forwarded paths
 _COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count the requests they refuse
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
@@ -71,11 +72,11 @@ def build_app(gateway: Gateway) -> ASGIApp:
     """Builds the ASGI app of a gateway."""
     keys, slots = Keys(gateway.keys), RequestSlots(gateway.settings.max_requests)
     pages = Pages(gateway, keys)
-    chat = ChatEndpoint(gateway, keys.authenticate, slots)
+    make_chat = partial(ChatEndpoint, gateway, keys.authenticate, slots)
     forward = ForwardEndpoint(gateway, keys.authenticate, slots)
-    responses = ResponsesEndpoint(gateway, keys.authenticate, slots, forward)
+    responses = ResponsesEndpoint(gateway, make_chat, forward)
     routes = [
-        Route(_CHAT_PATH, chat, methods=["POST"]),
+        Route(_CHAT_PATH, make_chat(ChatShape()), methods=["POST"]),
         Route(_RESPONSES_PATH, responses, methods=["POST"]),
         Route("/v1/models", PageEndpoint(pages.list_models), methods=["GET"]),
         Route("/v1/models/{name:path}", PageEndpoint(pages.describe_model), methods=["GET"]),
@@ -92,8 +93,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
             Route("/", PageEndpoint(pages.playground), methods=["GET"]),
             Route("/playground/data", PageEndpoint(pages.playground_data), methods=["GET"]),
         ]
-    shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
-    app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
+    app = _ErrorMiddleware(Router(routes, redirect_slashes=False), gateway)
     return _open_to_pages(app, gateway.settings.cors) if gateway.settings.cors else app
 
 
@@ -130,19 +130,6 @@ class _PageMiddleware(CORSMiddleware):
         return Response(body, status, {**headers, "vary": "Origin"})
 
 
-class _ShortcutRouter:
-    """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
-
-    def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[BaseRoute]) -> None:
-        self._router = Router(routes, redirect_slashes=False)
-        self._shortcuts = shortcuts
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Passes a request to its endpoint."""
-        app = self._shortcuts.get(scope["path"], self._router) if scope["method"] == "POST" else self._router
-        return app(scope, receive, send)
-
-
 class _ErrorMiddleware:
     """Turns every error into a reply in OpenAI's format, unless a reply has begun.
 
@@ -165,7 +152,9 @@ class _ErrorMiddleware:
             nonlocal started
             if not started:
                 started = True
-                _set_reply_id(message, scope)
+                headers = message.setdefault("headers", [])
+                if b"x-request-id" not in dict(headers):
+                    headers.append((b"x-request-id", get_reply_id(scope).encode()))
             await send(message)
 
         try:
@@ -210,15 +199,6 @@ def _normalise_path(scope: Scope) -> None:
         raw = raw.rstrip(b"/") or b"/"
         scope["path"] = unquote(raw.decode("latin-1"))
     scope["raw_path"] = raw
-
-
-def _set_reply_id(message: Message, scope: Scope) -> None:
-    """Adds an `x-request-id` header to a reply, unless it has one."""
-    headers = message.setdefault("headers", [])
-    for name, _ in headers:
-        if name == b"x-request-id":
-            return
-    headers.append((b"x-request-id", get_reply_id(scope).encode()))
 
 
 def _describe_refusal(scope: Scope, status: int, code: str, came_at: int) -> Refusal:

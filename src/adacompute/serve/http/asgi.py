@@ -24,9 +24,8 @@ from adacompute.serve.routes.chat import get_reply_id, send_reply
 from adacompute.serve.routes.lifespan import open_gateway
 
 _log = logging.getLogger("adacompute.serve")
-_SERVER_SETTINGS = (  # settings that only `adacompute serve` supports
-    *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),
-)
+# settings that only `adacompute serve` supports
+_SERVER_SETTINGS = ("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log")
 _NEVER_OPENED = (
     "the gateway is not open: the application that mounts it has to run its lifespan, e.g. "
     "Starlette(routes=…, lifespan=gateway.lifespan)"
@@ -77,7 +76,7 @@ class GatewayApp:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._tracker: RequestTracker | None = None  # None while the gateway is closed
-        self._is_opening = False
+        self._is_open = False  # also while it opens and closes
         self._was_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,11 +102,11 @@ class GatewayApp:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
-        if self._is_opening or self._tracker is not None:
+        if self._is_open:
             raise ConfigError(
                 "the gateway is open already; run its lifespan once, or make another one with ac.gateway(…)"
             )
-        self._is_opening = True
+        self._is_open = True
         try:
             async with open_gateway(self.config) as opened:
                 tracker = self._tracker = RequestTracker(build_app(opened))
@@ -123,7 +122,7 @@ class GatewayApp:
                         _log.warning("requests cancelled because their grace period was over: %d", cancelled)
         finally:
             self._tracker = None
-            self._is_opening = False
+            self._is_open = False
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         """Handles the lifespan events from a server."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 import orjson
 from starlette.types import Receive, Scope, Send
 
@@ -171,21 +172,20 @@ class BudgetEndpoint:
         _log.warning("budget %s now, in place of %s: changed by key %s", gateway.budget, before, key)
 
 
+class _Patch(msgspec.Struct, forbid_unknown_fields=True):
+    budget: float | str | None  # None restores the settings' budget
+
+
 def _parse_patch(raw: bytes) -> float | str | None:
-    """Reads the new budget from a request's body; None restores the settings' budget."""
+    """Reads the new budget from a request's body."""
     try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        body = None
-    is_patch = isinstance(body, dict) and list(body) == ["budget"]
-    if not is_patch or isinstance(body["budget"], bool | list | dict):
+        return msgspec.json.decode(raw, type=_Patch).budget
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise RequestInvalid(
             'the body is not a budget; send {"budget": 3} or {"budget": "2 USD per 1000"}, or '
             '{"budget": null} for the one in the settings',
             param="budget",
-        )
-    budget: float | str | None = body["budget"]
-    return budget
+        ) from None
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from ipaddress import ip_address
@@ -290,13 +290,12 @@ async def serve_gateway(
     A caller that passes `immediately` handles the signals itself, and sets it if requests have no time left.
     """
     tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
-    stop_signals = _STOP_SIGNALS if immediately is None else ()
+    is_worker = immediately is not None
     immediately = asyncio.Event() if immediately is None else immediately
     server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    is_worker = not stop_signals  # a worker's reloads are reported by its main process
-    with handle_signals(gateway.reload, stop, immediately, stop_signals, is_worker=is_worker):
+    with handle_signals(gateway.reload, stop, immediately, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -423,11 +422,14 @@ def handle_signals(
     reload: Callable[[], Awaitable[list[str]]],
     stop: asyncio.Event,
     immediately: asyncio.Event,
-    stop_signals: Sequence[signal.Signals] = _STOP_SIGNALS,
     *,
     is_worker: bool = False,
 ) -> Iterator[None]:
-    """Sets `stop` at the first stop signal and `immediately` at the second; reloads at SIGHUP."""
+    """Sets `stop` at the first stop signal and `immediately` at the second; reloads at SIGHUP.
+
+    Only the main process stops at signals, and reports reloads that changed nothing; workers don't.
+    """
+    stop_signals = () if is_worker else _STOP_SIGNALS
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
     reload_requested = asyncio.Event()  # set by a signal, also during a reload: then files are read again

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -60,21 +59,16 @@ class Usage:
     @classmethod
     def from_calls(cls, calls: Iterable[Call]) -> "Usage":
         """Sums the usage of the paid calls."""
-        prompt_tokens = completion_tokens = cached_tokens = 0
+        paid = [call for call in calls if call.paid == "yes"]
         details: dict[tuple[str, ...], float] = {}
-        for call in calls:
-            if call.paid != "yes":
-                continue
-            prompt_tokens += call.prompt_tokens or 0
-            completion_tokens += call.completion_tokens or 0
-            cached_tokens += call.cached_tokens or 0
+        for call in paid:
             for path, number in call.usage_details.items():
                 if path in details or len(details) < _MAX_DETAILS:
                     details[path] = details.get(path, 0) + number
         return cls(
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            cached_tokens=cached_tokens,
+            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
+            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
+            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
             details=details,
         )
 
@@ -510,7 +504,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
-        "x-adacompute-policy": _quote_name(outcome.policy),
+        "x-adacompute-policy": quote(outcome.policy, safe=" !#$&'()*+,/:;=?@[]"),
     }
     if outcome.agreement is not None:
         headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
@@ -524,12 +518,6 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=256)  # more than there are policies
-def _quote_name(name: str) -> str:
-    """Encodes a policy's name in ASCII, for a header."""
-    return quote(name, safe=" !#$&'()*+,/:;=?@[]")
-
-
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
     """Builds a header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
 
@@ -537,9 +525,8 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
     {'x-adacompute-note': 'no vote: temperature is 0'}
     """
     line = shorten(" ".join("; ".join(notes).split()), _MAX_NOTE)
-    text = line.replace("…", "...").encode("ascii", "replace").decode("ascii")
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else "?" for char in text)
+    plain = line.replace("…", "...")
+    text = "".join(char if char.isascii() and char.isprintable() else "?" for char in plain)
     return {_NOTE: text} if text else {}
 
 
@@ -615,7 +602,7 @@ def _complete_message(response: Response) -> dict[str, Any]:
 def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:
     """Yields one choice in pieces. Log-probabilities come with the text, the finish reason comes last."""
     message = _complete_message(response)
-    text, calls = message["content"], message.get("tool_calls")
+    text = message["content"]
     first = {
         name: value for name, value in message.items() if name not in _STREAMED_FIELDS and value is not None
     }
@@ -630,11 +617,23 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
     else:
         for start in range(0, len(text or ""), _CHUNK_LENGTH):
             yield {"delta": {"content": text[start : start + _CHUNK_LENGTH]}, "finish_reason": None}
-    for place, call in enumerate(calls if isinstance(calls, list) else ()):
-        if isinstance(call, Mapping):
-            yield {"delta": {"tool_calls": [{**call, "index": place}]}, "finish_reason": None}
+    for place, call in enumerate(list_objects(message, "tool_calls")):
+        yield {"delta": {"tool_calls": [{**call, "index": place}]}, "finish_reason": None}
     end: dict[str, Any] = {"delta": {}, "finish_reason": response.finish_reason or "stop"}
     yield end if logprobs is None or text else end | {"logprobs": logprobs}
+
+
+def get_object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns the object in a field of an upstream's reply; {} if there is none."""
+    item = value.get(name)
+    return item if isinstance(item, Mapping) else {}
+
+
+def list_objects(value: Mapping[str, Any] | Alternative, name: str) -> list[Any]:
+    """Lists the objects and tokens in a field of an upstream's reply."""
+    items = value.get(name)
+    items = items if isinstance(items, list) else []
+    return [item for item in items if isinstance(item, Mapping | Alternative)]
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON

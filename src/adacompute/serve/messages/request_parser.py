@@ -258,16 +258,12 @@ def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _bound_message_tokens(message: Mapping[str, Any]) -> int:
-    total = _MESSAGE_TOKENS
-    if not message.keys() <= _MESSAGE_FIELDS:
-        rest = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS}
-        total += len(orjson.dumps(rest))
+    rest = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS}
+    total = _MESSAGE_TOKENS + (len(orjson.dumps(rest)) if rest else 0)
     content = message.get("content")
     if isinstance(content, list):
         return total + sum(map(_bound_part_tokens, content))
-    if not content:
-        return total
-    return total + (len(content) if content.isascii() else len(content.encode()))
+    return total + len((content or "").encode())
 
 
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
@@ -280,7 +276,6 @@ def _bound_part_tokens(part: Mapping[str, Any]) -> int:
 OPTIONS_FIELD = "adacompute"  # field of a body with gateway options; it isn't sent upstream
 _HEADER_PREFIX = "x-adacompute-"
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_NO_OPTIONS = RequestOptions()  # for the many requests without options
 _OPTION_REMEDIES = {
     "policy": "give the name of a policy",
     "mode": "only pass is allowed",
@@ -320,8 +315,6 @@ def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
             if name in places:  # possible with header mappings that list repeated headers
                 raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
             given[name], places[name] = _parse_header(name, text.strip()), header
-    if not given:
-        return _NO_OPTIONS
     names = {name: f"{OPTIONS_FIELD}.{name}" for name in given} | places
     options = _convert(given, RequestOptions, _OPTION_REMEDIES, names)
     if options.fields and options.extract.startswith("json:"):

@@ -12,6 +12,7 @@ from typing import Any
 
 from adacompute.client.large_json import Alternative
 from adacompute.errors import EndpointError, RequestInvalid
+from adacompute.serve.messages.reply import get_object, list_objects
 from adacompute.serve.messages.request_parser import ChatRequest
 
 Body = dict[str, Any]
@@ -33,17 +34,22 @@ _DETAILS = ("auto", "low", "high")
 # why a response is incomplete, by the chat's finish_reason
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _TOOL_CHOICES = ("none", "auto", "required")
+# fields that a response repeats as the request has them
+_REPEATED_FIELDS = (
+    *("instructions", "max_output_tokens", "max_tool_calls", "prompt_cache_key", "safety_identifier"),
+    *("temperature", "top_p", "user"),
+)
 
 
 class UntranslatableRequest(Exception):
     """A request that a chat can't or shouldn't answer; `field` is the reason, `body` the request."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, *, needed: bool = True, refusal: EndpointError | None = None) -> None:
         super().__init__(field)
         self.field = field
         self.body: Body = {}
-        self.needed = True  # False: a chat could answer the request as well
-        self.refusal: EndpointError | None = None  # the upstream's error for an attempted chat
+        self.needed = needed  # False: a chat could answer the request as well
+        self.refusal = refusal  # the upstream's error for an attempted chat
 
 
 def translate_request(body: Body) -> Body:
@@ -54,14 +60,6 @@ def translate_request(body: Body) -> Body:
     >>> translate_request({"model": "m", "input": "Hi", "instructions": "Be brief."})["messages"]
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
     """
-    try:
-        return _translate(body)
-    except UntranslatableRequest as exc:
-        exc.body = body
-        raise
-
-
-def _translate(body: Body) -> Body:
     _check_types(body)
     for name in (*_STATEFUL, *_FOREIGN):
         if body.get(name) not in (None, False):
@@ -107,21 +105,12 @@ def _check_types(body: Body) -> None:
         raise _make_invalid("metadata", "give an object of texts")
     if body.get("truncation") not in (None, "auto", "disabled"):
         raise _make_invalid("truncation", "give auto or disabled")
-    for name in ("messages", "max_tokens", "max_completion_tokens", "response_format", "n"):
+    for name, remedy in _REPLACEMENTS.items():
         if body.get(name) is not None:
             raise RequestInvalid(
-                f"{name} belongs to chat completions; {_REPLACEMENTS[name]}, or POST /v1/chat/completions",
+                f"{name} belongs to chat completions; {remedy}, or POST /v1/chat/completions",
                 param=name,
             )
-
-
-_REPLACEMENTS = {
-    "messages": "give input",
-    "max_tokens": "give max_output_tokens",
-    "max_completion_tokens": "give max_output_tokens",
-    "response_format": "give text.format",
-    "n": "leave it out",
-}
 
 
 _RENAMED = {  # fields of a chat, and the request's fields that they come from
@@ -130,6 +119,9 @@ _RENAMED = {  # fields of a chat, and the request's fields that they come from
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
     "messages": "input",
+}
+_REPLACEMENTS = {name: f"give {ours}" for name, ours in _RENAMED.items() if name != "reasoning_effort"} | {
+    "n": "leave it out"
 }
 # the operator's setting max_tokens keeps its name
 _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
@@ -214,11 +206,14 @@ def _translate_part(part: object, place: str) -> Body:
         detail = {"detail": part["detail"]} if part.get("detail") in _DETAILS else {}
         return {"type": "image_url", "image_url": {"url": _read_text(part, "image_url", place), **detail}}
     if kind == "input_file" and part.get("file_url") is None:
-        names = ("file_id", "file_data", "filename")
-        return {"type": "file", "file": {name: part[name] for name in names if part.get(name) is not None}}
+        return {"type": "file", "file": _select_given(part, "file_id", "file_data", "filename")}
     if kind == "input_audio":
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
     raise UntranslatableRequest(f"{place}.type {kind[:60]!r}")
+
+
+def _select_given(value: Body, *names: str) -> Body:
+    return {name: value[name] for name in names if value.get(name) is not None}
 
 
 def _read_text(value: Body, name: str, place: str) -> str:
@@ -276,8 +271,7 @@ def _translate_tool(tool: object, place: str) -> Body:
     parameters = tool.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
         raise _make_invalid(f"{place}.parameters", "give a JSON schema")
-    names = ("description", "parameters", "strict")
-    rest = {name: tool[name] for name in names if tool.get(name) is not None}
+    rest = _select_given(tool, "description", "parameters", "strict")
     return {"type": "function", "function": {"name": _read_text(tool, "name", place), **rest}}
 
 
@@ -310,8 +304,7 @@ def _translate_text(text: Body) -> Body:
     if not isinstance(form, dict) or not isinstance(kind := form.get("type"), str):
         raise _make_invalid("text.format", "give text, json_object or json_schema as its type")
     if kind == "json_schema":
-        names = ("name", "description", "schema", "strict")
-        schema = {name: form[name] for name in names if form.get(name) is not None}
+        schema = _select_given(form, "name", "description", "schema", "strict")
         return chat | {"response_format": {"type": kind, "json_schema": schema}}
     return chat if kind == "text" else chat | {"response_format": {"type": kind}}
 
@@ -343,27 +336,20 @@ def describe_request(request: ChatRequest, reply_id: str, at: float) -> Body:
         "background": False,
         "error": None,
         "incomplete_details": None,
-        "instructions": body.get("instructions"),
-        "max_output_tokens": body.get("max_output_tokens"),
-        "max_tool_calls": body.get("max_tool_calls"),
+        **{name: body.get(name) for name in _REPEATED_FIELDS},
         "model": request.body["model"],
         "output": [],
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
         "previous_response_id": None,
-        "prompt_cache_key": body.get("prompt_cache_key"),
         "reasoning": {"effort": reasoning.get("effort"), "summary": None},
-        "safety_identifier": body.get("safety_identifier"),
         "store": False,  # even if the client asked to store it
-        "temperature": body.get("temperature"),
         "text": {"format": text.get("format") or {"type": "text"}}
         | ({"verbosity": text["verbosity"]} if "verbosity" in text else {}),
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": [_describe_tool(tool) for tool in body.get("tools") or []],
         "top_logprobs": body.get("top_logprobs") or 0,
-        "top_p": body.get("top_p"),
         "truncation": "disabled",  # the gateway never drops messages
         "usage": None,
-        "user": body.get("user"),
         "metadata": body.get("metadata") or {},
     }
 
@@ -408,12 +394,11 @@ def make_output(choice: Mapping[str, Any]) -> list[Body]:
     status = "incomplete" if choice.get("finish_reason") in _INCOMPLETE else "completed"
     items: list[Body] = []
     if thought := read_thought(message):
-        items.append(make_reasoning(make_id("rs"), thought, status))
-    calls = message.get("tool_calls")
-    calls = [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+        items.append(make_reasoning(make_id("rs"), [{"type": "reasoning_text", "text": thought}], status))
+    calls = list_objects(message, "tool_calls")
     text, refusal = message.get("content"), message.get("refusal")
     if text or refusal or not calls:
-        logprobs = translate_logprobs(choice.get("logprobs"))
+        logprobs = translate_logprobs(choice)
         parts = [make_text(text or "", logprobs)] if text or not refusal else []
         parts += [{"type": "refusal", "refusal": refusal}] if isinstance(refusal, str) and refusal else []
         items.append(make_message(make_id("msg"), parts, status))
@@ -428,10 +413,9 @@ def read_thought(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def make_reasoning(item_id: str, text: str, status: str) -> Body:
+def make_reasoning(item_id: str, parts: Sequence[Body], status: str) -> Body:
     """Makes an output item for reasoning."""
-    content = [{"type": "reasoning_text", "text": text}] if text else []
-    return {"id": item_id, "type": "reasoning", "summary": [], "content": content, "status": status}
+    return {"id": item_id, "type": "reasoning", "summary": [], "content": list(parts), "status": status}
 
 
 def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
@@ -447,18 +431,12 @@ def make_message(item_id: str, parts: Sequence[Body], status: str) -> Body:
 
 def make_text(text: str, logprobs: Sequence[Body] = ()) -> Body:
     """Makes a text part of a message."""
-    return {
-        "type": "output_text",
-        "text": text,
-        "annotations": [],
-        "logprobs": list(logprobs),
-    }
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
 
 
 def make_call(item_id: str, call: Mapping[str, Any], status: str) -> Body:
     """Makes an output item for a chat's tool call."""
-    function = call.get("function")
-    function = function if isinstance(function, Mapping) else {}
+    function = get_object(call, "function")
     return {
         "id": item_id,
         "type": "function_call",
@@ -487,21 +465,14 @@ def translate_usage(usage: Mapping[str, Any]) -> Body:
     }
 
 
-def translate_logprobs(logprobs: object) -> list[Body]:
-    """Converts a chat's log-probabilities to the Responses API's format."""
-    tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    tokens = tokens if isinstance(tokens, list) else []
-    return [_translate_token(token) for token in tokens if isinstance(token, Mapping | Alternative)]
+def translate_logprobs(choice: Mapping[str, Any]) -> list[Body]:
+    """Converts the log-probabilities of a chat's choice to the Responses API's format."""
+    return [_translate_token(token) for token in list_objects(get_object(choice, "logprobs"), "content")]
 
 
 def _translate_token(token: Mapping[str, Any] | Alternative) -> Body:
-    alternatives = token.get("top_logprobs")
-    alternatives = alternatives if isinstance(alternatives, list) else []
-    return _describe_token(token) | {
-        "top_logprobs": [
-            _describe_token(item) for item in alternatives if isinstance(item, Mapping | Alternative)
-        ]
-    }
+    alternatives = list_objects(token, "top_logprobs")
+    return _describe_token(token) | {"top_logprobs": [_describe_token(item) for item in alternatives]}
 
 
 def _describe_token(token: Mapping[str, Any] | Alternative) -> Body:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from adacompute.client import Event
 from adacompute.client.large_json import MAX_INLINE, run_in_thread
 from adacompute.client.response_parser import encode_json
-from adacompute.serve.messages.reply import filter_logprobs, format_event
+from adacompute.serve.messages.reply import filter_logprobs, format_event, get_object, list_objects
 from adacompute.serve.messages.request_parser import ChatRequest
 
 # pass: the only sample, immediately; hold: the first sample, held back until it is clear whether to vote;
@@ -49,11 +49,8 @@ class StreamGate:
 
     def add(self, chunk: Mapping[str, Any]) -> bool:
         """Adds a chunk; returns whether the gate is open, so that everything passes from now on."""
-        choices = chunk.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if not isinstance(delta, dict):
-            return False
+        choices = list_objects(chunk, "choices")
+        delta = get_object(choices[0], "delta") if choices else {}
         if delta.get("refusal") or (not self._holds_calls and any(delta.get(name) for name in _CALL_FIELDS)):
             return True
         if any(delta.get(name) for name in _REASONING_FIELDS) and not self._holds_thinking:
@@ -159,7 +156,7 @@ class StreamRelay:
         if self._pending and visible.get("choices"):  # the chunk held back wasn't the last
             passed = [format_event(encode_json(chunk)) for chunk in self._pending]
             self._pending = []
-        if self._pending or _ends_choice(visible):
+        if self._pending or any(choice.get("finish_reason") for choice in list_objects(visible, "choices")):
             self._pending.append(visible)
             return passed
         if visible is value:
@@ -173,39 +170,21 @@ class StreamRelay:
             if not choices:
                 return None
             value = {key: item for key, item in value.items() if key != "usage"}
-        if not self._passes_logprobs and isinstance(choices, list) and any(map(_has_logprobs, choices)):
+        if isinstance(choices, list):
             visible = [self._filter_choice(choice) for choice in choices]
             value = value if visible == choices else {**value, "choices": visible}
         return value
 
-    @property
-    def _passes_logprobs(self) -> bool:
-        return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
-
     def _filter_choice(self, choice: object) -> object:
         """Removes log-probabilities that the client didn't request from a choice."""
-        if not isinstance(choice, dict) or "logprobs" not in choice:
+        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+        if not isinstance(choice, dict) or logprobs is None:
             return choice
-        if self._request.logprobs:
-            logprobs = choice["logprobs"]
-            return {
-                **choice,
-                "logprobs": filter_logprobs(logprobs, self._request)
-                if isinstance(logprobs, dict)
-                else logprobs,
-            }
-        return {key: item for key, item in choice.items() if key != "logprobs"}
-
-
-def _ends_choice(value: dict[str, Any]) -> bool:
-    choices = value.get("choices")
-    if not isinstance(choices, list):
-        return False
-    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
-
-
-def _has_logprobs(choice: object) -> bool:
-    return isinstance(choice, dict) and choice.get("logprobs") is not None
+        if not self._request.logprobs:
+            return {key: item for key, item in choice.items() if key != "logprobs"}
+        if not isinstance(logprobs, dict):
+            return choice
+        return {**choice, "logprobs": filter_logprobs(logprobs, self._request)}
 
 
 async def keep_alive(

@@ -51,19 +51,14 @@ def _read_state(text: str) -> str:
         return ""
     members = [member for part in text.split(",") if (member := part.strip(" \t"))]
     names = {member.partition("=")[0] for member in members}
-    if len(members) > _MAX_MEMBERS or len(names) < len(members):
-        return ""
-    if not all(map(_MEMBER.fullmatch, members)):
-        return ""
-    return _shorten_state(members)
+    is_valid = len(names) == len(members) <= _MAX_MEMBERS and all(map(_MEMBER.fullmatch, members))
+    return _shorten_state(members) if is_valid else ""
 
 
 def _shorten_state(members: list[str]) -> str:
     """Drops long members first, then the last ones, as the standard says."""
-    state = ",".join(members)
-    if len(state) <= _MAX_STATE:
-        return state
-    kept = [member for member in members if len(member) <= _LONG_MEMBER]
-    while len(state := ",".join(kept)) > _MAX_STATE:
-        kept.pop()
+    if len(",".join(members)) > _MAX_STATE:
+        members = [member for member in members if len(member) <= _LONG_MEMBER]
+    while len(state := ",".join(members)) > _MAX_STATE:
+        members.pop()
     return state

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from functools import lru_cache, partial
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from adacompute.client.large_json import run_in_thread
 from adacompute.client.settings import is_loopback
 from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
+from adacompute.records import Secret
 from adacompute.serve.messages.reply import (
     RequestOutcome,
     build_completion,
@@ -29,7 +30,7 @@ from adacompute.serve.messages.reply import (
     build_note_header,
     dump_json,
 )
-from adacompute.serve.messages.request_parser import ChatRequest, Route, build_request, choose_route
+from adacompute.serve.messages.request_parser import ChatRequest, Route, build_request
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
 
@@ -46,9 +47,8 @@ _MAX_INLINE_BODY = 1_048_576  # bytes; a larger body is parsed in a thread
 _MAX_HELD_BYTES = 2**30  # bytes of all requests' bodies together
 _RECEIVING_FACTOR = 2  # how many bodies may be received at the same time, as a multiple of max_requests
 _RETRY_SECONDS = 1.0  # Retry-After if the gateway is full
-_LISTEN_SECONDS = 0.02  # delay before listening for a client's disconnect
 
-Authenticate = Callable[[Mapping[str, str]], str]  # from headers to the name of the client's key
+Authenticate = Callable[[Mapping[str, str]], KeyConfig]  # from headers to the client's key
 
 _MAX_LENGTH_DIGITS = 15  # digits in Content-Length; longer numbers exceed every limit
 _MAX_DEPTH = 200  # nesting levels: deeper JSON can't be serialised again
@@ -57,15 +57,13 @@ _MAX_VALUES = 50_000  # values in a body: parsing millions of tiny ones would bl
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may exceed 64 bits
-_ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # a long integer, after `_ZEROED_DIGITS` has replaced its digits by 0
 
 
 class ClientDisconnected(Exception):
     """The client disconnected before its request was read or answered."""
 
 
-_ANONYMOUS = "anonymous"  # the key's name if the gateway has no keys
+_ANONYMOUS = KeyConfig(name="anonymous", key=Secret(""), operator=True)  # if the gateway has no keys
 _KEY_REMEDY = "give it as Authorization: Bearer KEY"
 
 
@@ -75,26 +73,23 @@ class Keys:
     def __init__(self, keys: Iterable[KeyConfig]) -> None:
         self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
 
-    def authenticate(self, headers: Mapping[str, str]) -> str:
-        """Returns the name of the client's key; raises Unauthorized if the key or the Host is refused."""
-        return _ANONYMOUS if (key := self._find(headers)) is None else key.name
+    def authenticate(self, headers: Mapping[str, str]) -> KeyConfig:
+        """Returns the client's key; raises Unauthorized if the key or the Host is refused."""
+        if self._keys:
+            return self.identify(headers.get("authorization"))
+        check_host(headers.get("host", ""))
+        return _ANONYMOUS
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
         """Returns the operator's key name; raises Unauthorized for other keys. Without keys, all pass."""
-        key = self._find(headers)
-        if key is not None and not key.operator:
+        key = self.authenticate(headers)
+        if not key.operator:
             raise Unauthorized(
                 f"key {key.name!r} may not see this; the operator's may: operator = true in the keys file",
                 status=403,
                 code="not_the_operator",
             )
-        return _ANONYMOUS if key is None else key.name
-
-    def _find(self, headers: Mapping[str, str]) -> KeyConfig | None:
-        if self._keys:
-            return self.identify(headers.get("authorization"))
-        check_host(headers.get("host", ""))
-        return None
+        return key.name
 
     def identify(self, authorization: str | None) -> KeyConfig:
         """Finds the key in an Authorization header; raises Unauthorized if it is missing or unknown.
@@ -133,16 +128,12 @@ def _read_secret(authorization: str) -> str:
 
 def check_host(host: str) -> None:
     """Raises Unauthorized unless the host is this machine: a web page may point its own domain here."""
-    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 requests may have no Host; browsers always send it
+    if host and not is_loopback(f"//{host}"):  # HTTP/1.0 requests may have no Host; browsers always send it
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
             status=403,
             code="host_not_allowed",
         )
-
-
-# clients repeat the same host, and parsing takes 20 µs
-_is_loopback = lru_cache(maxsize=256)(is_loopback)
 
 
 def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:
@@ -231,7 +222,7 @@ def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid
 def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     """Parses the JSON object in a body; raises RequestInvalid if it is none, or too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
-    outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
+    outside = _remove_strings(raw)
     openings = outside.count(b"[") + outside.count(b"{")
     if outside.count(b",") + openings > _MAX_VALUES:
         raise _make_too_many_error()
@@ -249,13 +240,6 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestInvalid("the body is JSON, but no object; send one with model and messages")
     return body
-
-
-def _is_simple(raw: bytes, max_depth: int) -> bool:
-    """Whether JSON is certainly small and shallow, without long integers: the usual case."""
-    if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
-        return False
-    return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
 
 
 def _remove_strings(raw: bytes) -> bytes:
@@ -291,58 +275,49 @@ class RequestSlots:
     """Counts the requests of all endpoints, and refuses those above the concurrency limit."""
 
     def __init__(self, max_requests: int) -> None:
-        self._max_requests = max_requests
+        self.max_requests = max_requests
         self.receiving = 0  # requests whose bodies are being received
         self.bytes = 0  # total size of the bodies of requests whose replies aren't sent yet
         self.active = 0  # requests in flight until their replies are sent
 
     def check(self) -> None:
         """Raises Overloaded if the gateway is full; requests whose bodies are being received don't count."""
-        if self.active >= self._max_requests:
+        if self.active >= self.max_requests:
             raise _make_overloaded(f"{self.active} requests are under way")
-
-    def check_receiving(self) -> None:
-        """Raises Overloaded if too many bodies are being received."""
-        if self.receiving >= _RECEIVING_FACTOR * self._max_requests:
-            raise _make_overloaded(f"{self.receiving} requests are still being sent")
 
 
 class RequestSlot:
-    """Counts a request in `RequestSlots`: first its body, then the request itself, until it ends.
-
-    One object keeps all three counts: three generator-based context managers took 10 µs per request.
-    """
+    """Counts a request in `RequestSlots`: first its body, then the request itself, until it ends."""
 
     def __init__(self, slots: RequestSlots) -> None:
         self._slots = slots
-        self._receiving = self._bytes = self._active = 0
+        self._bytes = self._active = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.end_body()
         self._slots.bytes -= self._bytes
         self._slots.active -= self._active
 
-    def begin_body(self) -> None:
-        """Counts the request's body as being received."""
-        self._slots.check_receiving()
-        self._slots.receiving += 1
-        self._receiving = 1
+    async def read_body(self, receive: Receive, headers: Mapping[str, str], *, limit: int) -> bytes:
+        """Like the function `read_body`; raises Overloaded if too many bodies are being received."""
+        slots = self._slots
+        if slots.receiving >= _RECEIVING_FACTOR * slots.max_requests:
+            raise _make_overloaded(f"{slots.receiving} requests are still being sent")
+        slots.receiving += 1
+        try:
+            return await read_body(receive, headers, limit=limit, on_part=self._add_bytes)
+        finally:
+            slots.receiving -= 1
 
-    def add_bytes(self, size: int) -> None:
+    def _add_bytes(self, size: int) -> None:
         """Counts bytes of the request's body; raises Overloaded if all requests together have too many."""
         slots = self._slots
         if slots.bytes + size > _MAX_HELD_BYTES:
             raise _make_overloaded(f"requests of {slots.bytes:,} bytes are under way")
         self._bytes += size
         slots.bytes += size
-
-    def end_body(self) -> None:
-        """Stops counting the request's body as being received."""
-        self._slots.receiving -= self._receiving
-        self._receiving = 0
 
     def activate(self) -> None:
         """Counts the request as in flight. Checks the limit again, because others may have been faster."""
@@ -358,15 +333,13 @@ def _make_overloaded(reason: str) -> Overloaded:
 class DisconnectWatch:
     """Cancels the code inside its `with` block if the client disconnects, and raises ClientDisconnected.
 
-    Enter the block after reading the whole request: from then on, the only message is the disconnect. The
-    watch starts listening after a moment, so that a request answered sooner needs no task.
+    Enter the block after reading the whole request: from then on, the only message is the disconnect.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
@@ -374,25 +347,20 @@ class DisconnectWatch:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._timer = task.get_loop().call_later(_LISTEN_SECONDS, self._begin_to_listen)
+        self._listener = asyncio.create_task(self._listen())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Drops references: a cancelled listener holds its frame, which holds this object. The cycle would
         # keep the whole request in memory until the next garbage collection.
-        task, timer, listener = self._task, self._timer, self._listener
-        self._task = self._timer = self._listener = None
+        task, listener = self._task, self._listener
+        self._task = self._listener = None
         assert task is not None
-        assert timer is not None
-        timer.cancel()
-        if listener is not None:
-            listener.cancel()
+        assert listener is not None
+        listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
-
-    def _begin_to_listen(self) -> None:
-        self._listener = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -426,16 +394,12 @@ class ChatEndpoint:
     """A chat endpoint as an ASGI app; `shape` is the format of its requests and replies."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        authenticate: Authenticate,
-        slots: RequestSlots,
-        shape: ChatShape | None = None,
+        self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots, shape: ChatShape
     ) -> None:
         self._gateway = gateway
         self._authenticate = authenticate
         self._slots = slots
-        self._shape = ChatShape() if shape is None else shape
+        self._shape = shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Raises errors that happen before the reply has begun."""
@@ -477,26 +441,13 @@ class ChatEndpoint:
             raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
         self._slots.check()
         check_content_type(headers)
-        slot.begin_body()
-        raw = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
-        slot.end_body()
+        raw = await slot.read_body(receive, headers, limit=settings.max_body)
         await gateway.resources.client.share.take_turn()
         if len(raw) <= _MAX_INLINE_BODY:
             request = self._parse(raw, headers)
         else:  # in a thread, so that other requests aren't delayed
             request = await asyncio.to_thread(self._parse, raw, headers)
-        registry = gateway.policy_registry
-        route = choose_route(
-            request,
-            headers,
-            settings=settings,
-            budget=gateway.budget,
-            key=key,
-            policies=registry.names,
-            default=registry.default,
-            modes=gateway.resources.modes,
-        )
-        return request, route
+        return request, gateway.choose_route(request, headers, settings=settings, key=key.name)
 
     def _parse(self, raw: bytes, headers: Mapping[str, str]) -> ChatRequest:
         """Parses a body into a request."""

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
 
@@ -25,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from adacompute.client import ForwardReply, ForwardRequest
 from adacompute.client.response_parser import encode_json
 from adacompute.client.server_quirks import LIMIT_NAMES
-from adacompute.config import ServeConfig
+from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
 from adacompute.records import Call, quick_dataclass
 from adacompute.serve.messages.form import FormScanner
@@ -48,7 +47,6 @@ from adacompute.serve.routes.chat import (
     check_content_type,
     get_reply_id,
     make_too_long_error,
-    read_body,
     read_headers,
     send_body,
     send_reply,
@@ -137,7 +135,6 @@ class ForwardCost:
     completion_tokens: int = 0
 
 
-@lru_cache(maxsize=64)  # most requests have one of a few paths, and parsing takes 5 µs
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     """Finds the target of a path that begins with /v1/.
 
@@ -175,7 +172,9 @@ def _is_devious(segment: bytes) -> bool:
     return any(part.partition(b";")[0] in (b".", b"..") for part in segment.split(b"/"))
 
 
-def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeConfig) -> ForwardCost:
+def bound_cost(
+    target: ForwardTarget, body: Mapping[str, Any] | None, size: int, settings: ServeConfig
+) -> ForwardCost:
     """Computes a request's highest possible cost from its JSON (None if it has none) and its size in bytes.
 
     Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
@@ -184,7 +183,7 @@ def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeCo
     """
     if target.free:
         return ForwardCost()
-    if not isinstance(body, Mapping):
+    if body is None:
         return ForwardCost(samples=1, prompt_tokens=MEDIA_TOKENS, completion_tokens=MEDIA_TOKENS)
     samples = _count_prompts(body) * max(
         [1, *(body[name] for name in ("n", "best_of") if _is_number(body.get(name)))]
@@ -239,7 +238,8 @@ class UploadBody:
         self._limit = limit
         self._form = form
         self._ended = asyncio.Event()
-        self._disconnected = self._is_whole = False
+        self._disconnected = False
+        self.is_whole = False  # whether a form was passed on completely; data may follow its end
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
         self.error: ServeError | None = None  # why the gateway ended the upload
 
@@ -259,7 +259,7 @@ class UploadBody:
                     self.error = exc
                     raise
                 if chunk:
-                    self._is_whole = self._form is not None and self._form.is_closed
+                    self.is_whole = self._form is not None and self._form.is_closed
                     yield chunk
         finally:
             self._ended.set()
@@ -270,10 +270,6 @@ class UploadBody:
         if self.on_choices is not None and self._form is not None:
             for choices in self._form.feed(chunk, last=last):
                 await self.on_choices(choices)
-
-    def is_whole(self) -> bool:
-        """Whether a form was passed on completely; data may follow its end."""
-        return self._is_whole
 
     async def watch(self) -> Message:
         """An ASGI `receive` for `DisconnectWatch`. It waits until the body has ended."""
@@ -291,44 +287,38 @@ class ForwardEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forwards one request. Raises errors that happen before the reply has begun."""
-        headers = read_headers(scope)
-        target = parse_target(scope["method"], scope["raw_path"])
-        key = self._authenticate(headers)
-        self._check_allowed(scope, headers, target, key)
-        with RequestSlot(self._slots) as slot:
-            body, parsed, watch = await self._read_body(scope, receive, headers, target, slot)
-            self._check_body(target, parsed, key)
-            size = len(body) if isinstance(body, bytes) else 0
-            request = self._make_request(scope, headers, target, body, parsed, size=size)
-            upload = body if isinstance(body, UploadBody) else None
-            slot.activate()
-            exchange = ForwardExchange(self._gateway, target, request, key)
-            with DisconnectWatch(watch):
-                await exchange.run(scope, send, upload)
+        await self.forward(scope, receive, send)
 
-    async def forward_body(
-        self, scope: Scope, receive: Receive, send: Send, body: Mapping[str, Any], on_error: ErrorCheck
+    async def forward(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        parsed: Mapping[str, Any] | None = None,
+        on_error: ErrorCheck | None = None,
     ) -> None:
-        """Forwards a request whose body has been read; `on_error` may replace an upstream error."""
+        """Like a call; `parsed` is the body if it was read, and `on_error` may replace an upstream error."""
         headers = read_headers(scope)
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
-        self._check_body(target, body, key)
-        raw = encode_json(body)
-        request = self._make_request(scope, headers, target, raw, body, size=len(raw))
         with RequestSlot(self._slots) as slot:
+            if parsed is None:
+                body, parsed, watch = await self._read_body(scope, receive, headers, target, slot)
+            else:
+                body, watch = encode_json(parsed), receive
+            self._check_body(target, parsed, key.name)
+            request = self._make_request(scope, headers, target, body, parsed)
             slot.activate()
-            exchange = ForwardExchange(self._gateway, target, request, key, on_error)
-            with DisconnectWatch(receive):
+            exchange = ForwardExchange(self._gateway, target, request, key.name, on_error)
+            with DisconnectWatch(watch):
                 await exchange.run(scope, send)
 
     def _check_allowed(
-        self, scope: Scope, headers: Mapping[str, str], target: ForwardTarget, key: str
+        self, scope: Scope, headers: Mapping[str, str], target: ForwardTarget, key: KeyConfig
     ) -> None:
-        gateway = self._gateway
-        settings = gateway.settings
-        if not gateway.ready:
+        settings = self._gateway.settings
+        if not self._gateway.ready:
             raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
         if not settings.forward:
             raise RequestInvalid(
@@ -338,22 +328,16 @@ class ForwardEndpoint:
             )
         if scope["method"] not in ("GET", "HEAD"):
             _check_origin(scope, headers, settings)
-        if target.private:
-            self._check_operator(scope, key)
-        if not target.free and target.route in _UNMETERED:
-            self._refuse_under_cap(repr(scope["path"][:100]), key)
-        self._slots.check()
-
-    def _check_operator(self, scope: Scope, key: str) -> None:
-        """Raises Unauthorized if there are keys, and this one isn't an operator's."""
-        keys = self._gateway.keys
-        if keys and not any(known.operator for known in keys if known.name == key):
+        if target.private and not key.operator:
             raise Unauthorized(
                 f"{scope['method']} {scope['path'][:100]!r} is passed on for the operator only: "
                 "operator = true in the keys file",
                 status=403,
                 code="not_the_operator",
             )
+        if not target.free and target.route in _UNMETERED:
+            self._refuse_under_cap(repr(scope["path"][:100]), key.name)
+        self._slots.check()
 
     def _refuse_under_cap(self, what: str, key: str) -> None:
         caps = self._gateway.resources.ledger.caps
@@ -365,9 +349,9 @@ class ForwardEndpoint:
                 code="cost_unknown",
             )
 
-    def _check_body(self, target: ForwardTarget, parsed: object, key: str) -> None:
+    def _check_body(self, target: ForwardTarget, parsed: Mapping[str, Any] | None, key: str) -> None:
         """Raises RequestInvalid if a JSON body requests too much, or has a cost that can't be counted."""
-        if not isinstance(parsed, Mapping):
+        if parsed is None:
             return
         check_field_names(parsed)
         if parsed.get("background"):
@@ -381,7 +365,7 @@ class ForwardEndpoint:
         headers: Mapping[str, str],
         target: ForwardTarget,
         slot: RequestSlot,
-    ) -> tuple[bytes | UploadBody | None, object, Receive]:
+    ) -> tuple[bytes | UploadBody | None, Mapping[str, Any] | None, Receive]:
         """Returns the body to send, its JSON as far as needed, and a `receive` that tells of a disconnect."""
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
@@ -389,9 +373,7 @@ class ForwardEndpoint:
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
-            slot.begin_body()
-            body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
-            slot.end_body()
+            body = await slot.read_body(receive, headers, limit=settings.max_body)
             parsed = _read_json(body, target)
             # if a field is given twice, sends only the value that was counted: servers may read the other
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
@@ -407,9 +389,7 @@ class ForwardEndpoint:
         headers: Mapping[str, str],
         target: ForwardTarget,
         body: bytes | UploadBody | None,
-        parsed: object,
-        *,
-        size: int,
+        parsed: Mapping[str, Any] | None,
     ) -> ForwardRequest:
         passed = {"accept": "*/*"}
         passed |= {name: headers[name] for name in _PASSED_HEADERS if name in headers}
@@ -419,6 +399,7 @@ class ForwardEndpoint:
             passed.pop("content-type", None)
         elif isinstance(body, UploadBody) and "content-length" in headers:
             passed["content-length"] = headers["content-length"]
+        size = len(body) if isinstance(body, bytes) else 0
         cost = bound_cost(target, parsed, size, self._gateway.settings)
         return ForwardRequest(
             method=scope["method"],
@@ -426,7 +407,7 @@ class ForwardEndpoint:
             query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
             headers=passed,
             body=body,
-            model=str(parsed.get("model") or "") if isinstance(parsed, Mapping) else "",
+            model=str((parsed or {}).get("model") or ""),
             samples=cost.samples,
             prompt_tokens=cost.prompt_tokens,
             completion_tokens=cost.completion_tokens,
@@ -464,20 +445,22 @@ class ForwardExchange:
         self._at, self._started = time.time(), time.monotonic()
         self._status = 500
 
-    async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
+    async def run(self, scope: Scope, send: Send) -> None:
         """Serves the request. Raises errors that happen before the reply has begun."""
         gateway, request = self._gateway, self._request
+        upload = request.body if isinstance(request.body, UploadBody) else None
         resources, reservation = gateway.resources, None
         if request.samples:
             reservation = await resources.ledger.reserve(self._key, self._bound)
             if upload is not None:
                 upload.on_choices = self._reserve_choices
+                request = replace(
+                    request, count_further=lambda: self._choices - 1, is_whole=lambda: upload.is_whole
+                )
         gateway.under_way += 1
         try:
             async with resources.client.forward(
-                request
-                if upload is None
-                else replace(request, count_further=lambda: self._choices - 1, is_whole=upload.is_whole),
+                request,
                 deadline=gateway.settings.deadline,
                 on_call=self._calls.append,
                 may_send=lambda: self._check_cap(reservation),

@@ -33,7 +33,7 @@ from adacompute.serve.messages.reply import (
     build_usage,
     find_error_code,
 )
-from adacompute.serve.messages.request_parser import ChatRequest, Route, list_max_budgets
+from adacompute.serve.messages.request_parser import ChatRequest, Route, choose_route, list_max_budgets
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
@@ -148,13 +148,28 @@ class Gateway:
         self.announce_policies()
         self.restore_prices({})
 
+    def choose_route(
+        self, request: ChatRequest, headers: Mapping[str, str], *, settings: ServeConfig, key: str
+    ) -> Route:
+        """Chooses the route of a request; raises RequestInvalid if a gateway option can't be honoured."""
+        return choose_route(
+            request,
+            headers,
+            settings=settings,
+            budget=self.budget,
+            key=key,
+            policies=self.policy_registry.names,
+            default=self.policy_registry.default,
+            modes=self.resources.modes,
+        )
+
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Chooses a request's policy and price, without sending anything. Its id begins with `prefix`."""
         self.learn()  # before deciding, so that decisions don't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
-        span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
+        span, tracer = self._begin_span(request, route)
         sampling = SampleLoop(
             request,
             route,

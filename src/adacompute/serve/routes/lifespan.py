@@ -95,7 +95,7 @@ async def open_gateway(
         keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, modes)
-    verifier = _build_verifier(config.verifier, modes) if config.verifier.url else None
+    verifier = _build_verifier(config.verifier, modes)
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
         policy = make_cascades({mode.name: _guess_cost(mode, budget.unit) for mode in modes})
@@ -294,12 +294,12 @@ def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> 
 def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> Rates:
     """Returns the verifier's prices; if none are set, those of a mode's endpoint at the same address."""
     settings = config.verifier
-    if settings.input_price or settings.output_price:
-        return Rates(input=settings.input_price, output=settings.output_price, gives_samples=False)
+    prices = TokenPrices(input=settings.input_price, output=settings.output_price)
     address = settings.url.rstrip("/")
     there = [mode for mode in modes if mode.endpoint.url.rstrip("/") == address]
-    there.sort(key=lambda mode: mode.model != settings.model)  # prefers modes with the verifier's model
-    prices = there[0].prices if there else TokenPrices()
+    if there and not (prices.input or prices.output):
+        there.sort(key=lambda mode: mode.model != settings.model)  # prefers modes with the verifier's model
+        prices = there[0].prices
     return Rates(input=prices.input, output=prices.output, gives_samples=False)
 
 

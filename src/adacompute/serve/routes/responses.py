@@ -27,7 +27,7 @@ from adacompute.serve.messages.responses import (
     translate_request,
 )
 from adacompute.serve.messages.responses_stream import ResponseStream
-from adacompute.serve.routes.chat import Authenticate, ChatEndpoint, ChatShape, RequestSlots
+from adacompute.serve.routes.chat import ChatEndpoint, ChatShape
 from adacompute.serve.routes.forward import ForwardEndpoint
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
@@ -60,9 +60,7 @@ class ResponsesShape(ChatShape):
         self.body = body
         chat = translate_request(body)
         if reason := self._find_reason(body):
-            error = UntranslatableRequest(reason)
-            error.body, error.needed = body, False
-            raise error
+            raise UntranslatableRequest(reason, needed=False)
         return chat
 
     def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
@@ -83,11 +81,10 @@ class ResponsesEndpoint:
     """The endpoint /v1/responses as an ASGI app."""
 
     def __init__(
-        self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots, forward: ForwardEndpoint
+        self, gateway: Gateway, make_chat: Callable[[ChatShape], ChatEndpoint], forward: ForwardEndpoint
     ) -> None:
         self._gateway = gateway
-        self._authenticate = authenticate
-        self._slots = slots
+        self._make_chat = make_chat
         self._forward = forward
         self._missing_until = 0.0  # until this monotonic time, assume that the upstream lacks the route
         self._models: dict[str, float] = {}  # models that only have this route, and when to check again
@@ -111,15 +108,18 @@ class ResponsesEndpoint:
         """Answers a request by chats. If it must be forwarded instead, sends nothing and returns it."""
         shape = ResponsesShape(find_reason)
         try:
-            await ChatEndpoint(self._gateway, self._authenticate, self._slots, shape)(scope, receive, send)
+            await self._make_chat(shape)(scope, receive, send)
         except UntranslatableRequest as exc:
-            return exc.with_traceback(None)  # the traceback would keep the request in memory
+            request = exc.with_traceback(None)  # the traceback would keep the request in memory
         except EndpointError as exc:
             if not self._has_route or not is_route_required(exc):
                 raise
             self._remember_model(self._read_model(shape.body))
-            return _make_refused(shape.body, exc.with_traceback(None))
-        return None
+            request = UntranslatableRequest("model", refusal=exc.with_traceback(None))
+        else:
+            return None
+        request.body = shape.body
+        return request
 
     @property
     def _has_route(self) -> bool:
@@ -162,7 +162,7 @@ class ResponsesEndpoint:
             body = {name: value for name, value in request.body.items() if name != OPTIONS_FIELD}
             if body.get("model") is not None:  # otherwise a prompt template may name the model
                 body["model"] = self._read_model(body)
-            await self._forward.forward_body(scope, receive, _note_field(send, field), body, check_error)
+            await self._forward.forward(scope, receive, _note_field(send, field), body, check_error)
         except ServeError as exc:
             refusal, request.refusal = request.refusal, None
             if refusal is not None and not self._has_route:
@@ -172,13 +172,6 @@ class ResponsesEndpoint:
             gateway.observability.on_refusal(exc.status, exc.code)
             raise
         return True
-
-
-def _make_refused(body: Body, refusal: EndpointError) -> UntranslatableRequest:
-    """Marks a request for forwarding, because the upstream refuses its model in chats."""
-    request = UntranslatableRequest("model")
-    request.body, request.refusal = body, refusal
-    return request
 
 
 def _note_field(send: Send, field: str) -> Send:
