@@ -462,7 +462,7 @@ def test_the_board_is_json_whatever_was_seen():
     clock = Clock()
     seen = Observability(ServeConfig(show_texts=True), now=clock)
     seen.on_price("p", 2.0, float("nan"), 2.0)
-    seen.expect_agreement("p", float("nan"), 0.1)
+    seen._drifts["p"].expect(float("nan"), 0.1)
     seen.on_request_start()
     seen.on_request_end(told(clock.at, policy="p", price=float("inf"), agreement=None, answer=None, votes={}))
     served = json.loads(dump_json(seen.dashboard_data("year")), parse_constant=pytest.fail)

@@ -20,7 +20,7 @@ from traffic import told
 import adacompute.serve
 from adacompute.errors import EndpointRefused
 from adacompute.records import Call, Secret
-from adacompute.serve.watching.logs import MASK, Redactor, RepeatFilter, log_to, request_log
+from adacompute.serve.watching.logs import MASK, Redactor, RepeatFilter, log_call, log_request, log_to
 
 UPSTREAM = "sk-upstream-canary-1b2c3d4e"
 CLIENT = 'client canary/with+odd"signs\\and é'
@@ -172,25 +172,25 @@ def test_a_long_message_of_nonsense_takes_no_time_to_mask():
 
 def test_a_line_a_request_tells_what_it_took_and_none_of_its_texts():
     one = replace(told(1.0), prompt="the prompt", answer="the answer", votes={"the answer": 2, "other": 1})
-    (line,) = lines(lambda: request_log.log_request(one), level="info")
+    (line,) = lines(lambda: log_request(one), level="info")
     assert line["message"] == "request"
     assert (line["id"], line["key_name"], line["policy"]) == (one.id, "alice", "stopping")
     assert (line["samples"], line["votes"], line["status"]) == (2, [2, 1], 200)
     assert (line["spent_samples"], line["spent_tokens"]) == (2, 400)
     assert "the " not in json.dumps(line)
-    assert lines(lambda: request_log.log_request(one), level="warning") == []
+    assert lines(lambda: log_request(one), level="warning") == []
 
 
 def test_what_a_policy_would_have_done_is_in_the_line_of_shadow_mode_only():
-    (line,) = lines(lambda: request_log.log_request(replace(told(1.0), mode="shadow", would=3)))
+    (line,) = lines(lambda: log_request(replace(told(1.0), mode="shadow", would=3)))
     assert line["would"] == 3
-    (line,) = lines(lambda: request_log.log_request(told(1.0)))
+    (line,) = lines(lambda: log_request(told(1.0)))
     assert "would" not in line
 
 
 def test_a_call_to_the_upstream_has_a_line_for_debugging_only():
     call = Call(at=1.0, seconds=0.25, asked=2, got=0, kind="server-error", status=500, paid="maybe")
-    (line,) = lines(lambda: request_log.log_call(call))
+    (line,) = lines(lambda: log_call(call))
     found = {name: line[name] for name in ("kind", "status", "asked", "got", "seconds", "paid")}
     assert found == {
         "kind": "server-error",
@@ -200,7 +200,7 @@ def test_a_call_to_the_upstream_has_a_line_for_debugging_only():
         "seconds": 0.25,
         "paid": "maybe",
     }
-    assert lines(lambda: request_log.log_call(call), level="info") == []
+    assert lines(lambda: log_call(call), level="info") == []
 
 
 def test_the_access_log_of_uvicorn_is_for_debugging_only():

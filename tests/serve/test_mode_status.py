@@ -19,7 +19,7 @@ import adacompute as ac
 from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
 from adacompute.serve.spending.ledger import Spend
-from adacompute.serve.watching.logs import request_log
+from adacompute.serve.watching.logs import log_request
 from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.traffic_history import DRIFT_WINDOW
@@ -35,7 +35,7 @@ def make_observability(clock: Clock | None = None, **settings: Any) -> Observabi
         ServeConfig(**settings), PRICES, modes=MODES, now=Clock() if clock is None else clock
     )
     assert observability.modes is not None
-    observability.modes.watch(find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ())
+    observability.modes.find_cost = lambda mode, _: SAMPLE_NANOS[mode] / 1e9
     return observability
 
 
@@ -221,8 +221,8 @@ def test_without_prices_costs_are_in_tokens():
 def test_the_line_of_a_request_names_modes_and_samples(caplog):
     with caplog.at_level(logging.INFO, "adacompute.request"):
         uses = (ModeUse(name="small", samples=3), ModeUse(name="large", samples=1))
-        request_log.log_request(told(1.0, modes=uses, answered_by="large"))
-        request_log.log_request(told(1.0))
+        log_request(told(1.0, modes=uses, answered_by="large"))
+        log_request(told(1.0))
     with_menu, without = caplog.records
     assert (with_menu.modes, with_menu.answered_by) == ("small:3,large:1", "large")
     assert not hasattr(without, "modes")
@@ -301,10 +301,7 @@ def test_the_page_shows_the_modes_of_a_menu_and_none_without(browser, tmp_path, 
     observability = make_observability(clock)
     menu_hour(observability, clock, agree_at_end=0.5)
     assert observability.modes is not None
-    observability.modes.watch(
-        find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ("large",)
-    )
-    observability.list_resting = lambda: ("large",)
+    observability.list_resting = observability.modes.list_resting = lambda: ("large",)
     show = "document.querySelector('{}').innerText"
 
     async def look(url: str) -> None:

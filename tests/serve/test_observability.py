@@ -12,7 +12,7 @@ from adacompute.config import ServeConfig
 from adacompute.records import Call
 from adacompute.serve.spending.ledger import Rates
 from adacompute.serve.watching.observability import Observability, SpendStatus
-from adacompute.serve.watching.traffic_history import COLUMNS, SPANS, DialTable, RequestCost
+from adacompute.serve.watching.traffic_history import COLUMNS, SPANS, DialTable
 
 
 def seen_of(clock: Clock | None = None, **settings: object) -> Observability:
@@ -133,7 +133,7 @@ def test_uniform_sampling_pays_a_prompt_for_each_call_and_not_for_each_sample(ch
     dials = DialTable()
     cost = rates.compute_prompts(calls, choices=choices)
     outcome = told(1.0, spent=rates.compute_spent(calls), prompt_cost=cost)
-    dials.add_request(outcome, RequestCost(2, 2.0, True, True, True, 1.0))
+    dials.add_request(outcome)
     dials.get("stopping", 2.0).set_worth(4.0, PROTOCOL)
     savings = dials.compute_savings()
     assert savings["money"]["spent"] == pytest.approx(2200e-6)
@@ -145,7 +145,7 @@ def test_uniform_sampling_pays_a_prompt_for_each_call_and_not_for_each_sample(ch
 @pytest.mark.parametrize("uniform", [None, 4.0])
 def test_there_are_no_savings_without_labels_or_protocol(uniform):
     dials = DialTable()
-    dials.add_request(told(1.0), RequestCost(2, 2.0, True, True, True, 1.0))
+    dials.add_request(told(1.0))
     dials.get("stopping", 2.0).set_worth(uniform, "" if uniform else PROTOCOL)
     assert dials.compute_savings()["share"] is None
     assert dials.compute_savings()["why"] == "not known: the policy has no chart with labels"
@@ -245,7 +245,7 @@ def test_votes_at_another_budget_than_the_expected_are_no_drift():
 
 def test_an_alarm_is_logged_once_when_it_goes_on_and_once_when_it_goes_off(caplog):
     seen = seen_of()
-    seen.expect_agreement("stopping", 0.9, 0.1)
+    seen._drifts["stopping"].expect(0.9, 0.1)
     for agreement in [0.4] * 600 + [0.9] * 600:
         ended(seen, agreement=agreement)
     said = [record.getMessage() for record in caplog.records]

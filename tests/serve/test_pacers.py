@@ -8,7 +8,7 @@ import pytest
 from traffic import told
 
 from adacompute.serve.pricing.pacer import Bounds, Pacer, Pacers
-from adacompute.serve.watching.traffic_history import DialTable, RequestCost
+from adacompute.serve.watching.traffic_history import DialTable
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
 
@@ -103,7 +103,7 @@ def test_a_lane_in_money_is_not_continued_in_another_currency() -> None:
 def test_averages_in_money_are_not_continued_in_another_currency() -> None:
     dials = DialTable("money", "USD")
     outcome = told(1.0, policy="a", budget=0.002, unit="money", cost=0.003)
-    dials.add_request(outcome, RequestCost(2, 2.0, True, True, True, 1.0))
+    dials.add_request(outcome)
     state = json.loads(json.dumps(dials.state()))
     for currency, requests in (("USD", 1), ("EUR", 0)):
         again = DialTable("money", currency)

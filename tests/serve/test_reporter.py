@@ -13,7 +13,7 @@ from traffic import told
 
 from adacompute.config import ServeConfig
 from adacompute.records import Call
-from adacompute.serve.watching.logs import Reporter, log_to, request_log
+from adacompute.serve.watching.logs import Reporter, log_request, log_to
 from adacompute.serve.watching.observability import Observability
 
 SAMPLING: Any = SimpleNamespace(request="the request", votes=SimpleNamespace(samples=()))
@@ -146,7 +146,7 @@ def test_the_recorder_is_told_in_the_next_round_of_the_loop_and_once(reports: bo
 def test_a_line_has_the_time_at_which_its_request_ended_not_that_of_the_report():
     stream = io.StringIO()
     with log_to(stream):
-        request_log.log_request(told(1_700_000_000.0, seconds=1.25))
+        log_request(told(1_700_000_000.0, seconds=1.25))
     assert json.loads(stream.getvalue())["at"] == "2023-11-14T22:13:21.250+00:00"
 
 
@@ -154,7 +154,7 @@ def test_a_line_is_written_soon_and_the_thread_that_writes_sleeps_until_the_next
     stream = io.StringIO()
     with log_to(stream):
         for expected in (1, 2):
-            request_log.log_request(told(1.0))
+            log_request(told(1.0))
             end = time.monotonic() + 5
             while stream.getvalue().count("\n") < expected and time.monotonic() < end:
                 time.sleep(0.005)

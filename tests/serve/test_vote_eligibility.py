@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import adacompute as ac
-from adacompute.answers import Task
+from adacompute.answers import Task, extract_answer
 from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
@@ -28,12 +28,19 @@ def response(text, finish_reason="stop", **message):
     return Response(text=text, finish_reason=finish_reason, message=message)
 
 
+def judge(votable, prompt, first, task=None):
+    """Why there is no vote after this first sample, read as the gateway reads it; "" if there is one."""
+    end = first.text[-4_000:]
+    answer = extract_answer(end, task or Task(), finished=first.finished is not False, question=prompt)
+    return votable.check_first_sample(prompt, first, Sample(answer=answer))
+
+
 def share(cases, *, votable):
     """The share of cases that are found votable, or not, and those that aren't."""
     wrong = []
     for case in cases:
         first = response(case["text"], "stop" if case.get("finished", True) else "length")
-        if (AUTO.check_first_sample(case["prompt"], first) == "") != votable:
+        if (judge(AUTO, case["prompt"], first) == "") != votable:
             wrong.append(f"{case['kind']}: {case['prompt'][:60]}")
     return 1 - len(wrong) / len(cases), wrong
 
@@ -160,27 +167,25 @@ def test_c12_a_pattern_that_takes_for_ever_is_refused_at_the_start(pattern):
 
 def test_always_overrides_what_the_first_sample_shows():
     votable = VoteEligibility(ServeConfig(vote="always"), Task())
-    assert (
-        votable.check_first_sample("Write a poem.", response("Roses are red, violets are blue, and so on."))
-        == ""
-    )
+    assert judge(votable, "Write a poem.", response("Roses are red, violets are blue, and so on.")) == ""
 
 
 def test_refusals_are_not_voted_on_and_calls_of_tools_unless_that_is_off():
     refused = response("I can't help with that.", content=None, refusal="I can't help with that.")
-    assert "refusal" in AUTO.check_first_sample("How many grams?", refused)
+    assert "refusal" in judge(AUTO, "How many grams?", refused)
     calling = response("", "tool_calls", content=None, tool_calls=[{"id": "1"}])
-    assert AUTO.check_first_sample("What is the weather?", calling) == ""
+    assert judge(AUTO, "What is the weather?", calling) == ""
     off = VoteEligibility(ServeConfig(vote_tools=False), Task())
-    assert "tool" in off.check_first_sample("What is the weather?", calling)
+    assert "tool" in judge(off, "What is the weather?", calling)
 
 
 def test_an_operators_own_extractor_decides():
-    votable = VoteEligibility(ServeConfig(), Task("boxed"))
-    assert votable.check_first_sample("Write a poem", response("A poem. \\boxed{12}")) == ""
-    assert votable.check_first_sample("What is 2+2?", response("The answer is 4.")) != ""
+    boxed = Task("boxed")
+    votable = VoteEligibility(ServeConfig(), boxed)
+    assert judge(votable, "Write a poem", response("A poem. \\boxed{12}"), boxed) == ""
+    assert judge(votable, "What is 2+2?", response("The answer is 4."), boxed) != ""
     assert (
-        votable.check_first_sample("What is 2+2?", response("Well,", "length")) == ""
+        judge(votable, "What is 2+2?", response("Well,", "length"), boxed) == ""
     )  # it abstains, others may not
 
 
@@ -189,17 +194,16 @@ def test_c12_an_operators_own_pattern_is_not_run_again():
     text = "a" * 5_000 + "!"
     assert votable.check_first_sample("?", response(text), Sample(answer=None)) != ""
     assert votable.check_first_sample("?", response(text), Sample(answer="aa")) == ""
-    assert votable.check_first_sample("?", response(text)) == ""
 
 
 def test_a_pleasantry_is_no_answer_and_a_word_is():
-    assert AUTO.check_first_sample("thank you", response("You're welcome!")) != ""
-    assert AUTO.check_first_sample("What is the opposite of hot?", response("Cold")) == ""
+    assert judge(AUTO, "thank you", response("You're welcome!")) != ""
+    assert judge(AUTO, "What is the opposite of hot?", response("Cold")) == ""
 
 
 def test_an_empty_response_is_not_voted_on():
-    assert AUTO.check_first_sample("Hello", response("")) != ""
-    assert AUTO.check_first_sample("What is 2+2?", response(" \n ")) != ""
+    assert judge(AUTO, "Hello", response("")) != ""
+    assert judge(AUTO, "What is 2+2?", response(" \n ")) != ""
 
 
 def test_the_purpose_of_a_long_prompt_stands_at_its_ends():
@@ -213,8 +217,8 @@ def test_c12_long_texts_are_judged_in_no_time():
     begun = time.process_time()
     for unit in units:
         text = (unit * 70_000)[:65_536]
-        AUTO.check_first_sample(text, response(text))
-        AUTO.check_first_sample("How many?", response(text, "length"))
+        judge(AUTO, text, response(text))
+        judge(AUTO, "How many?", response(text, "length"))
     # milliseconds each; what is quadratic takes minutes
     assert time.process_time() - begun < 0.05 * 2 * len(units) * measure_slowness()
 

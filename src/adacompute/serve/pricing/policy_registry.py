@@ -59,18 +59,15 @@ class SignalScales:
     def __init__(self, base: SignalModel) -> None:
         self.base = base
         self._means = {name: [0, 0.0, 0.0] for name in base.names}  # number, mean, mean of squares
-        self._bounds = [base.find_bounds(name) for name in base.names]
         self._is_settled = True  # False if samples were added since the model was last refitted
 
     def observe(self, sample: Sample) -> None:
         """Adds the signals of a sample with an answer; ignores other samples."""
         values = None if sample.answer is None else self.base.read(sample)
-        for (name, means), value, (low, high) in zip(
-            self._means.items(), values or (), self._bounds, strict=False
-        ):
+        for (name, means), value in zip(self._means.items(), values or (), strict=False):
             if value is not None:
                 self._is_settled = False
-                bounded = min(high, max(low, transform_signal(name, value)))
+                bounded = self.base.bound(name, transform_signal(name, value))
                 means[0] += 1
                 means[1] += (bounded - means[1]) / min(means[0], MEMORY)
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
@@ -124,8 +121,8 @@ class ConfidenceScale:
         self.base = base
         self.count = 0  # number of samples with the confidence signal
         self.mean = 0.0
+        self.weights = base  # the same object until a signal's scale has moved
         self._signals = None if base.model is None else SignalScales(base.model)
-        self._weigh = base
 
     def observe(self, samples: Iterable[Sample]) -> None:
         """Adds samples; ignores those without the confidence signal."""
@@ -139,22 +136,18 @@ class ConfidenceScale:
                 self.mean += (ratio * self.base.scale - self.mean) / min(self.count, MEMORY)
         self._settle()
 
-    def weigh(self) -> VoteWeights:
-        """Returns the current vote weights: the same object until a signal's scale has moved."""
-        return self._weigh
-
     def _settle(self) -> None:
         """Updates the vote weights if a scale has moved."""
-        if self._signals is not None and self._weigh.model is not None:
-            model = self._signals.settle(self._weigh.model)
-            if model is not self._weigh.model:
-                self._weigh = replace(self._weigh, model=model)
-        base, previous = self.base.scale, self._weigh.scale
+        if self._signals is not None and self.weights.model is not None:
+            model = self._signals.settle(self.weights.model)
+            if model is not self.weights.model:
+                self.weights = replace(self.weights, model=model)
+        base, previous = self.base.scale, self.weights.scale
         if self.count < MIN_SAMPLES or not self.mean / base > 0:  # a scale of 0 would give votes no weight
             return
         scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
         if abs(scale - previous) > _MIN_MOVE * abs(previous):
-            self._weigh = replace(self._weigh, scale=scale)
+            self.weights = replace(self.weights, scale=scale)
 
     def state(self) -> list[Any]:
         """Returns the scale as plain data for JSON."""
@@ -204,10 +197,10 @@ class LiveScales:
         """Returns the current vote weights; the same object until a scale has moved."""
         if not self.base.modes:
             scale = self._scales.get(model[:_NAME_LENGTH])
-            return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weigh()
+            return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weights
         scales = self._scales
         modes = tuple(
-            (name, scales[name].weigh() if name in scales else own) for name, own in self.base.modes
+            (name, scales[name].weights if name in scales else own) for name, own in self.base.modes
         )
         if any(new is not old for (_, new), (_, old) in zip(modes, self._weigh.modes, strict=True)):
             self._weigh = replace(self.base, modes=modes)
@@ -375,7 +368,6 @@ class PolicyRegistry:
         self._fixed = fixed
         self.default = next(iter(self._folders))
         self.names = (*self._folders, SINGLE)
-        self.remarks: tuple[str, ...] = ()  # remarks from the first time the folders were read
         self._numbers = itertools.count(1)
         self._number = 0  # `PolicyReading.number` of the policies in service
         self._served: dict[str, ServedPolicy] = {}
@@ -405,7 +397,6 @@ class PolicyRegistry:
         single = ServedPolicy(SINGLE, _SINGLE_POLICY, chart=None, version=SINGLE)
         registry._served = {**reading.policies, SINGLE: single}
         registry._number = reading.number
-        registry.remarks = tuple(reading.remarks.values())
         return registry
 
     def get(self, name: str) -> ServedPolicy:

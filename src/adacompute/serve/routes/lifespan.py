@@ -178,10 +178,8 @@ async def open_gateway(
         observability.describe_quality = lambda: str(gateway.quality or "")
         observability.list_resting = lambda: _list_resting(resources)
         if observability.modes is not None:
-            observability.modes.watch(
-                find_cost=lambda mode, unit: gateway.costs[mode].estimate(unit),
-                list_resting=lambda: _list_resting(resources),
-            )
+            observability.modes.find_cost = lambda mode, unit: gateway.costs[mode].estimate(unit)
+            observability.modes.list_resting = observability.list_resting
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))

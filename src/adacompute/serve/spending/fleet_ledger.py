@@ -85,11 +85,12 @@ class FleetLedger:
         if self.client.trouble:
             raise make_closed_error() from OSError(self.client.trouble)
         amount = amount.positive
+        limit = _script_limit(self._limits.limit_of(key))
         self._last_number += 1
         reservation = self._open[self._last_number] = Reservation(self._last_number, key, amount, "")
         try:
             result = await self.client.submit(
-                ("r", str(reservation.number), key, self._limit_of(key), _to_amounts(amount), [])
+                ("r", str(reservation.number), key, limit, _to_amounts(amount), [])
             )
         except OSError as exc:
             self.settle(reservation, NO_SPEND)  # Redis may still make the reservation
@@ -258,9 +259,6 @@ class FleetLedger:
             self._unsent_changes.subtract({key: units, "": units})
         if not self._unsent:
             self._unsent_changes.clear()
-
-    def _limit_of(self, key: str) -> int:
-        return _script_limit(self._limits.limit_of(key))
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
         """Returns the error if Redis refused a reservation, with the same message as the local ledger."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -56,8 +55,6 @@ class Spend(Struct, frozen=True, kw_only=True):
     nanos: int = 0  # billionths of a unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
-        if other is NO_SPEND:  # the most common case
-            return self
         return Spend(
             samples=self.samples + other.samples,
             tokens=self.tokens + other.tokens,
@@ -74,14 +71,10 @@ class Spend(Struct, frozen=True, kw_only=True):
     @property
     def positive(self) -> "Spend":
         """The same amount with negative parts set to 0."""
-        if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
-            return self
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
     def beyond(self, limit: "Spend") -> "Spend":
-        """Returns the excess above a limit, in each unit; `NO_SPEND` if there is none."""
-        if self.samples <= limit.samples and self.tokens <= limit.tokens and self.nanos <= limit.nanos:
-            return NO_SPEND
+        """Returns the excess above a limit, in each unit."""
         return (self - limit).positive
 
     @property
@@ -175,11 +168,9 @@ class Rates:
         """
         total = NO_SPEND
         for call in calls:
-            if call.paid == "yes" and not call.unmetered:
-                continue
             if call.paid == "maybe":
                 total += self._bound_calls(call.asked, prompt_tokens, max_tokens)
-            elif call.paid == "yes":
+            elif call.paid == "yes" and call.unmetered:
                 samples = max(call.asked, call.got + call.surplus)
                 counted = replace(self.compute_spent([call]), samples=samples)
                 total += (self._bound_calls(samples, prompt_tokens, max_tokens) - counted).positive
@@ -209,12 +200,7 @@ _NAME_LENGTHS = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "
 
 def format_hour(now: float) -> str:
     """Returns the name of an hour, e.g. "2026-11-15T14"."""
-    return _format_start(now // 3600 * 3600)
-
-
-@lru_cache(maxsize=16)
-def _format_start(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H")
+    return f"{datetime.fromtimestamp(now // 3600 * 3600, UTC):%Y-%m-%dT%H}"
 
 
 def window_name_length(window: Window) -> int:
@@ -390,7 +376,6 @@ class CapChecker:
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
         self.total_limit = to_whole_units(caps.total, caps.unit)  # for all keys together; None: no limit
-        self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
         """Returns the limit of a key; None if it has none."""
@@ -617,7 +602,7 @@ class WaveReservation:
         self._reserved += more
         allowed = False
         try:
-            allowed = more is NO_SPEND or await self._reserve_more(more)
+            allowed = more == NO_SPEND or await self._reserve_more(more)
         finally:
             if not allowed:
                 self._under_way -= samples
@@ -641,7 +626,7 @@ class WaveReservation:
         rates = self._rates
         self._used = rates.compute_spent(self.calls), rates.compute_maybe(self.calls, **self._most)
         excess = self._find_lack(self._under_way)
-        if excess is not NO_SPEND:
+        if excess != NO_SPEND:
             self._ledger.grow(self._reservations[0], excess)
             self._reserved += excess
 

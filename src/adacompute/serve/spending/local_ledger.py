@@ -184,7 +184,8 @@ class LedgerWriter:
                         self._changes = changes
                 self._failing = bool(trouble)
             if trouble != previous or waiting:
-                self._report(trouble, replaced, waiting)
+                with contextlib.suppress(RuntimeError):  # the event loop has ended, so nobody waits
+                    self._loop.call_soon_threadsafe(self._report, trouble, replaced, waiting)
             if ending and (previous or not trouble):
                 break
         if trouble:
@@ -217,12 +218,6 @@ class LedgerWriter:
         return "", False
 
     def _report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._on_report, trouble, replaced, waiting)
-        except RuntimeError:  # the event loop has ended, so nobody waits
-            return
-
-    def _on_report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
         if not self._ending:
             if trouble and not self.trouble:
                 _log.error("the ledger is closed: %s", trouble)
@@ -362,8 +357,6 @@ class Ledger:
 
         A reservation made in an earlier window is checked against the caps of that window.
         """
-        if not self._limits.has_limits:
-            return None
         self._roll_window()
         reservation = self._open.get(reservation.number, reservation)
         if (sums := self._find_sums(reservation.hour)) is None:
@@ -478,8 +471,6 @@ class Ledger:
     def _find_refusal(
         self, sums: Balance, key: str, amount: Spend, *, is_reserved: bool = False
     ) -> CapReached | None:
-        if not self._limits.has_limits:
-            return None
         return self._limits.find_refusal(
             key,
             amount,

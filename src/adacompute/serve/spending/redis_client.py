@@ -201,7 +201,7 @@ class FleetClient:
         """Makes the first call, which creates a missing ledger; raises Redis's errors."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        # starts with the time that the fleet trusts
+        # "now" is the time that all gateways count by; if Redis's own clock has jumped, it differs from that
         self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
@@ -370,7 +370,9 @@ class FleetClient:
         self.done_count += batch.waiting.count(None)
         self._batch = None
         self._last = batch.number or self._last
-        self._on_recovery()
+        if self.trouble:
+            _log.warning("the ledger is open again")
+        self.trouble, self._is_foreign = "", False
         self._deliver(answer)
 
     def _resend_reservations(self, batch: _Batch) -> None:
@@ -403,12 +405,6 @@ class FleetClient:
         for future in (*waiting, *unsent):
             if future is not None and not future.done():
                 future.set_exception(OSError(trouble))
-
-    def _on_recovery(self) -> None:
-        if self.trouble:
-            _log.warning("the ledger is open again")
-        self.trouble = ""
-        self._is_foreign = False
 
 
 def _explain_foreign(url: str, base: str, holder: str) -> str:

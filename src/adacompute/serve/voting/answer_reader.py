@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import compress, islice
 from typing import Any, Literal
 
@@ -201,32 +201,26 @@ class AnswerReader:
         self.readings: list[Reading] = []
         self._responses: list[Response] = []
         self._request = request
-        self._pattern = options.extract.removeprefix("regex:") if _has_own_pattern(request) else ""
+        has_pattern = options.extract.startswith("regex:")
+        self._pattern = options.extract.removeprefix("regex:") if has_pattern else ""
         self._operator_task = self._task = task
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
-        self._shape: Shape | None = None
-        self._section_question: str | None = None
         self._memory = FieldMemory() if memory is None else memory
         self._free: dict[str, frozenset[str]] = {}  # fields that aren't compared, by route in `FieldMemory`
         self._new_routes: set[str] = set()  # routes that `FieldMemory` hardly knew when the request began
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """The kind of reply that the request asks for; only determined if there is a vote."""
-        if self._shape is None:
-            shape = choose_shape(self._request, self._operator_task)
-            self._shape = "text" if shape == "maybe_json" and not self._finds_json else shape
-        return self._shape
+        shape = choose_shape(self._request, self._operator_task)
+        return "text" if shape == "maybe_json" and not self._finds_json else shape
 
-    @property
+    @cached_property
     def question(self) -> str:
         """The question that the replies answer."""
-        if self.shape != "sections":
-            return self._request.prompt
-        if self._section_question is None:
-            self._section_question = _read_section_prompt(self._request)
-        return self._section_question
+        is_in_sections = self.shape == "sections"
+        return _read_section_prompt(self._request) if is_in_sections else self._request.prompt
 
     @property
     def left_out(self) -> list[str]:
@@ -546,10 +540,6 @@ def _asks_for_json(text: str) -> bool:
     return any(wish.search(ends[max(0, at - _WISH_REACH) : at + _WISH_REACH]) for at in places)
 
 
-def _has_own_pattern(request: ChatRequest) -> bool:
-    return request.options.extract.startswith("regex:")
-
-
 def _read_instructions(request: ChatRequest) -> list[str]:
     """Returns the texts that may ask for a format: the first and the last message."""
     messages = request.body.get("messages") or []
@@ -590,10 +580,9 @@ def split_sections(text: str) -> list[tuple[str, str]]:
 def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
     """Parses a section as a number, list or object; returns its text if it is none of these."""
     try:
-        value = parse_json(content)
+        return parse_json(content)
     except ValueError:
         return trim(content) or ""
-    return value
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from adacompute.answers import Tally, Task, VoteWeights, extract, extract_answer, pick_representative
+from adacompute.answers import Tally, Task, VoteWeights, extract, pick_representative
 from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, check_pattern
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Client, ModeEndpoint, Response
@@ -50,7 +50,6 @@ class VoteEligibility:
 
     def __init__(self, settings: ServeConfig, task: Task) -> None:
         self._vote = settings.vote
-        self._task = task
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
         self._votes_on_tools = settings.vote_tools
@@ -117,10 +116,10 @@ class VoteEligibility:
             holds_calls=bool(request.tools),
         )
 
-    def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
+    def check_first_sample(self, prompt: str, first: Response, sample: Sample) -> str:
         """Returns why a request isn't voted on, judging by its first sample, or "" if it is.
 
-        `sample` is the response after reading. Without it, an operator's own pattern isn't checked.
+        `sample` is the response after reading.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -129,14 +128,12 @@ class VoteEligibility:
             return "the first sample is a refusal"
         if self._vote == "always":
             return ""
-        if self._kind != "auto":
-            return self._check_extracted(first, sample)
         truncated = first.finished is False
-        if sample is not None:
-            answer = sample.answer
-        else:
-            answer = extract_answer(first.text[-_TAIL:], self._task, finished=not truncated, question=prompt)
-        return "" if answer is not None else _explain_silence(prompt, first.text, truncated=truncated)
+        if sample.answer is not None:
+            return ""
+        if self._kind != "auto":
+            return "" if truncated else "the first sample has no answer as the operator has it read"
+        return _explain_silence(prompt, first.text, truncated=truncated)
 
     def limit_wave(self, tally: Tally, count: int) -> int:
         """Returns how many samples to draw next: at most one until a sample has an answer."""
@@ -156,17 +153,6 @@ class VoteEligibility:
             return ""
         return f"{silent} of the first {tally.drawn} samples state no answer that can be read"
 
-    def _check_extracted(self, first: Response, sample: Sample | None) -> str:
-        if first.finished is False:
-            return ""
-        if sample is not None:
-            answer = sample.answer
-        elif self._kind in ("regex", "function"):
-            return ""  # an operator's own pattern may take forever, so it isn't run here
-        else:
-            answer = extract_answer(first.text[-_TAIL:], self._task)
-        return "" if answer is not None else "the first sample has no answer as the operator has it read"
-
 
 def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     """Returns why no sample is drawn after a first one without an answer, or "" if one should be."""
@@ -185,16 +171,13 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     return "the first sample states no answer"
 
 
-def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WORDS) -> bool:
+def _states_answer(ending: str) -> bool:
     """Checks whether a reply ends with a short "Answer: …" or "the answer is …"."""
     end = ending[-_MAX_TRAILING - 200 :]
-    for statement in (
-        extract.find_answer_line(end, finished=finished),
-        extract.find_answer_phrase(end, finished=finished),
-    ):
-        if statement and len(statement.split()) <= longest and not HEDGE.match(statement.lstrip("*_ ")):
-            return True
-    return False
+    return any(
+        statement and len(statement.split()) <= _MAX_ANSWER_WORDS and not HEDGE.match(statement.lstrip("*_ "))
+        for statement in (extract.find_answer_line(end), extract.find_answer_phrase(end))
+    )
 
 
 def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
@@ -209,7 +192,7 @@ def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
     if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
     if "\n" in reply or len(reply) > 300:  # may be "Answer: …" followed by a reason
-        return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
+        return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply)
     words = len(reply.split())
     return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
 

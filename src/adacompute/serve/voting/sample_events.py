@@ -16,7 +16,6 @@ from adacompute.records import BudgetUnit, Call
 from adacompute.serve.messages.reply import RequestOutcome, dump_json
 from adacompute.serve.messages.stream import keep_alive
 from adacompute.serve.pricing.pacer import SampleCosts
-from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 
@@ -58,7 +57,7 @@ class SampleEvents:
             "answer": outcome.answer,
             "agreement": outcome.agreement,
             "tokens": outcome.spent.tokens,
-            "cost": self._read_amount(outcome.spent),
+            "cost": outcome.spent.amount_in(self.unit),
             "unit": self.unit,
             "seconds": round(outcome.seconds, 3),
             "notes": list(outcome.notes),
@@ -86,8 +85,8 @@ class SampleEvents:
             )
         prompts = outcome.prompt_cost
         calls = float(count_calls(number, prompts.choices))
-        single = self._read_amount(outcome.spent - prompts.every) / outcome.samples
-        cost = number * single + calls * self._read_amount(prompts.single)
+        single = (outcome.spent - prompts.every).amount_in(self.unit) / outcome.samples
+        cost = number * single + calls * prompts.single.amount_in(self.unit)
         return {"samples": round(number, 2), "cost": cost, "what": what}
 
     def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> dict[str, Any]:
@@ -96,7 +95,7 @@ class SampleEvents:
         use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
         what = f"as many, all of {dearest}"
         if use is not None:
-            cost = self._read_amount(use.spent) * outcome.samples / use.samples
+            cost = use.spent.amount_in(self.unit) * outcome.samples / use.samples
         elif (mean := costs[dearest].estimate(self.unit)) is not None:
             cost = mean * outcome.samples
         else:
@@ -104,9 +103,6 @@ class SampleEvents:
             cost = rates.price(usage.prompt_tokens, usage.completion_tokens, unit=self.unit)
             what += ", if they are as long as these"
         return {"samples": outcome.samples, "cost": cost, "what": what}
-
-    def _read_amount(self, spent: Spend) -> float:
-        return spent.money if self.unit == "money" else float(spent.tokens)
 
     def _add_samples(
         self, source: SampleSource, responses: Sequence[Response], calls: Sequence[Call]
@@ -122,7 +118,7 @@ class SampleEvents:
                 "cut": len(response.text) > _MAX_TEXT,
                 "finish_reason": response.finish_reason,
                 "tokens": response.tokens,
-                "cost": self._read_amount(spent) / len(responses),
+                "cost": spent.amount_in(self.unit) / len(responses),
                 "unit": self.unit,
                 "seconds": round(self._sampling.now - self._began, 3),
             }

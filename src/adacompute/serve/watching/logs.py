@@ -8,7 +8,6 @@ recognised if they are plain, quoted for a URL, escaped for JSON or by `repr`, o
 import asyncio
 import base64
 import contextlib
-import io
 import json
 import logging
 import math
@@ -21,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TextIO, TypeVar
 from urllib.parse import quote, quote_plus
 
 import orjson
@@ -99,10 +98,6 @@ class Redactor:
                 text = pattern.sub(mask, text)
         return text
 
-    def is_clean(self, line: str) -> bool:
-        """Checks quickly that a JSON line needs no masking, which is usual."""
-        return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
-
     def mask_value(self, value: object, depth: int = 0) -> object:
         """Returns a JSON-compatible value with all texts masked."""
         if value is None or isinstance(value, bool | int | float):
@@ -153,9 +148,6 @@ _GATHER_SECONDS = 0.02  # seconds to wait for more lines; a killed process loses
 _LINES_PER_WRITE = 100  # a stalled write holds at most this many lines
 _MAX_TEXT = 20_000  # most characters of a message or traceback
 _MAX_KEY = 1000  # most characters of an encoded key
-_PLAIN_JSON = (
-    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-)
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -176,15 +168,11 @@ class JsonFormatter(logging.Formatter):
         }
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if record.exc_info and record.exc_info[1] is not None:
-            line["error"] = _format_traceback(record.exc_info[1])
+            line["error"] = "".join(traceback.format_exception(record.exc_info[1], limit=-30))
         elif record.exc_text:
             line["error"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
-        with contextlib.suppress(TypeError):  # raised if the record isn't plain JSON
-            text = orjson.dumps(line, option=_PLAIN_JSON).decode()
-            if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
-                return text
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
@@ -295,8 +283,7 @@ class _LineWriter(logging.Handler):
             line = json.dumps({"level": "error", "message": "a log line could not be written"})
         if len(self._lines) < _MAX_QUEUED:
             self._lines.append(line)
-            if not self._ready.is_set():
-                self._ready.set()
+            self._ready.set()
         else:
             self._dropped += 1
 
@@ -347,12 +334,6 @@ def _format_message(record: logging.LogRecord) -> str:
         return f"{record.msg!s} (its arguments can't be shown)"
 
 
-def _format_traceback(error: BaseException) -> str:
-    buffer = io.StringIO()
-    traceback.print_exception(error, file=buffer, limit=-30)
-    return buffer.getvalue()
-
-
 _log = logging.getLogger("adacompute.serve")
 _REPORT_SECONDS = 0.05  # delay before observers such as metrics and logs are informed
 _SLICE_SECONDS = 0.001  # longest time that observers may block the event loop
@@ -360,61 +341,50 @@ _PAUSE_SECONDS = 0.002  # pause before observers may block the event loop again
 _MAX_WAITING = 128  # most calls and requests that wait to be reported
 
 
-class RequestLog:
-    """Logs one line per request, without texts."""
+def log_request(outcome: RequestOutcome) -> None:
+    """Logs an ended request in one line, without texts."""
+    fields: dict[str, object] = {
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "samples": outcome.samples,
+        "waves": outcome.waves,
+        "votes": sorted(outcome.votes.values(), reverse=True),
+        "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
+        "price": outcome.price,
+        "spent_money": outcome.spent.money,
+    }
+    optional = {
+        "budget_unit": None if outcome.unit == "samples" else outcome.unit,
+        "code": outcome.error or None,
+        "missing": outcome.missing or None,
+        "modes": outcome.mode_counts or None,
+        "answered_by": outcome.answered_by if outcome.modes else None,
+        "would": outcome.would,
+        "no_vote": outcome.no_vote_reason,
+    }
+    fields |= {name: value for name, value in optional.items() if value is not None}
+    _log_outcome(logging.getLogger("adacompute.request"), "request", outcome, fields)
 
-    def __init__(self) -> None:
-        self._log = logging.getLogger("adacompute.request")
-        self._forwards = logging.getLogger("adacompute.serve")
-        self._calls = logging.getLogger("adacompute.upstream")
 
-    def log_request(self, outcome: RequestOutcome) -> None:
-        """Logs an ended request."""
-        if not self._log.isEnabledFor(logging.INFO):
-            return
-        fields: dict[str, object] = {
-            "policy": outcome.policy,
-            "mode": outcome.mode,
-            "budget": outcome.budget,
-            "samples": outcome.samples,
-            "waves": outcome.waves,
-            "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
-            "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
-            "price": outcome.price,
-            "spent_money": outcome.spent.amount_in("money"),
-        }
-        if outcome.unit != "samples":
-            fields["budget_unit"] = outcome.unit
-        if outcome.error:
-            fields["code"] = outcome.error
-        if outcome.missing:
-            fields["missing"] = outcome.missing
-        if outcome.modes:
-            fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
-        if outcome.would is not None:
-            fields["would"] = outcome.would
-        if outcome.notes and (reason := outcome.no_vote_reason) is not None:
-            fields["no_vote"] = reason
-        _log_outcome(self._log, "request", outcome, fields)
+def log_forward(outcome: ForwardOutcome) -> None:
+    """Logs an ended forwarded request."""
+    _log_outcome(_log, "forwarded", outcome, {"route": outcome.route, "method": outcome.method})
 
-    def log_forward(self, outcome: ForwardOutcome) -> None:
-        """Logs an ended forwarded request."""
-        if self._forwards.isEnabledFor(logging.INFO):
-            fields = {"route": outcome.route, "method": outcome.method}
-            _log_outcome(self._forwards, "forwarded", outcome, fields)
 
-    def log_call(self, call: Call) -> None:
-        """Logs an ended upstream call at debug level."""
-        if self._calls.isEnabledFor(logging.DEBUG):
-            fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
-            more = {"seconds": round(call.seconds, 4), "paid": call.paid}
-            self._calls.debug("upstream", extra={**fields, **more})
+def log_call(call: Call) -> None:
+    """Logs an ended upstream call at debug level."""
+    fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+    more = {"seconds": round(call.seconds, 4), "paid": call.paid}
+    logging.getLogger("adacompute.upstream").debug("upstream", extra={**fields, **more})
 
 
 def _log_outcome(
     log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
 ) -> None:
     """Logs a request with the time when it ended, because the line is written later."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     fields = {
         "id": outcome.id,
         "key_name": outcome.key,
@@ -427,9 +397,6 @@ def _log_outcome(
     record = log.makeRecord(log.name, logging.INFO, __file__, 0, message, (), None, extra=fields)
     record.created = outcome.at + outcome.seconds
     log.handle(record)
-
-
-request_log: Final = RequestLog()
 
 
 class ObserverGuard:
@@ -469,15 +436,15 @@ class Reporter:
         self.recorder = recorder  # None if traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()
-        # calls to observers, oldest first
-        self._waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        # events with the functions to call, oldest first
+        self._waiting: deque[tuple[object, tuple[Callable[[Any], None], ...]]] = deque()
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
         self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def on_call(self, call: Call) -> None:
         """Queues an ended upstream call for the observers."""
-        self._add(self._tell_of_call, call)
+        self._add(call, self._observability.on_call, log_call)
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
@@ -491,7 +458,8 @@ class Reporter:
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
     ) -> None:
         """Queues an ended request for the observers and the recorder."""
-        self._add(self._tell_of_request, outcome, span)
+        ends = () if span is None else (span.end,)
+        self._add(outcome, self._observability.on_request_end, log_request, *ends)
         if self.recorder is not None:
             if not self._unrecorded:
                 asyncio.get_running_loop().call_soon(self._record)
@@ -499,15 +467,16 @@ class Reporter:
 
     def on_forward_end(self, outcome: ForwardOutcome, span: "ForwardSpan | None" = None) -> None:
         """Queues an ended forwarded request for the observers."""
-        self._add(self._tell_of_forward, outcome, span)
+        ends = () if span is None else (span.end,)
+        self._add(outcome, self._observability.on_forward_end, log_forward, *ends)
 
     def report(self) -> None:
         """Informs the observers of everything that waits, now."""
         self._record()
         self._report_for(math.inf)
 
-    def _add(self, tell: Callable[..., None], *args: object) -> None:
-        self._waiting.append((tell, args))
+    def _add(self, event: object, *observers: Callable[[Any], None]) -> None:
+        self._waiting.append((event, observers))
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)
         if len(self._waiting) > _MAX_WAITING:
@@ -529,26 +498,11 @@ class Reporter:
         for (policy, budget, unit), (price, average) in prices.items():
             self._guard(self._observability.on_price, policy, budget, price, average, unit)
         while self._waiting:
-            tell, args = self._waiting.popleft()
-            tell(*args)
+            event, observers = self._waiting.popleft()
+            for observer in observers:
+                self._guard(observer, event)
             if time.perf_counter() >= end:
                 return
-
-    def _tell_of_call(self, call: Call) -> None:
-        self._guard(self._observability.on_call, call)
-        self._guard(request_log.log_call, call)
-
-    def _tell_of_request(self, outcome: RequestOutcome, span: "RequestSpan | None") -> None:
-        self._guard(self._observability.on_request_end, outcome)
-        self._guard(request_log.log_request, outcome)
-        if span is not None:
-            self._guard(span.end, outcome)
-
-    def _tell_of_forward(self, outcome: ForwardOutcome, span: "ForwardSpan | None") -> None:
-        self._guard(self._observability.on_forward_end, outcome)
-        self._guard(request_log.log_forward, outcome)
-        if span is not None:
-            self._guard(span.end, outcome)
 
     def _record(self) -> None:
         requests, self._unrecorded = self._unrecorded, []

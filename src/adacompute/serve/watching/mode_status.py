@@ -124,8 +124,10 @@ class ModeStatus:
         registry.register(self)
         self._drifts = self._make_monitors()
         self.start()
-        self._find_cost: Callable[[str, Unit], float | None] = lambda *_: None
-        self._list_resting: Callable[[], Collection[str]] = tuple
+        # finds a mode's mean cost per sample
+        self.find_cost: Callable[[str, Unit], float | None] = lambda *_: None
+        # lists the modes left alone after failures
+        self.list_resting: Callable[[], Collection[str]] = tuple
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
         def make(name: str, what: str, *labels: str) -> Counter:
@@ -154,12 +156,6 @@ class ModeStatus:
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:
         return {name: DriftMonitor() for name in self._modes[:-1]}
-
-    def watch(
-        self, *, find_cost: Callable[[str, Unit], float | None], list_resting: Callable[[], Collection[str]]
-    ) -> None:
-        """Sets functions that find a mode's mean cost per sample, and modes left alone after failures."""
-        self._find_cost, self._list_resting = find_cost, list_resting
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
         """Adds an ended request."""
@@ -263,7 +259,7 @@ class ModeStatus:
             if slot.modes:
                 parts = [slot.modes[name].spent if name in slot.modes else NO_SPEND for name in self._modes]
                 spent.append([slot.at, [part.amount_in(self._unit) for part in parts]])
-        resting, kept = self._list_resting(), self._ever
+        resting, kept = self.list_resting(), self._ever
         return {
             "unit": self._unit,
             "requests": total.requests,
@@ -284,7 +280,7 @@ class ModeStatus:
             **{count: getattr(sums, count) for count in _KEPT_COUNTS},
             "spent": sums.spent.amount_in(self._unit),
             "failures": dict(sums.failures),
-            "sample_cost": self._find_cost(name, self._unit),
+            "sample_cost": self.find_cost(name, self._unit),
             "resting": name in resting,
             "agreement": None if monitor is None else asdict(monitor.state()),
         }
@@ -293,10 +289,10 @@ class ModeStatus:
         """Yields all gauges of modes."""
         costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
         resting = _make_gauge("resting", "1: a failing mode gets no calls for a moment")
-        left_alone = self._list_resting()
+        left_alone = self.list_resting()
         for name in self._modes:
             resting.add_metric([name], name in left_alone)
-            if (cost := self._find_cost(name, self._unit)) is not None:
+            if (cost := self.find_cost(name, self._unit)) is not None:
                 costs.add_metric([name, self._unit], cost)
         yield from (costs, resting)
         gauges = {

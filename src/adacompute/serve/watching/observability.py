@@ -15,13 +15,12 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -30,7 +29,7 @@ from adacompute.config import MODES_KEY, EndpointConfig, ServeConfig, parse_serv
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
-from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome
 from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import choose_average, round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
@@ -40,7 +39,6 @@ from adacompute.serve.watching.traffic_history import (
     SPANS,
     DialTable,
     DriftMonitor,
-    RequestCost,
     TrafficHistory,
     format_budget,
 )
@@ -72,27 +70,23 @@ UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("code or data", "no-answer"),
     ("operator", "rule"),
 )
-_NO_VOTE = "no vote: "
 _MEANS = (
     ("average_samples", "Mean number of samples"),
     ("target_samples", "Mean target in samples"),
     ("average_cost", "Mean cost in tokens or money", "unit"),
 )
 
-_T = TypeVar("_T", bound=MetricWrapperBase)
-
 
 class BoundedLabels:
     """Limits the values of a label: the first ones keep their name, the rest become `other`."""
 
-    def __init__(self, known: Collection[str] = (), *, limit: int = MAX_LABELS) -> None:
-        self._known = set(known)
-        self._limit = limit
+    def __init__(self) -> None:
+        self._known: set[str] = set()
 
     def __call__(self, value: str) -> str:
         if value in self._known:
             return value
-        if len(self._known) >= self._limit:
+        if len(self._known) >= MAX_LABELS:
             return OTHER
         self._known.add(value)
         return value
@@ -102,7 +96,7 @@ def classify_unvoted(outcome: RequestOutcome) -> str:
     """Returns the label for the reason why a request had no vote."""
     if outcome.mode != "adaptive":
         return "mode"
-    reason = next((note.lower() for note in outcome.notes if note.startswith(_NO_VOTE)), "")
+    reason = (outcome.no_vote_reason or "").lower()
     return next((name for words, name in UNVOTED_REASONS if words in reason), OTHER)
 
 
@@ -111,8 +105,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[Any, ...], Any] = {}  # cached, because looking up labels is slow
-        self._policies = BoundedLabels()
+        self.policy_label = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
@@ -167,67 +160,61 @@ class Metrics:
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts an ended request. `unvoted` is the reason if it had no vote."""
-        add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
-        add(self.requests, 1, policy, outcome.mode, _status_label(status))
+        policy, status = self.policy_label(outcome.policy), outcome.status
+        self.requests.labels(policy, outcome.mode, _status_label(status)).inc()
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
-            self.at_labels(self.samples, policy).observe(outcome.samples)
+            self.samples.labels(policy).observe(outcome.samples)
         if outcome.would is not None:
-            self.at_labels(self.would, policy).observe(outcome.samples + outcome.would)
+            self.would.labels(policy).observe(outcome.samples + outcome.would)
         if outcome.agreement is not None:
-            self.at_labels(self.agreement, policy).observe(outcome.agreement)
+            self.agreement.labels(policy).observe(outcome.agreement)
         if unvoted:
-            add(self.unvoted, 1, unvoted)
-        if outcome.waves:
-            add(self.waves, outcome.waves)
-        if outcome.missing:
-            add(self.missing, outcome.missing)
-        if outcome.explored:
-            add(self.explored, 1)
-        if status == CLIENT_GONE_STATUS:
-            add(self.gone, 1)
+            self.unvoted.labels(unvoted).inc()
+        self.waves.inc(outcome.waves)
+        self.missing.inc(outcome.missing)
+        self.explored.inc(outcome.explored)
+        self.gone.inc(status == CLIENT_GONE_STATUS)
         if use := outcome.verified:
-            add(self.verified, max(0, use.calls - use.failed), "ok")
-            add(self.verified, use.failed, "failed")
-            add(self.tokens, use.tokens, "verifier")
-        self._count_tokens(outcome.usage)
+            self.verified.labels("ok").inc(max(0, use.calls - use.failed))
+            self.verified.labels("failed").inc(use.failed)
+            self.tokens.labels("verifier").inc(use.tokens)
+        usage = outcome.usage
+        tokens = {
+            "prompt": usage.prompt_tokens,
+            "completion": usage.completion_tokens,
+            "cached": usage.cached_tokens,
+        }
+        for kind, count in tokens.items():
+            if count:
+                self.tokens.labels(kind).inc(count)
         self._count_amounts(outcome.spent, outcome.maybe)
-
-    def _count_tokens(self, usage: Usage) -> None:
-        if usage.prompt_tokens:
-            self.add(self.tokens, usage.prompt_tokens, "prompt")
-        if usage.completion_tokens:
-            self.add(self.tokens, usage.completion_tokens, "completion")
-        if usage.cached_tokens:
-            self.add(self.tokens, usage.cached_tokens, "cached")
 
     def count_forward(self, outcome: ForwardOutcome) -> None:
         """Counts a request forwarded to another route of the upstream."""
-        self.add(self.forwarded, 1, outcome.route, _status_label(outcome.status))
+        self.forwarded.labels(outcome.route, _status_label(outcome.status)).inc()
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
         for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
             if spend.samples or spend.tokens or spend.nanos:
                 for unit in _UNITS:
-                    self.add(counter, spend.amount_in(unit), unit)
+                    counter.labels(unit).inc(spend.amount_in(unit))
 
     def count_refusal(self, status: int, code: str) -> str:
         """Counts a request refused before sampling; returns the label of its error code."""
         code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
-        self.add(self.requests, 1, "none", "none", _status_label(status))
-        self.add(self.refused, 1, code)
+        self.requests.labels("none", "none", _status_label(status)).inc()
+        self.refused.labels(code).inc()
         return code
 
     def count_call(self, call: Call) -> str:
         """Counts an ended upstream call; returns the label of its outcome."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
-        self.add(self.calls, 1, kind)
+        self.calls.labels(kind).inc()
         self.call_seconds.observe(call.seconds)
-        if call.paid == "maybe":
-            self.add(self.calls_maybe, 1)
-        if kind == "cancelled":
-            self.add(self.cancelled, 1)
+        self.calls_maybe.inc(call.paid == "maybe")
+        self.cancelled.inc(kind == "cancelled")
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
@@ -239,7 +226,7 @@ class Metrics:
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
         if unit != "samples":
-            self.at_labels(self.means[which, "average_cost"], unit).set(average)
+            self.means[which, "average_cost"].labels(unit).set(average)
 
     def set_dial(
         self,
@@ -255,19 +242,19 @@ class Metrics:
         units = () if unit == "samples" else (unit,)
         averages = (self.average_cost, self.target_cost) if units else (self.average, self.target)
         if price is not None:
-            self.at_labels(self.price, *labels).set(price)
+            self.price.labels(*labels).set(price)
         for gauge, value in zip(averages, (average, budget), strict=True):
             if value is not None:
-                self.at_labels(gauge, *labels, *units).set(value)
+                gauge.labels(*labels, *units).set(value)
 
     def set_drift(self, drift: Mapping[str, Any]) -> None:
         """Sets a policy's drift metrics: live and expected agreement, and whether there is an alarm."""
         label = self.policy_label(drift["policy"])
-        self.at_labels(self.drift, label).set(drift["alarm"])
+        self.drift.labels(label).set(drift["alarm"])
         gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
         for name, gauge in gauges.items():
             if drift[name] is not None:
-                self.at_labels(gauge, label).set(drift[name])
+                gauge.labels(label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
         """Sets the version of a policy that serves now."""
@@ -275,22 +262,6 @@ class Metrics:
         if old is not None:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
-
-    def policy_label(self, name: str) -> str:
-        """Returns a policy's name, or `other` if there are too many."""
-        return self._policies(name)
-
-    def at_labels(self, metric: _T, *labels: str) -> _T:
-        """Returns the metric with these labels."""
-        key = (metric, *labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return child
-
-    def add(self, counter: Counter, amount: float, *labels: str) -> None:
-        """Adds an amount to the counter with these labels."""
-        (self.at_labels(counter, *labels) if labels else counter).inc(amount)
 
     def render(self, *, of_workers: bool = False) -> bytes:
         """Returns all metrics in Prometheus's text format. `of_workers` includes other workers' counters."""
@@ -388,30 +359,23 @@ class Observability:
         """Counts an ended request, successful or not."""
         self._in_flight -= 1
         self._requests += 1
-        cost = RequestCost(
-            outcome.cost_samples,
-            outcome.budget_cost,
-            outcome.counts_in_average,
-            outcome.counts_as_voted,
-            outcome.unit == self._budget.unit,
-            outcome.calibrated_agreement,
-        )
+        agreement = outcome.calibrated_agreement
         is_unvoted = outcome.agreement is None and outcome.status == 200
         unvoted = classify_unvoted(outcome) if is_unvoted else ""
         self._metrics.count_request(outcome, unvoted=unvoted)
-        self._history.add_request(outcome, cost)
+        self._history.add_request(outcome, in_unit=outcome.unit == self._budget.unit)
         if self.modes is not None:
             self.modes.add_outcome(outcome)
-        if cost.counted:
-            self._dials.add_request(outcome, cost)
-        if cost.agreement is None:
+        if outcome.counts_in_average:
+            self._dials.add_request(outcome)
+        if agreement is None:
             if unvoted:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
             # at another budget, another agreement is expected
             if self._expected_at.get(outcome.policy, at) == at:
-                self._track_agreement(outcome.policy, cost.agreement)
+                self._track_agreement(outcome.policy, agreement)
 
     def on_refusal(self, status: int, code: str) -> None:
         """Counts a request refused before sampling."""
@@ -434,10 +398,6 @@ class Observability:
             dial = self._dials.get(policy, budget, unit)
             dial.price, dial.average = price, average
             self._history.add_price((policy, dial.budget, unit), price)
-
-    def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
-        """Sets a policy's expected agreement between votes: mean, and standard deviation over requests."""
-        self._drifts[policy].expect(agreement, deviation)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
         """Notes which policy serves now, and its budget for requests that name none.
@@ -463,7 +423,7 @@ class Observability:
             return  # charts are in samples, so the first votes serve as the reference
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
-            self.expect_agreement(name, row.agreement, row.deviation)
+            self._drifts[name].expect(row.agreement, row.deviation)
 
     def on_budget(self, budget: Budget) -> None:
         """Changes the budget; `on_policy` is called next. If its unit is another one, averages restart."""
@@ -483,7 +443,7 @@ class Observability:
         """Counts a reload of the policies; `ok` is False if a policy was refused."""
         result = "ok" if ok else "refused"
         self._reloads[result] += 1
-        self._metrics.add(self._metrics.reloads, 1, result)
+        self._metrics.reloads.labels(result).inc()
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
         """Sets a function that counts answers that took too long to read. Earlier ones are ignored."""
@@ -518,17 +478,17 @@ class Observability:
             metrics.set_drift(drift)
         for total in shown["spend"][:1]:
             for state in ("spent", "maybe", "reserved"):
-                metrics.at_labels(metrics.ledger, state, self.cap_unit).set(total[state])
+                metrics.ledger.labels(state, self.cap_unit).set(total[state])
             if total["cap"] is not None:
-                metrics.at_labels(metrics.cap, self.cap_unit).set(total["cap"])
-        metrics.at_labels(metrics.resting, "upstream").set("" in shown["resting"])
-        metrics.at_labels(metrics.resting, "models").set(len(set(shown["resting"]) - {""}))
+                metrics.cap.labels(self.cap_unit).set(total["cap"])
+        metrics.resting.labels("upstream").set("" in shown["resting"])
+        metrics.resting.labels("models").set(len(set(shown["resting"]) - {""}))
         if (fleet := shown["fleet"]) is not None:
             metrics.fleet.set(fleet["replicas"])
             metrics.pacemaker.set(fleet["pacemaker"])
             metrics.price_age.set(fleet["age"])
         for result, count in (shown["recorder"] or {}).items():
-            metrics.at_labels(metrics.recorder, result).set(count)
+            metrics.recorder.labels(result).set(count)
         return metrics.render(of_workers=of_workers)
 
     def summarise(self) -> dict[str, Any]:
@@ -625,7 +585,7 @@ class Observability:
             _log.warning("drift: agreement of policy %r is as expected again", policy)
             return
         metrics = self._metrics
-        metrics.add(metrics.alarms, 1, metrics.policy_label(policy))
+        metrics.alarms.labels(metrics.policy_label(policy)).inc()
         _log.warning(
             "drift: agreement of policy %r is %.2f over the last %d votes, %s saw %.2f; traffic is not what "
             "it was fitted on: record some of it, and fit again",

@@ -13,7 +13,6 @@ import logging
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -43,13 +42,6 @@ _IRRELEVANT_FIELDS = frozenset(
         *("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     )
 )
-
-
-def is_worth_recording(outcome: RequestOutcome) -> bool:
-    """Checks whether a request is recorded: it could be voted on, and the client stayed until the end."""
-    return (
-        bool(outcome.responses) and outcome.agreement is not None and outcome.status != CLIENT_GONE_STATUS
-    )  # after a disconnect, the last response may be incomplete
 
 
 def build_problem(request: ChatRequest) -> Problem:
@@ -123,7 +115,6 @@ _MAX_BATCH = 100  # most requests per transaction
 _GATHER_SECONDS = 0.1  # seconds to wait for more requests, because each write to disk is slow
 _CLOSE_SECONDS = 20.0  # seconds to store the last requests when closing
 _WARNING_SECONDS = 60.0  # seconds between two warnings
-_MAX_REMEMBERED = 4_096  # number of problems whose next sample index is remembered
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 
 _log = logging.getLogger("adacompute.serve")
@@ -265,8 +256,6 @@ class Recorder(RecordQueue):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        # each problem's next sample index; only the thread uses this
-        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         super().__init__()
 
     @classmethod
@@ -296,40 +285,30 @@ class Recorder(RecordQueue):
                 for row in rows:
                     self._add_single(row)
             except Exception as exc:  # noqa: BLE001 - the disk, or another process
-                self._next.clear()
                 self.drop(len(rows), _describe_error(exc))
 
     def _add_single(self, row: RecordedRequest) -> None:
         try:
-            self._next.clear()  # the cached indexes include samples that weren't stored
             self._add([row])
         except AdacomputeError as exc:
-            self._next.clear()
             self.drop(1, _describe_error(exc))
 
     def _add(self, rows: list[RecordedRequest]) -> None:
         """Stores requests of one source: all of them, or none."""
         model, parameters = rows[0].model, rows[0].parameters
         problems = {row.problem.id: row.problem for row in rows}
-        self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
-        drawn = [self._number_samples(row) for row in rows]
+        self._pool.add_problems(
+            problem for id_, problem in problems.items() if self._pool.problem(id_) is None
+        )
+        # samples are numbered after those already stored for the same problem and source
+        following = {id_: self._pool.next_index(id_, model, parameters) for id_ in problems}
+        drawn = []
+        for row in rows:
+            id_ = row.problem.id
+            drawn.append(DrawnSamples(id_, list(enumerate(row.samples, following[id_]))))
+            following[id_] += len(row.samples)
         self._pool.add_drawn(drawn, model=model, parameters=parameters)
         self.stored += len(rows)
-
-    def _has(self, id_: str) -> bool:
-        return self._pool.problem(id_) is not None
-
-    def _number_samples(self, row: RecordedRequest) -> DrawnSamples:
-        """Numbers the samples after those already stored for the same problem and source."""
-        id_, model, parameters = row.problem.id, row.model, row.parameters
-        key = (id_, model, fingerprint(parameters))
-        first = self._next.pop(key, None)
-        if first is None:
-            first = self._pool.next_index(id_, model, parameters)
-        self._next[key] = first + len(row.samples)
-        while len(self._next) > _MAX_REMEMBERED:
-            self._next.popitem(last=False)
-        return DrawnSamples(id_, list(enumerate(row.samples, first)))
 
 
 class RowWriter(RecordQueue):
@@ -352,8 +331,12 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """Yields what to queue for a request: one item, one per mode if there are several, or nothing."""
-    if not is_worth_recording(outcome):
+    """Yields what to queue for a request: one item, one per mode if there are several, or nothing.
+
+    A request is recorded if it could be voted on, and the client stayed until the end.
+    """
+    is_complete = outcome.status != CLIENT_GONE_STATUS  # else the last response may have been cut off
+    if not outcome.responses or outcome.agreement is None or not is_complete:
         return
     if not outcome.modes:
         yield _make_item(outcome, request, samples)

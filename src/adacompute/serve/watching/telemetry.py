@@ -81,16 +81,15 @@ class ModelLabels:
     Clients can name any model. A name that isn't served, or exceeds the limit, becomes `other`.
     """
 
-    def __init__(self, limit: int = MAX_LABELS) -> None:
+    def __init__(self) -> None:
         self.list_known: Callable[[], Collection[str]] = frozenset  # names that the upstream lists
-        self._limit = limit
         self._names: set[str] = set()
 
     def label(self, name: str, *, answered: bool) -> str:
         """Returns the name, or `other`. `answered`: the upstream has just answered for that model."""
         if name in self._names:
             return name
-        if len(self._names) >= self._limit or not (answered or name in self.list_known()):
+        if len(self._names) >= MAX_LABELS or not (answered or name in self.list_known()):
             return OTHER
         self._names.add(name)
         return name
@@ -123,35 +122,26 @@ class RequestSpan:
     """The span of a request. As the client's tracer, it begins a span for each upstream call."""
 
     def __init__(self, telemetry: "Telemetry", request: ChatRequest, route: Route) -> None:
+        self.request = request
+        self.attempts: list[AttemptSpan] = []
+        self.started_at = time.time_ns()
         self._telemetry = telemetry
-        self._request = request
         self._incoming = route.trace
-        self._attempts: list[AttemptSpan] = []
-        self._started_at = time.time_ns()
-        parent = Context() if route.trace is None else _PROPAGATOR.extract(route.trace, Context())
+        parent = _PROPAGATOR.extract(route.trace or {}, Context())
         self._operation = _describe_operation(_read_model(request))
-        self._span = telemetry.start_span(SpanKind.SERVER, parent, self._operation)
-        self._context = set_span_in_context(self._span, Context())
+        self.span = telemetry.start_span(SpanKind.SERVER, parent, self._operation)
+        self._context = set_span_in_context(self.span, Context())
 
     def begin_attempt(self, resends: int) -> AttemptSpan:
         """Begins the span of an upstream call, after `resends` earlier attempts."""
         span = self._telemetry.start_span(SpanKind.CLIENT, self._context, self._operation)
         attempt = AttemptSpan(span, _build_headers(span, self._incoming), resends)
-        self._attempts.append(attempt)
+        self.attempts.append(attempt)
         return attempt
 
     def end(self, outcome: RequestOutcome) -> None:
         """Completes the request's span and those of its calls, and updates the metrics."""
-        ended_at = self._started_at + int(outcome.seconds * 1e9)
-        for attempt in self._attempts:
-            self._telemetry.end_attempt(attempt, self._request, latest=ended_at)
-        answering = [attempt.answering_at for attempt in self._attempts if attempt.answering_at]
-        first = (min(answering) - self._started_at) / 1e9 if answering else None
-        replies = [attempt.reply for attempt in self._attempts if attempt.reply]
-        model = str(replies[0].get("gen_ai.response.model", "")) if replies else ""
-        self._telemetry.end_request(
-            self._span, self._request, outcome, model=model, first_token=first, ended_at=ended_at
-        )
+        self._telemetry.end_request(self, outcome)
 
 
 class ForwardSpan:
@@ -234,7 +224,7 @@ class Telemetry:
         """Starts a span with its first attributes; it gets its name once the model is known to be served."""
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
-    def end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
+    def _end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
         """Completes the span of an upstream call, and counts the call in the metrics."""
         call, span, model = attempt.call, attempt.span, _read_model(request)
         if call is None:  # the call was abandoned without a report
@@ -271,23 +261,21 @@ class Telemetry:
         self._call_seconds.record(call.seconds, operation | _describe_error(error), Context())
         return error
 
-    def end_request(
-        self,
-        span: Span,
-        request: ChatRequest,
-        outcome: RequestOutcome,
-        *,
-        model: str,
-        first_token: float | None,
-        ended_at: int,
-    ) -> None:
-        """Completes the span of a request, and counts it in the metrics; `model` is the name in the reply."""
+    def end_request(self, request_span: RequestSpan, outcome: RequestOutcome) -> None:
+        """Completes the spans of a request and its calls, and counts them in the metrics."""
+        span, request, attempts = request_span.span, request_span.request, request_span.attempts
+        ended_at = request_span.started_at + int(outcome.seconds * 1e9)
+        for attempt in attempts:
+            self._end_attempt(attempt, request, latest=ended_at)
+        replies = [attempt.reply for attempt in attempts if attempt.reply]
+        model = str(replies[0].get("gen_ai.response.model", "")) if replies else ""  # named in the reply
         label = self.models.label(_read_model(request), answered=outcome.status == 200)
         error = self._label_error(outcome.error)
         attributes = _describe_operation(label)
         if model:
             attributes["gen_ai.response.model"] = self._answering_models.label(model, answered=True)
-        if first_token is not None:
+        if answering := [attempt.answering_at for attempt in attempts if attempt.answering_at]:
+            first_token = (min(answering) - request_span.started_at) / 1e9
             self._first_token.record(first_token, attributes, Context())
         self._request_seconds.record(outcome.seconds, attributes | _describe_error(error), Context())
         if not span.is_recording():
@@ -343,7 +331,7 @@ class Telemetry:
             "http.response.status_code": refusal.status,
             **({"http.route": refusal.route} if refusal.route else {}),
         }
-        parent = Context() if trace is None else _PROPAGATOR.extract(trace, Context())
+        parent = _PROPAGATOR.extract(trace or {}, Context())
         span = self._tracer.start_span(
             str(name), parent, SpanKind.SERVER, attributes, start_time=refusal.started_at
         )
@@ -352,7 +340,14 @@ class Telemetry:
 
     def _describe_vote(self, outcome: RequestOutcome) -> _Attributes:
         unvoted = outcome.agreement is None and outcome.status == 200
-        optional = {
+        attributes = {
+            "samples": outcome.samples,
+            "waves": outcome.waves,
+            "policy": outcome.policy,
+            "mode": outcome.mode,
+            "budget": outcome.budget,
+            "cost": outcome.spent.amount_in(self._unit),
+            "unit": self._unit,
             "agreement": outcome.agreement,
             "price": outcome.price,
             "missing": outcome.missing or None,
@@ -364,16 +359,7 @@ class Telemetry:
             "answered_by": outcome.answered_by or None,
             "no_vote": classify_unvoted(outcome) if unvoted else None,
         }
-        attributes: _Attributes = {
-            "adacompute.samples": outcome.samples,
-            "adacompute.waves": outcome.waves,
-            "adacompute.policy": outcome.policy,
-            "adacompute.mode": outcome.mode,
-            "adacompute.budget": outcome.budget,
-            "adacompute.cost": outcome.spent.amount_in(self._unit),
-            "adacompute.unit": self._unit,
-        }
-        return attributes | {f"adacompute.{name}": v for name, v in optional.items() if v is not None}
+        return {f"adacompute.{name}": value for name, value in _omit_none(attributes).items()}
 
     def _label_error(self, code: str) -> str:
         """Returns the label of an error code, from a limited number of labels; "" means no error."""
@@ -479,17 +465,20 @@ def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attribu
         if isinstance(value, int | float) and not isinstance(value, bool):
             attributes[name] = float(value)
     seed = body.get("seed")
-    if isinstance(seed, int) and not isinstance(seed, bool) and -_INT64 <= seed < _INT64:
-        attributes["gen_ai.request.seed"] = seed
-    if request.has_token_limit:
-        attributes["gen_ai.request.max_tokens"] = request.max_tokens
-    if n != 1:
-        attributes["gen_ai.request.choice.count"] = n
-    if stream:
-        attributes["gen_ai.request.stream"] = True
-    if request.json:
-        attributes["gen_ai.output.type"] = "json"
-    return attributes
+    has_seed = isinstance(seed, int) and not isinstance(seed, bool) and -_INT64 <= seed < _INT64
+    return attributes | _omit_none(
+        {
+            "gen_ai.request.seed": seed if has_seed else None,
+            "gen_ai.request.max_tokens": request.max_tokens if request.has_token_limit else None,
+            "gen_ai.request.choice.count": None if n == 1 else n,
+            "gen_ai.request.stream": stream or None,
+            "gen_ai.output.type": "json" if request.json else None,
+        }
+    )
+
+
+def _omit_none(attributes: Mapping[str, Any]) -> _Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _describe_reply(body: Mapping[str, Any]) -> _Attributes:
@@ -498,8 +487,7 @@ def _describe_reply(body: Mapping[str, Any]) -> _Attributes:
     for field in ("id", "model"):
         if isinstance(text := body.get(field), str) and text:
             attributes[f"gen_ai.response.{field}"] = _clip(text)
-    choices = body.get("choices")
-    if isinstance(choices, list):
+    if isinstance(choices := body.get("choices"), list):
         reasons = [choice.get("finish_reason") for choice in choices if isinstance(choice, Mapping)]
         attributes["gen_ai.response.finish_reasons"] = _label_reasons(reasons)
     return attributes
@@ -514,16 +502,17 @@ def _label_reasons(reasons: Sequence[object]) -> list[str]:
 
 
 def _describe_call(call: Call) -> _Attributes:
-    attributes: _Attributes = {"http.request.method": "POST", "adacompute.samples": call.got}
-    if call.paid == "maybe":
-        attributes["adacompute.call.maybe_paid"] = True
-    if call.status is not None:
-        attributes["http.response.status_code"] = call.status
-    return attributes | _describe_tokens(call)
+    attributes = {
+        "http.request.method": "POST",
+        "adacompute.samples": call.got,
+        "adacompute.call.maybe_paid": True if call.paid == "maybe" else None,
+        "http.response.status_code": call.status,
+    }
+    return _omit_none(attributes) | _describe_tokens(call)
 
 
 def _describe_tokens(call: Call) -> _Attributes:
-    fields = {
+    attributes = {
         "gen_ai.usage.input_tokens": call.prompt_tokens,
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
@@ -531,7 +520,7 @@ def _describe_tokens(call: Call) -> _Attributes:
         # True if the token counts are estimates, not the upstream's
         "adacompute.call.estimated": call.estimated or None,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    return _omit_none(attributes)
 
 
 def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
@@ -543,23 +532,20 @@ def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
 def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
     usage, best = outcome.usage, outcome.best or 0
     returned = outcome.responses if outcome.n > 1 else outcome.responses[best : best + 1]
-    attributes: _Attributes = {
+    is_received = outcome.status != CLIENT_GONE_STATUS  # otherwise nobody received the status
+    reasons = [response.finish_reason for response in returned]
+    attributes = {
         "http.request.method": "POST",
         "http.route": "/v1/responses" if outcome.id.startswith("resp_") else "/v1/chat/completions",
         "gen_ai.response.id": outcome.id,
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens or None,
+        "gen_ai.usage.reasoning.output_tokens": _read_reasoning(usage.details),
+        "http.response.status_code": outcome.status if is_received else None,
+        "gen_ai.response.finish_reasons": _label_reasons(reasons) if returned else None,
     }
-    if usage.cached_tokens:
-        attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
-    if (reasoning := _read_reasoning(usage.details)) is not None:
-        attributes["gen_ai.usage.reasoning.output_tokens"] = reasoning
-    if outcome.status != CLIENT_GONE_STATUS:  # otherwise nobody received the status
-        attributes["http.response.status_code"] = outcome.status
-    if returned:
-        reasons = [response.finish_reason for response in returned]
-        attributes["gen_ai.response.finish_reasons"] = _label_reasons(reasons)
-    return attributes
+    return _omit_none(attributes)
 
 
 class _ExportWatch:

@@ -8,10 +8,12 @@ at any price.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
 
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
@@ -83,11 +85,6 @@ class DialStats:
         self.uniform = uniform if is_known else None
         self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
 
-    @property
-    def voted_mean(self) -> float | None:
-        """Mean samples per voted request; None without voted requests."""
-        return self.voted_samples / self.voted if self.voted else None
-
 
 class DialTable:
     """Statistics of at most 64 pairs of policy and budget. Others only count in the total."""
@@ -117,23 +114,23 @@ class DialTable:
                 self._dials[key] = dial
         return dial
 
-    def add_request(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
+    def add_request(self, outcome: RequestOutcome) -> None:
         """Adds a request that counts in the average."""
         dial = self.get(outcome.policy, outcome.budget, outcome.unit)
         dial.requests += 1
-        dial.samples += cost.samples
-        dial.cost += cost.amount
-        if cost.decided:
+        dial.samples += outcome.cost_samples
+        dial.cost += outcome.budget_cost
+        if outcome.counts_as_voted:
             dial.decided += 1
-            dial.decided_cost += cost.amount
+            dial.decided_cost += outcome.budget_cost
         if outcome.agreement is not None and not outcome.explored:
             dial.voted += 1
-            dial.voted_samples += cost.samples
+            dial.voted_samples += outcome.cost_samples
             _add_spent(dial, outcome.spent, outcome.prompt_cost)
         self._counted += 1
         if outcome.unit == self._unit:
-            for sums in self._sums.values() if cost.decided else (self._sums["all"],):
-                for place, amount in enumerate((1, cost.amount, outcome.budget)):
+            for sums in self._sums.values() if outcome.counts_as_voted else (self._sums["all"],):
+                for place, amount in enumerate((1, outcome.budget_cost, outcome.budget)):
                     sums[place] += amount
 
     def forget(self, policy: str) -> None:
@@ -148,9 +145,10 @@ class DialTable:
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
         """Looks up in the policies' charts how many uniform samples reach the same accuracy."""
         for dial in self:
-            chart, mean = charts.get(dial.policy), dial.voted_mean
-            if chart is None or mean is None:
+            chart = charts.get(dial.policy)
+            if chart is None or not dial.voted:
                 continue
+            mean = dial.voted_samples / dial.voted
             row, reason = chart.row_at(mean), ""
             if row is None:
                 first, last = chart.rows[0].budget, chart.rows[-1].budget
@@ -286,17 +284,6 @@ _DialKey = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the
 _COST_PLACES = 9  # decimals of costs, which may be small amounts of money
 
 
-class RequestCost(NamedTuple):
-    """What a request adds to sums; computed once, and used for several of them."""
-
-    samples: int  # samples that were, or may have been, charged
-    amount: float  # what the request adds to the average, in the unit of its budget
-    counted: bool  # whether it counts in the average
-    decided: bool  # whether it counts in the average of voted requests
-    same_unit: bool  # whether its budget is in the gateway's unit
-    agreement: float | None  # agreement of its votes, as in calibration
-
-
 @dataclass(slots=True)
 class TimeSlot:
     """Sums over the requests that ended in a time slot."""
@@ -316,36 +303,35 @@ class TimeSlot:
     cost: float = 0.0  # cost of counted requests, in the unit of their budgets
     decided_cost: float = 0.0  # cost of the decided requests
     money: float = 0.0  # money spent on all requests
-    drawn: dict[int, int] = field(default_factory=dict)  # number of requests, by number of samples
+    drawn: Counter[int] = field(default_factory=Counter)  # number of requests, by number of samples
     # number of requests and their seconds, by number of rounds
     rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)  # number of upstream calls, by kind
+    calls: Counter[str] = field(default_factory=Counter)  # number of upstream calls, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # latest price of each policy and budget
 
-    def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
-        """Adds an ended request."""
+    def add(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
+        """Adds an ended request. `in_unit` says whether its budget is in the gateway's unit."""
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
         self.money += outcome.spent.amount_in("money")
-        if cost.counted and cost.same_unit:
+        if outcome.counts_in_average and in_unit:
             self.counted += 1
-            self.samples += cost.samples
-            self.cost += cost.amount
+            self.samples += outcome.cost_samples
+            self.cost += outcome.budget_cost
             self.target += outcome.budget
-        if cost.decided and cost.same_unit:
+        if outcome.counts_as_voted and in_unit:
             self.decided += 1
-            self.decided_samples += cost.samples
-            self.decided_cost += cost.amount
+            self.decided_samples += outcome.cost_samples
+            self.decided_cost += outcome.budget_cost
             self.decided_target += outcome.budget
         if outcome.samples:
-            drawn = min(outcome.samples, MAX_SAMPLES)
-            self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
+            self.drawn[min(outcome.samples, MAX_SAMPLES)] += 1
         if outcome.waves:
             self.add_rounds(min(outcome.waves, MAX_SAMPLES), 1, outcome.seconds)
-        if cost.agreement is not None:
+        if (agreement := outcome.calibrated_agreement) is not None:
             self.voted += 1
-            self.agreement += cost.agreement
+            self.agreement += agreement
 
     def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
         """Adds requests with this number of rounds, and their total duration."""
@@ -400,40 +386,34 @@ class TrafficHistory:
     def start(self) -> None:
         """Clears all slots, initially and whenever the unit of sums changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
-        self._slots: Sequence[TimeSlot] = ()  # the current slot of the hour and of the day
-        self._slots_end = -math.inf  # when the first of these slots ends
 
     def reserve_dial(self, dial: _DialKey) -> None:
         """Reserves a place for an operator's policy and budget, however many others come first."""
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
-    def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
-        """Adds an ended request."""
-        for slot in self._get_slots():
-            slot.add(outcome, cost)
+    def add_request(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
+        """Adds an ended request. `in_unit` says whether its budget is in the gateway's unit."""
+        for slot in self._current_slots():
+            slot.add(outcome, in_unit=in_unit)
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
         """Adds an ended upstream call. `kind` is one of a fixed set."""
-        for slot in self._get_slots():
-            slot.calls[kind] = slot.calls.get(kind, 0) + 1
+        for slot in self._current_slots():
+            slot.calls[kind] += 1
 
     def add_price(self, dial: _DialKey, price: float) -> None:
         """Adds the current price of a policy at a budget."""
-        for slot in self._get_slots():
+        for slot in self._current_slots():
             prices = slot.prices
             if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
 
-    def _get_slots(self) -> Sequence[TimeSlot]:
+    def _current_slots(self) -> list[TimeSlot]:
         """Returns the current time slot of the hour and that of the day."""
         at = self._now()
-        if at >= self._slots_end:
-            rings = self._rings.values()
-            self._slots = [ring.slot_at(at) for ring in rings]
-            self._slots_end = min(slot.at + ring.step for slot, ring in zip(self._slots, rings, strict=True))
-        return self._slots
+        return [ring.slot_at(at) for ring in self._rings.values()]
 
     def recent(self) -> list[dict[str, Any]]:
         """Returns the latest requests, newest first."""
@@ -447,12 +427,10 @@ class TrafficHistory:
         for slot in slots:
             for name in COLUMNS[1:]:
                 setattr(total, name, getattr(total, name) + getattr(slot, name))
-            for drawn, n in slot.drawn.items():
-                total.drawn[drawn] = total.drawn.get(drawn, 0) + n
+            total.drawn.update(slot.drawn)
+            total.calls.update(slot.calls)
             for rounds, (n, seconds) in slot.rounds.items():
                 total.add_rounds(rounds, n, seconds)
-            for kind, n in slot.calls.items():
-                total.calls[kind] = total.calls.get(kind, 0) + n
             for dial, price in slot.prices.items():
                 if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                     prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
@@ -463,9 +441,7 @@ class TrafficHistory:
             "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
             "samples": sorted([n, count] for n, count in total.drawn.items()),
             "rounds": sorted([rounds, n, round(seconds, 4)] for rounds, (n, seconds) in total.rounds.items()),
-            "upstream": sorted(
-                ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
-            ),
+            "upstream": [[kind, n] for kind, n in total.calls.most_common()],
             "prices": [
                 {"policy": policy, "budget": budget, "unit": unit, "points": points}
                 for (policy, budget, unit), points in sorted(prices.items(), key=lambda item: -len(item[1]))
@@ -549,7 +525,7 @@ class DriftMonitor:
     """
 
     def __init__(self) -> None:
-        self._window = _VoteWindow()
+        self._votes: deque[float] = deque(maxlen=DRIFT_WINDOW)  # the latest agreements
         self._expected: float | None = None
         self._deviation = 0.0
         self._reference_size = math.inf  # number of requests that the expected agreement comes from
@@ -565,11 +541,11 @@ class DriftMonitor:
         """Adds the agreement of a request's votes; returns whether the alarm started or ended."""
         if not 0.0 <= agreement <= 1.0:
             return False
-        self._window.add(agreement)
+        self._votes.append(agreement)
         if self._source == "none yet":
-            if self._window.size == DRIFT_WINDOW:
-                self._set_reference(*self._window.measure(), "first requests")
-                self._window = _VoteWindow()  # the votes so far are the reference now
+            if len(self._votes) == DRIFT_WINDOW:
+                self._set_reference(*_measure_votes(self._votes), "first requests")
+                self._votes.clear()  # these votes are the reference now
             return False
         previous, self._alarm = self._alarm, self._is_alarming()
         return self._alarm != previous
@@ -577,10 +553,10 @@ class DriftMonitor:
     def state(self) -> DriftState:
         """Returns the current state."""
         return DriftState(
-            live=self._window.measure()[0] if self._window.size else None,
+            live=_measure_votes(self._votes)[0] if self._votes else None,
             expected=self._expected,
             source=self._source,
-            requests=self._window.size,
+            requests=len(self._votes),
             z=None if (offset := self._compare()) is None else offset[0],
             alarm=self._alarm,
         )
@@ -591,9 +567,9 @@ class DriftMonitor:
 
     def _compare(self) -> tuple[float, float] | None:
         """Returns how far votes are from the expected, in standard errors and agreement; None: too few."""
-        if self._expected is None or self._window.size < MIN_DRIFT_VOTES:
+        if self._expected is None or len(self._votes) < MIN_DRIFT_VOTES:
             return None
-        mean, _, size = self._window.measure()
+        mean, _, size = _measure_votes(self._votes)
         error = self._deviation * math.sqrt(1 / size + 1 / self._reference_size)
         return (mean - self._expected) / error, mean - self._expected
 
@@ -605,38 +581,12 @@ class DriftMonitor:
         return abs(offset[0]) > errors and abs(offset[1]) > difference
 
 
-class _VoteWindow:
-    """Keeps the last 500 agreements, with sums for their mean, deviation and correlation."""
-
-    def __init__(self) -> None:
-        self._votes: deque[float] = deque()
-        self._sum = self._squares = self._products = 0.0  # `_products`: of neighbouring agreements
-
-    @property
-    def size(self) -> int:
-        """Number of agreements in the window."""
-        return len(self._votes)
-
-    def add(self, vote: float) -> None:
-        """Adds an agreement; drops the oldest if there are too many."""
-        votes = self._votes
-        if len(votes) == DRIFT_WINDOW:
-            oldest = votes.popleft()
-            self._sum -= oldest
-            self._squares -= oldest * oldest
-            self._products -= oldest * votes[0]
-        self._sum += vote
-        self._squares += vote * vote
-        self._products += vote * votes[-1] if votes else 0.0
-        votes.append(vote)
-
-    def measure(self) -> tuple[float, float, float]:
-        """Returns mean and deviation, and how many independent requests these agreements are worth."""
-        count = len(self._votes)
-        mean = self._sum / count
-        deviation = math.sqrt(max(0.0, self._squares / count - mean * mean))
-        if count < 3 or deviation < 1e-5:
-            return mean, deviation, float(count)
-        neighbours = self._products / (count - 1)
-        correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
-        return mean, deviation, count * (1 - correlation) / (1 + correlation)
+def _measure_votes(votes: Sequence[float]) -> tuple[float, float, float]:
+    """Returns mean and deviation, and how many independent requests these agreements are worth."""
+    values = np.array(votes)
+    mean, deviation, count = float(values.mean()), float(values.std()), float(len(values))
+    if count < 3 or deviation < 1e-5:
+        return mean, deviation, count
+    neighbours = float((values[1:] * values[:-1]).mean())
+    correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
+    return mean, deviation, count * (1 - correlation) / (1 + correlation)
