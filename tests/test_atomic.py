@@ -248,7 +248,7 @@ def test_a_second_writer_to_a_pool_is_refused_until_the_first_is_killed(tmp_path
     with pytest.raises(BlockingIOError):
         atomic.lock_file(tmp_path / "pool.sqlite.lock")
     kill(first)
-    atomic.WriterLock(path).release()
+    atomic.WriterLock(path).close()
     assert names(tmp_path) == []
 
 

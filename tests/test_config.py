@@ -110,10 +110,11 @@ def test_settings_that_do_not_go_together_are_blamed_on_every_place_they_come_fr
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 
 
-def test_keys_are_read_from_their_file_and_the_environment(tmp_path: Path):
+def test_keys_are_read_from_their_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BOB", BOB + "\n")
     file = tmp_path / "keys.toml"
     file.write_text(f'[alice]\nkey = "{ALICE}"\ncap = 100\n["b.o-b_1"]\nkey_env = "BOB"\noperator = true\n')
-    assert read_keys(file, environ={"BOB": BOB + "\n"}) == (
+    assert read_keys(file) == (
         KeyConfig(name="alice", key=Secret(ALICE), cap=100.0, operator=False),
         KeyConfig(name="b.o-b_1", key=Secret(BOB), cap=None, operator=True),
     )
@@ -151,7 +152,7 @@ def test_c21_a_keys_file_that_cannot_be_used_is_named_and_no_key_shown(
     file = tmp_path / "keys.toml"
     file.write_text(toml)
     with pytest.raises(ConfigError) as caught:
-        read_keys(file, environ={})
+        read_keys(file)
     message = str(caught.value)
     assert "keys.toml" in message
     assert all(part in message for part in parts), message

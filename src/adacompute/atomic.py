@@ -270,7 +270,7 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
 
 
 class WriterLock:
-    """A lock file next to the pool, held from construction until `release`.
+    """A lock file next to the pool, held from construction until `close`.
 
     The operating system releases it when the process dies. The file `<path>.lock` has the writer's process
     id, for messages to a second writer.
@@ -307,7 +307,7 @@ class WriterLock:
             return self.path.read_bytes()[:32].decode("ascii", "replace").strip() or "unknown"
         return "unknown"
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Removes the lock file and releases the lock, in this order, so that nobody locks a removed file.
 
         Does nothing in a forked child, because the lock belongs to the parent.

@@ -10,9 +10,8 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -24,7 +23,6 @@ from adacompute.errors import BudgetInvalid, ConfigError, explain_misfit, format
 from adacompute.records import (
     DEFAULT_CURRENCY,
     Budget,
-    BudgetUnit,
     Finite,
     Secret,
     TokenPrices,
@@ -333,14 +331,13 @@ class ServeConfig:
 _MAX_SAMPLES = 1024.0  # largest budget, in samples per request
 
 
-@lru_cache(maxsize=64)
-def _parse_budget(value: float | str, unit: BudgetUnit) -> Budget:
-    return Budget.parse(value, unit=unit, currency=None)
-
-
-def parse_serve_budgets(settings: ServeConfig) -> tuple[Budget, Budget]:
-    """Parses the settings budget and max_budget, in any currency."""
-    return _parse_budget(settings.budget, settings.unit), _parse_budget(settings.max_budget, settings.unit)
+def parse_serve_budgets(settings: ServeConfig, *, currency: str | None = None) -> tuple[Budget, Budget]:
+    """Parses the settings budget and max_budget; money must be in `currency`, None accepts any."""
+    budget, most = (
+        Budget.parse(value, unit=settings.unit, currency=currency)
+        for value in (settings.budget, settings.max_budget)
+    )
+    return budget, most
 
 
 def _check_budgets(settings: ServeConfig) -> None:
@@ -385,10 +382,7 @@ def average_budget(config: Config) -> Budget:
     BudgetInvalid if it is money but there are no prices, or they have another currency.
     """
     settings, endpoint = config.serve, config.endpoint
-    budget, most = (
-        Budget.parse(value, unit=settings.unit, currency=endpoint.currency)
-        for value in (settings.budget, settings.max_budget)
-    )
+    budget, most = parse_serve_budgets(settings, currency=endpoint.currency)
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "money" and not (endpoint.input_price or endpoint.output_price):
             remedy = "give them (--input-price, --output-price), or a budget in tokens or samples"
@@ -467,14 +461,14 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
                 plain, Finite if each is float else each, strict=not isinstance(plain, str)
             )
         except msgspec.ValidationError as exc:
-            raise explain_misfit(
+            where, fault = explain_misfit(
                 value,
                 exc,
                 place=place,
                 find_remedy=lambda _: f"give {' or '.join(map(_describe_kind, kinds))}",
-                build_error=lambda where, fault: ConfigError(f"{where} {fault}"),
                 show=lambda *_: _show_setting(value),
-            ) from None
+            )
+            raise ConfigError(f"{where} {fault}") from None
 
     for each in kinds[:-1]:  # tries a number before text
         with contextlib.suppress(ConfigError):
@@ -506,18 +500,13 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
     return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if is_open else f"to {meta.le:,}")
 
 
-@cache
-def _find_limits(section: type) -> dict[str, Any]:
-    """Finds the settings of a section whose types have constraints."""
-    plain, kinds = get_type_hints(section), get_type_hints(section, include_extras=True)
-    return {name: kind for name, kind in kinds.items() if kind != plain[name]}
-
-
 def _check_limits(section: object) -> None:
     """Raises ConfigError if a setting violates its type's constraints."""
     section_type: type = type(section)
-    for name, kind in _find_limits(section_type).items():
-        object.__setattr__(section, name, convert_value(getattr(section, name), kind, name))
+    plain, kinds = get_type_hints(section_type), get_type_hints(section_type, include_extras=True)
+    for name, kind in kinds.items():
+        if kind != plain[name]:
+            object.__setattr__(section, name, convert_value(getattr(section, name), kind, name))
 
 
 def convert_table(
@@ -552,16 +541,13 @@ class KeyConfig:
     operator: bool = setting(False, "may see the dashboard and metrics, and change the budget")
 
 
-def read_key(
-    *, env: str = "", file: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Secret | None:
+def read_key(*, env: str = "", file: Path | None = None) -> Secret | None:
     """Reads a key from a file, or from the environment variable `env`; None if there is none.
 
     Messages never show a key.
     """
-    environ = os.environ if environ is None else environ
     if file is None:
-        text, place = environ.get(env, ""), f"environment variable {env}"
+        text, place = os.environ.get(env, ""), f"environment variable {env}"
     else:
         place = f"key file {str(file)!r}"
         try:
@@ -585,17 +571,16 @@ def forget_metrics_folder() -> None:
         os.environ.pop(name, None)
 
 
-def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:
+def read_keys(file: Path) -> tuple[KeyConfig, ...]:
     """Reads the keys of the gateway's clients: one section for each key, named after its owner.
 
     It has `key`, or `key_env` with the name of an environment variable; `cap` and `operator` are optional.
     """
-    environ = os.environ if environ is None else environ
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
         if not isinstance(table, dict):  # the message doesn't show the line, which may be a key
             raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
-        key = _read_client_key(f"{file}, [{name}]", name, table, environ)
+        key = _read_client_key(f"{file}, [{name}]", name, table)
         if key.key in keys:
             raise ConfigError(f"{file}, [{name}]: has the key of [{keys[key.key].name}]; give it its own")
         keys[key.key] = key
@@ -604,7 +589,7 @@ def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[
     return tuple(keys.values())
 
 
-def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
+def _read_client_key(place: str, name: str, table: dict[str, Any]) -> KeyConfig:
     if not _KEY_NAME.fullmatch(name):
         raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
     values = convert_table(table, _KEY_KINDS, dict.fromkeys(table, place))
@@ -613,7 +598,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
     source, text = "key", values.pop("key", None)
     if "key_env" in values:
         variable = values.pop("key_env")
-        source, text = f"environment variable {variable}", environ.get(variable, "").strip()
+        source, text = f"environment variable {variable}", os.environ.get(variable, "").strip()
         if not text:
             raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key")
     if not isinstance(text, str) or not _CLIENT_KEY.fullmatch(text):
@@ -624,8 +609,7 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
     return KeyConfig(name=name, key=Secret(text), **values)
 
 
-def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:
+def read_ray_address() -> str | None:
     """Reads the Ray cluster's address in RAY_ADDRESS, or None. Also turns off Ray's usage statistics."""
-    environ = os.environ if environ is None else environ
-    environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return environ.get("RAY_ADDRESS", "").strip() or None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return os.environ.get("RAY_ADDRESS", "").strip() or None

@@ -382,14 +382,13 @@ def explain_misfit(
     message: Exception,
     *,
     find_remedy: Callable[[str], str],
-    build_error: Callable[[str, str], Exception],
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
-) -> Exception:
-    """Builds the error for a value that msgspec refused, with place, value and remedy.
+) -> tuple[str, str]:
+    """Returns the place of the part that msgspec refused, and what is wrong with it: its value, the remedy.
 
     msgspec's own messages have neither value nor remedy. `find_remedy` returns the remedy for a part, such as
-    `samples[].text`. `build_error` is called with the part's place and what is wrong with it.
+    `samples[].text`.
     """
     match = _MISFIT.search(str(message))
     assert match is not None
@@ -401,8 +400,7 @@ def explain_misfit(
         shown = "" if field in part else "missing"
         part, path = part.get(field), f"{path}.{field}".removeprefix(".")
     general = re.sub(r"\[[0-9]+\]", "[]", path)
-    fault = f"is {shown or show(general, part)}; {find_remedy(general)}"
-    return build_error(f"{place}.{path}".strip("."), fault)
+    return f"{place}.{path}".strip("."), f"is {shown or show(general, part)}; {find_remedy(general)}"
 
 
 def shorten(text: str, length: int) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,45 +21,11 @@ from adacompute.errors import (
     format_value,
 )
 
-__all__ = [
-    "SIGNAL_NAMES",
-    "Account",
-    "AccuracyTable",
-    "Budget",
-    "BudgetUnit",
-    "Call",
-    "Failure",
-    "Finite",
-    "ModeName",
-    "Paid",
-    "Problem",
-    "Recorded",
-    "Sample",
-    "Secret",
-    "Signals",
-    "TokenPrices",
-    "format_lower_bound",
-    "format_money",
-    "quick_dataclass",
-]
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass as quick_dataclass
-else:
-
-    def quick_dataclass(*, frozen: bool, **options: bool) -> object:
-        """Replaces `dataclass` for records that each request creates.
-
-        They are frozen only for the type checker, because real frozen dataclasses take longer to create.
-        """
-        return dataclass(unsafe_hash=frozen, **options)
-
-
 Paid = Literal["yes", "no", "maybe"]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One HTTP attempt at a model's endpoint, with its counts of tokens and whether it was charged."""
 
@@ -160,7 +126,6 @@ class TokenPrices:
         *,
         max_tokens: int | None = None,
         prompt_tokens: float = GUESSED_PROMPT,
-        completion_tokens: float = GUESSED_RESPONSE,
         unit: BudgetUnit = "money",
     ) -> float:
         """Estimates the cost of a sample before any is drawn; a response has at most `max_tokens`.
@@ -168,7 +133,7 @@ class TokenPrices:
         >>> TokenPrices(output=1.5).guess_cost(max_tokens=100_000) == TokenPrices(output=1.5).cost(100, 300)
         True
         """
-        response = min(max_tokens or completion_tokens, completion_tokens)
+        response = min(max_tokens or GUESSED_RESPONSE, GUESSED_RESPONSE)
         return self.cost(prompt_tokens, response) if unit == "money" else prompt_tokens + response
 
 
@@ -345,7 +310,7 @@ class Problem:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # other keys of the problem in a file
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """A response's confidence signals, from token log-probabilities in nats; None if unknown."""
 
@@ -441,13 +406,9 @@ class Secret:
     def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
         """Masks `others` too, but never reveals them."""
         self._text = text
-        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # parts to mask
+        # the parts to mask in texts; empty if none is long enough
+        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])
         self.source = source  # where the key is from, in words; "": given by a caller
-
-    @property
-    def is_maskable(self) -> bool:
-        """Whether the key or any of `others` is long enough to be masked in texts."""
-        return bool(self.masked)
 
     def reveal(self) -> str:
         """Returns the key itself, for the one place that sends it."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers.signals import summarise_tokens
-from adacompute.client.large_json import Alternative, Token, compact_tokens, load_large_json
+from adacompute.client.large_json import Alternative, ReplyToken, compact_tokens, load_large_json
 from adacompute.client.response_parser import (
     encode_json,
     read_json,
@@ -159,7 +159,7 @@ def test_log_probabilities_of_a_large_reply_are_structs_and_the_key_is_masked_in
         raw = large_reply(9000, text).replace(b"\\\\u0061", b"\\u0061")
         value, _ = read_json(raw, key)
         tokens = value["choices"][0]["logprobs"]["content"]
-        assert isinstance(tokens[0], Token if text == "a" else dict)  # what is masked isn't a struct
+        assert isinstance(tokens[0], ReplyToken if text == "a" else dict)  # what is masked isn't a struct
         assert len(tokens) == 9000
         expected = json.loads(raw)["choices"][0]
         masked = key.mask(expected["message"]["content"])

@@ -71,8 +71,8 @@ def test_a_lock_is_not_a_forked_childs_to_release(tmp_path: Path):
     script = (
         "import os, pathlib, sys; from adacompute.atomic import WriterLock\n"
         "held = WriterLock(pathlib.Path(sys.argv[1]))\n"
-        "if (child := os.fork()) == 0: held.release(); os._exit(0)\n"
-        "os.waitpid(child, 0); print(held.path.exists()); held.release(); print(held.path.exists())"
+        "if (child := os.fork()) == 0: held.close(); os._exit(0)\n"
+        "os.waitpid(child, 0); print(held.path.exists()); held.close(); print(held.path.exists())"
     )
     assert run(script, tmp_path / "p.sqlite") == "True\nFalse\n"
 
@@ -195,7 +195,7 @@ def test_a_lock_whose_file_was_replaced_meanwhile_is_taken_again(
     held = WriterLock(path)
     assert len(calls) == 2
     assert os.path.samestat(os.fstat(held._descriptor), held.path.stat())
-    held.release()
+    held.close()
 
 
 def test_a_file_system_without_locks_is_an_error_and_leaves_no_file(

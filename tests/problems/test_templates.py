@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from adacompute.answers import Task, extract_answer
 from adacompute.errors import ProblemsInvalid
 from adacompute.pool import bundled_card, fingerprint
-from adacompute.problems import PRESETS, Template, Turn, template_names, template_path
+from adacompute.problems import PRESETS, Template, template_names, template_path
 from adacompute.problems.presets import reveals_answer
+from adacompute.problems.template import Turn
 from adacompute.records import Problem
 
 SUM = Problem(id="p1", question="What is 6 times 7?", gold="42", subject="sums", level=2)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, get_args
 
 from adacompute.answers.judge import FormulaJudge, shared_judge
@@ -94,8 +96,6 @@ _CLASSES_COMPARED = 16  # an answer is compared with at most this many classes
 _JUDGE_THREADS = 2  # threads for slow comparisons, shared by all event loops
 _WORD_KINDS = ("text", "letter", "json")
 
-_judge_executor: tuple[int, "Executor"] | None = None  # (process id, threads): a fork loses threads
-
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
     r"""Whether two answers mean the same; None equals nothing. To grade, call `same_answer(answer, gold)`.
@@ -125,10 +125,8 @@ def classify(
         raise TaskError(f"classify takes a list of answers, not the one string {answers[:60]!r}")
     if correct is not None and len(correct) != len(answers):
         raise TaskError(f"{len(answers)} answers have {len(correct)} labels; give one for each, or None")
-    classes = Classes(task)
-    if correct is None:
-        return [classes.place(answer) for answer in answers]
-    return [classes.place(answer, label) for answer, label in zip(answers, correct, strict=True)]
+    classes, labels = Classes(task), repeat(None, len(answers)) if correct is None else correct
+    return [classes.place(answer, label) for answer, label in zip(answers, labels, strict=True)]
 
 
 @dataclass(slots=True)
@@ -141,7 +139,7 @@ class _AnswerClass:
 
     def accepts(self, form: Form, label: float | None) -> bool:
         labels_agree = label is None or self.label is None or label == self.label
-        return labels_agree and _units_agree(self.unit, form.unit)
+        return labels_agree and (self.unit == form.unit or not self.unit or not form.unit)
 
 
 class Classes:
@@ -165,9 +163,6 @@ class Classes:
         self._open: list[_AnswerClass] = []  # classes of formulas that need the slow judge (math-verify)
         self._questions = _JUDGED_PAIRS
         self._timeouts = _JUDGE_TIMEOUTS
-
-    def __len__(self) -> int:
-        return len(self._classes)
 
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
         """Returns the number of an answer's class; a new one if no earlier answer is equal, -1 for None.
@@ -292,10 +287,6 @@ def _is_rounding(x: Form, y: Form) -> bool:
     return bool(_make_rounding_key(short) and f"{float(short.key):.9e}" == exact.key)
 
 
-def _units_agree(a: str, b: str) -> bool:
-    return a == b or not a or not b
-
-
 def _is_open(x: Form, y: Form) -> bool:
     """Whether the slow judge must compare the pair: two formulas, at least one of which isn't parsed here."""
     if x.kind == "open" and y.kind == "open":
@@ -303,17 +294,15 @@ def _is_open(x: Form, y: Form) -> bool:
     return (x.kind == "open" or y.kind == "open") and x.kind not in _WORD_KINDS and y.kind not in _WORD_KINDS
 
 
+@cache
 def _get_executor() -> "Executor":
     """Returns threads for slow comparisons, so that they don't occupy an event loop's default threads."""
-    global _judge_executor
-    if _judge_executor is None or _judge_executor[0] != os.getpid():
-        from concurrent.futures import ThreadPoolExecutor  # imported when needed, like asyncio
+    from concurrent.futures import ThreadPoolExecutor  # imported when needed, like asyncio
 
-        _judge_executor = (
-            os.getpid(),
-            ThreadPoolExecutor(_JUDGE_THREADS, thread_name_prefix="adacompute-judge"),
-        )
-    return _judge_executor[1]
+    return ThreadPoolExecutor(_JUDGE_THREADS, thread_name_prefix="adacompute-judge")
+
+
+os.register_at_fork(after_in_child=_get_executor.cache_clear)  # a fork loses threads
 
 
 def _check_answer(answer: object) -> None:

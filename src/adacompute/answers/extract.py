@@ -9,7 +9,7 @@ a regular expression holds the interpreter until it finishes.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 from adacompute.answers.equal import DEFAULT_TASK, Task, name_extractor, same_answer
 from adacompute.answers.marks import (
@@ -129,10 +129,7 @@ def _find_stated(pattern: re.Pattern[str], text: str, *, finished: bool) -> str 
 
 
 def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    last = None
-    for match in pattern.finditer(text):
-        last = match
-    return last
+    return [None, *pattern.finditer(text)][-1]
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
@@ -439,7 +436,6 @@ _LONE_FORMULA = re.compile(r"(?=.{0,80}\d)(?:\\[A-Za-z]{1,8}|[\d\s.(){}^*/+−-]
 _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-−]\s?\d*[A-Za-z]$")
 
 
-@lru_cache(maxsize=64)  # samples often have the same text
 def _find_marked(text: str) -> str | None:
     """The content of a tag or a box, or the text after "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
@@ -447,7 +443,6 @@ def _find_marked(text: str) -> str | None:
     return _run_plan(_MARKED_PLAN, text)
 
 
-@lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
     """The text after "Answer:" or "the answer is", unless it is long or a hedge."""
     if not any(map(text.lower().__contains__, (*_ANSWER_WORDS, "####"))):

@@ -18,7 +18,6 @@ import re
 import zlib
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 # (kind, text); kinds: "n" number, "c" command, "v" variable, "p" punctuation, "" end
@@ -475,7 +474,6 @@ def _collect_names(node: Node, names: set[str]) -> int:
     return inside + 1 if node[0] == "±" else inside
 
 
-@lru_cache(maxsize=4096)
 def _choose_point(name: str, point: int) -> Fraction:
     """Chooses a variable's value at a point. It is positive, so that sqrt(x^2) equals x."""
     if len(name) == 1:

@@ -14,6 +14,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -499,14 +500,12 @@ def _parse_equation(text: str, percent: Percent, depth: int) -> Form | None:
 
 def _make_equation(sides: list[str]) -> Form:
     """Makes the form of an equation in several unknowns; the order of its sides doesn't matter."""
-    try:
-        keys = [
-            tuple(compute_keys(parse_formula(f"({left})-({right})")))
-            for left, right in (sides[:2], sides[1::-1])
-        ]
-    except (FormulaError, NoValueError):
-        return Form("open", tighten("=".join(sides)))
-    return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tighten("=".join(sides)))
+    if len(sides) == 2:
+        left, right = sides
+        with suppress(FormulaError, NoValueError):
+            differences = (f"({left})-({right})", f"({right})-({left})")
+            return Form("equation", frozenset(tuple(compute_keys(parse_formula(d))) for d in differences))
+    return Form("open", tighten("=".join(sides)))
 
 
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)

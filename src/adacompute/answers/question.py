@@ -11,7 +11,6 @@ Only the ends of long texts are read, and no pattern nests repeats, so hostile t
 others.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,8 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import islice
 from typing import Literal, NamedTuple
+
+import msgspec
 
 # languages with a decimal comma
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
@@ -31,8 +32,7 @@ _KANA = re.compile(r"[\u3040-\u30ff]")
 @lru_cache(maxsize=1)
 def _load_words() -> dict[str, dict[str, str]]:
     text = files("adacompute.answers").joinpath("words.json").read_text("utf-8")
-    data: dict[str, dict[str, str]] = json.loads(text)
-    return data
+    return msgspec.json.decode(text, type=dict[str, dict[str, str]])
 
 
 @lru_cache(maxsize=1)
@@ -91,13 +91,11 @@ class Lexicon:
 
     def find(self, name: str) -> re.Pattern[str]:
         """Returns a pattern for the phrases of the list `name`; it matches nothing if the list is empty."""
-        if name not in self._patterns:
-            phrases = "|".join(lists.get(name, "") for lists in self._lists).split("|")
-            self.compile(name, lambda: spell_phrases(filter(None, phrases)))
-        return self._patterns[name]
+        phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
+        return self.compile(name, lambda: spell_phrases(phrases))
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
-        """Compiles a pattern that `make` builds from these languages' words, and caches it."""
+        """Compiles a pattern that `spell` builds from these languages' words, and caches it."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
@@ -475,11 +473,8 @@ def shares_stem(word: str, other: str) -> bool:
     >>> shares_stem("столица", "столицей"), shares_stem("cats", "cat"), shares_stem("austria", "australia")
     (True, True, False)
     """
-    length = 0
-    for a, b in zip(word, other, strict=False):
-        if a != b:
-            break
-        length += 1
+    unlike = (at for at, (a, b) in enumerate(zip(word, other, strict=False)) if a != b)
+    length = next(unlike, min(len(word), len(other)))
     tails = (len(word) - length, len(other) - length)
     if length == 3:
         return min(tails) == 0 and max(word, other, key=len)[3:] in _ENDINGS
@@ -504,7 +499,6 @@ class Question:
         self.asks_truth, self.is_verdict = self._drop_verdicts()
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
-        self._forms: dict[str, list[str]] = {}
         self.content = self._list_content(tokens)  # its content words, in order of appearance
         self.numbers = self._list_numbers(text)
         # all words of the prompt, not only of the sentence that asks
@@ -529,14 +523,9 @@ class Question:
 
     def find_forms(self, key: str) -> list[str]:
         """Finds forms of a word in the question, by a common beginning or a list of irregular forms."""
-        if key not in self._forms:
-            forms = self.lexicon.get_pairs("forms")
-            self._forms[key] = [
-                word
-                for word in self.words
-                if forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
-            ]
-        return self._forms[key]
+        forms = self.lexicon.get_pairs("forms")
+        base = forms.get(key, key)
+        return [word for word in self.words if base == forms.get(word, word) or shares_stem(key, word)]
 
     def asks_about(self, key: str) -> bool:
         """Whether a word, in any of its forms, is one of the question's content words."""
@@ -674,14 +663,12 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
 
 
-@lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
     """Finds the last sentence that asks something; the end of the text if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
-@lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
     """Finds the lettered options of a question: at least two, with consecutive letters from A."""
     matches: list[re.Match[str]] = []

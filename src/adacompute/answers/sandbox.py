@@ -47,34 +47,23 @@ class _Channel:
     """Sends and receives messages over one end of a pair of sockets."""
 
     def __init__(self, end: socket.socket) -> None:
-        self._socket = end
+        self.socket = end
         # we buffer bytes ourselves, because a file object's lock could stay locked forever after a fork
         self._received = b""
 
     def send(self, message: Message) -> None:
-        self._socket.sendall(json.dumps(message).encode("ascii") + b"\n")
+        self.socket.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def receive(self) -> Message | None:
         """Returns the next message; None at the end of the stream."""
         while b"\n" not in self._received:
-            part = self._socket.recv(65_536)
+            part = self.socket.recv(65_536)
             if not part:
                 return None
             self._received += part
         line, _, self._received = self._received.partition(b"\n")
         message: Message = json.loads(line)
         return message
-
-    def set_timeout(self, seconds: float) -> None:
-        """Limits each send and receive; after a timeout the channel is unusable."""
-        self._socket.settimeout(seconds)
-
-    def is_ready(self, seconds: float) -> bool:
-        """Waits up to this many seconds; returns whether a message has begun to arrive."""
-        return bool(select.select([self._socket], [], [], seconds)[0])
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class HelperProcess:
@@ -166,7 +155,7 @@ class HelperProcess:
         except (OSError, ValueError):  # no memory, no file handles, or no such interpreter
             self.failures += 1
             if channel is not None:
-                channel.close()
+                channel.socket.close()
             return False
         self._running = (process, channel)
         return self._exchange({"work": self.work, "path": sys.path}, wait=_START_SECONDS) is not None
@@ -175,7 +164,7 @@ class HelperProcess:
         assert self._running is not None
         channel = self._running[1]
         try:
-            channel.set_timeout(wait)
+            channel.socket.settimeout(wait)  # after a timeout the channel is unusable
             channel.send(message)
             reply = channel.receive()
         except (OSError, ValueError):  # hung or disconnected; TimeoutError is an OSError
@@ -189,7 +178,7 @@ class HelperProcess:
         if self._running is None:
             return
         (process, channel), self._running = self._running, None
-        channel.close()  # the helper then ends its own child, so that no zombie is left
+        channel.socket.close()  # the helper then ends its own child, so that no zombie is left
         if grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
@@ -204,7 +193,7 @@ class HelperProcess:
         self._lock = threading.Lock()  # another thread may have held the old lock during the fork
         self._pause = self._retry_at = 0.0
         if running is not None:
-            running[1].close()
+            running[1].socket.close()
             running[0].returncode = 0  # the process belongs to the parent: don't wait for it or warn
 
 
@@ -251,7 +240,7 @@ class _Child:
         with contextlib.suppress(OSError):
             self._channel.send(message)
             while remaining > 0:
-                if self._channel.is_ready(remaining):
+                if select.select([self._channel.socket], [], [], remaining)[0]:  # a reply begins to arrive
                     return self._channel.receive() or {"lost": True}
                 if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
                     return {"lost": True}
@@ -265,7 +254,7 @@ class _Child:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, 9)
         os.waitpid(self._pid, 0)
-        self._channel.close()
+        self._channel.socket.close()
 
 
 def _processor_seconds(pid: int) -> float:

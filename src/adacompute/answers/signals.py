@@ -57,10 +57,7 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
     entropies = [entropy for entropy, _ in read if entropy is not None]
     confidences = [confidence for _, confidence in read if confidence is not None]
     entropy = _mean(entropies) if entropies else None
-    numbers = _read_numbers(logprobs)
-    if numbers is None:
-        return TokenSummary(None, entropy, None)
-    total, values = numbers
+    total, values = _read_numbers(logprobs) or (None, [])
     if not values:
         return TokenSummary(total, entropy, None)
     known = confidences if len(confidences) == len(logprobs) else []

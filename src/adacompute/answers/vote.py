@@ -123,24 +123,17 @@ class SignalModel:
         exponent = -(self.intercept + self.slope * odds)
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
-    def bound(self, name: str, value: float) -> float:
-        """Clips a value on the model's scale, so that placeholders such as -9999 don't move the centre."""
-        low, high = self.find_bounds(name)
-        return min(high, max(low, value))
-
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """Returns the range of a signal, on the model's scale, outside which values are clipped."""
+        """Returns the range of a signal, on the model's scale, outside which values are clipped.
+
+        So placeholders such as -9999 don't move the centre.
+        """
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
         return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
         """Returns the model with the centre and spread refitted for each signal with enough samples."""
-        centre, spread = self.measure(moments)
-        return replace(self, centre=tuple(centre), spread=tuple(spread))
-
-    def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
-        """Computes each signal's centre and spread from counts, sums and sums of squares."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -150,7 +143,7 @@ class SignalModel:
                 ratio = deviation / self.spread[k]
                 centre[k] = mean
                 spread[k] *= min(_MAX_SPREAD_RATIO, max(1 / _MAX_SPREAD_RATIO, ratio))
-        return centre, spread
+        return replace(self, centre=tuple(centre), spread=tuple(spread))
 
     def dump(self) -> dict[str, Any]:
         """The model as plain JSON data."""
@@ -312,7 +305,6 @@ def _check_number(
 
 
 Ties = Literal["first", "share", "abstain"]
-_TIES = get_args(Ties)
 VoteItem = Sample | str | None
 
 
@@ -358,7 +350,7 @@ class Tally:
     def __init__(
         self, *, task: Task = DEFAULT_TASK, weigh: VoteWeights | None = None, ties: Ties = "first"
     ) -> None:
-        if ties not in _TIES:
+        if ties not in get_args(Ties):
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")

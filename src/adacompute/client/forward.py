@@ -7,7 +7,7 @@ route says nothing about chat completions.
 import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -31,7 +31,7 @@ from adacompute.client.retry import CallContext, CallListener
 from adacompute.client.streaming import ReplyStream
 from adacompute.client.transport import MAX_ERROR_BODY
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
-from adacompute.records import Call, Paid, Secret, quick_dataclass
+from adacompute.records import Call, Paid, Secret
 
 _WHOLE_BYTES = 524_288  # only the end of larger JSON replies is kept
 _TAIL_BYTES = 65_536  # bytes kept from the end of a long reply, to find the usage
@@ -49,7 +49,7 @@ _REPLY_HEADERS = frozenset(
 _MAX_HEADER = 1000  # longer headers of a reply aren't passed on
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest:
     """A request to pass on."""
 
@@ -69,7 +69,7 @@ class ForwardRequest:
     counted: tuple[str, ...] = ()  # names of lists in the reply whose items are counted as samples
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardUsage:
     """The token counts of a reply."""
 

@@ -76,7 +76,7 @@ class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
         return value
 
 
-class Token(Alternative, gc=False):
+class ReplyToken(Alternative, gc=False):
     """A token with the most likely tokens at its place."""
 
     top_logprobs: list[Alternative] | UnsetType | None = UNSET
@@ -108,9 +108,9 @@ class _Completion(msgspec.Struct, Generic[T]):
     error: Raw | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(_Completion[Token])
+_DECODER = msgspec.json.Decoder(_Completion[ReplyToken])
 _BARE_DECODER = msgspec.json.Decoder(_Completion[Alternative])
-_TOKENS_DECODER = msgspec.json.Decoder(list[Token])
+_TOKENS_DECODER = msgspec.json.Decoder(list[ReplyToken])
 
 
 def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, bool]:

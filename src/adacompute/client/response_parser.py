@@ -28,7 +28,7 @@ from adacompute.client.error_object import (
 from adacompute.client.large_json import (
     MAX_INLINE,
     Alternative,
-    Token,
+    ReplyToken,
     encode_token,
     load_json,
     load_large_json,
@@ -48,7 +48,7 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
+from adacompute.records import Call, Sample, Secret, Signals
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # rough average for English text
@@ -92,7 +92,7 @@ class SentRequest(NamedTuple):
     optional: frozenset[str] = frozenset()  # fields to leave out if the endpoint rejects them
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """One choice of a reply."""
 
@@ -130,7 +130,7 @@ class Response:
         )
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReply:
     """The reply to a successful completion call."""
 
@@ -582,7 +582,7 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
     content = logprobs.get("content")
     if not isinstance(content, list) or not content:
         return None
-    return content if set(map(type, content)) <= {dict, Alternative, Token} else None
+    return content if set(map(type, content)) <= {dict, Alternative, ReplyToken} else None
 
 
 def encode_json(value: object) -> bytes:
@@ -619,7 +619,7 @@ def read_json(
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
     """Whether the key may be in a body, plain or JSON-escaped. Only a quick check."""
-    if not key.is_maskable:
+    if not key.masked:
         return False  # a dummy key isn't secret
     if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):
         return True
@@ -629,7 +629,7 @@ def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
 
 def mask_key(value: object, key: Secret | None) -> object:
     """Masks the key in all texts and names of a value, except names of standard fields."""
-    if key is None or not key.is_maskable:  # a dummy key isn't secret
+    if key is None or not key.masked:  # a dummy key isn't secret
         return value
     if isinstance(value, str):
         return key.mask(value)

@@ -18,6 +18,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
@@ -33,7 +34,7 @@ from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState, read
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet
-from adacompute.records import AccuracyTable, quick_dataclass
+from adacompute.records import AccuracyTable
 from adacompute.score import score
 
 Arrays = Mapping[str, npt.NDArray[Any]]  # the arrays that a policy has learned, by name
@@ -104,7 +105,7 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
     return table
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
     """How many samples to draw now, and from which mode; `mode` is None if there is only one."""
 

@@ -1,11 +1,9 @@
 """Stores, reads, writes and checks recorded samples. Knows nothing about endpoints or policies."""
 
 from adacompute.pool.ballots import Ballots, Mode
-from adacompute.pool.modes import MODE_PARAMETER, JoinedPool, ModeSet, join_pools, read_modes
-from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
+from adacompute.pool.modes import MODE_PARAMETER, JoinedPool, join_pools, read_modes
+from adacompute.pool.pool import DrawnSamples, Pool
 from adacompute.pool.pool_files import (
-    ExportResult,
-    ImportResult,
     bundled,
     bundled_card,
     bundled_names,
@@ -22,13 +20,9 @@ __all__ = [
     "MODE_PARAMETER",
     "Ballots",
     "DrawnSamples",
-    "ExportResult",
-    "ImportResult",
     "JoinedPool",
     "Mode",
-    "ModeSet",
     "Pool",
-    "PoolCounts",
     "Verification",
     "bundled",
     "bundled_card",

@@ -44,12 +44,6 @@ _SELECT_SIGNALS = """
     SELECT s.extra FROM records r JOIN samples s ON s.record = r.key
     WHERE r.source = ? AND instr(s.extra, '"signals":{') ORDER BY r.problem, s.idx
 """
-_SELECT_SPELLINGS = """
-    SELECT p.id, s.class, s.answer, s.correct
-    FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
-    WHERE r.source = ? AND s.class >= 0
-    GROUP BY r.problem, s.class, s.answer, s.correct ORDER BY r.problem, min(s.idx)
-"""
 
 
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
@@ -215,6 +209,8 @@ class Ballots:
         check_distinct(self.names)
         if len(self.modes) == 1:
             object.__setattr__(self, "mode", np.zeros(self.classes.shape[1], dtype=np.int8))
+        for name in ("gold_known", *self.sample_arrays):
+            getattr(self, name).setflags(write=False)
 
     @classmethod
     def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
@@ -240,8 +236,6 @@ class Ballots:
         }
         if any(votes.signals is not None for votes in ballots):
             arrays["signals"] = np.concatenate(list(map(_fill_signals, ballots)), axis=1)
-        for array in arrays.values():
-            array.setflags(write=False)
         mode = np.repeat(np.arange(len(modes)), [votes.classes.shape[1] for votes in ballots])
         return replace(ballots[0], modes=modes, mode=mode.astype(np.int8), **{"signals": None, **arrays})
 
@@ -286,8 +280,6 @@ class Ballots:
         arrays: dict[str, Any] = {
             name: np.ascontiguousarray(getattr(self, name)[:, columns]) for name in self.sample_arrays
         }
-        for array in arrays.values():
-            array.setflags(write=False)
         if "signals" in arrays and np.isnan(arrays["signals"]).all():
             arrays["signals"] = None
         return replace(self, modes=(self.modes[place],), **arrays)
@@ -319,7 +311,6 @@ class Ballots:
         """Returns the same votes, with answer classes numbered by first appearance."""
         classes = self.classes.copy()
         renumber(classes)
-        classes.setflags(write=False)
         return replace(self, classes=classes)
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
@@ -329,7 +320,6 @@ class Ballots:
         arrays = ("gold_known", *self.sample_arrays)
         for name in arrays if self.grouped is None else (*arrays, "grouped"):
             parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
-            parts[name].setflags(write=False)
         return replace(self, **parts)
 
     @property
@@ -449,17 +439,13 @@ def read_ballots(
         signal_cells.append(cells[columns[:, 5] > 0])
         start += len(rows)
     renumber(classes)
-    for array in (classes, correct, tokens, logprob, entropy):
-        array.setflags(write=False)
-    gold_known = np.array([head[5] for head in heads], dtype=bool)
-    gold_known.setflags(write=False)
     return Ballots(
         ids=tuple([head[1] for head in heads]),
         prompts=tuple([head[2] for head in heads]),
         subjects=tuple([head[3] for head in heads]),
         levels=tuple([head[4] for head in heads]),
         extras=tuple([head[7] for head in heads]),
-        gold_known=gold_known,
+        gold_known=np.array([head[5] for head in heads], dtype=bool),
         classes=classes,
         correct=correct,
         tokens=tokens,
@@ -487,15 +473,7 @@ def _read_signals(
             signals[cell] = [getattr(found, name) for name in SIGNAL_NAMES]  # None becomes NaN
     if np.isnan(signals).all():
         return None
-    signals.setflags(write=False)
     return signals.reshape(*shape, len(SIGNAL_NAMES))
-
-
-def read_spellings(
-    connection: sqlite3.Connection, source: int | None
-) -> list[tuple[str, int, str, float | None]]:
-    """Reads each spelling of an answer, as (problem id, class, answer, correct), in drawing order."""
-    return connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:

@@ -9,7 +9,6 @@ import io
 import json
 import lzma
 import re
-import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -30,7 +29,7 @@ from adacompute.errors import (
 )
 from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_json, read_jsonl
 from adacompute.pool.rows import Flaw, check_type, raise_flaw, read_parameters
-from adacompute.pool.sqlite import Json, map_errors, to_canonical_json
+from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical_json
 
 # --- zip archives, which may be damaged or malicious ---
 
@@ -41,19 +40,7 @@ FREE_BYTES = 64 << 20  # RATIO_LIMIT only applies beyond this many unpacked byte
 COUNT_LIMIT = 1_000_000
 _ZSTD = 93  # compression method used by inspect_ai since 2026; zipfile reads it from Python 3.14 on
 # errors that zipfile and the decompressors raise on invalid archives
-_ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    LookupError,
-    OverflowError,
-)
+_BAD_ZIP = (*DAMAGE_ERRORS, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 _LOCAL_HEADER_BYTES = 30  # length of a member's header, before its name
 
 
@@ -69,10 +56,11 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except (FileNotFoundError, PermissionError, IsADirectoryError):
             raise
-        except _ZIP_ERRORS as exc:
+        except _BAD_ZIP as exc:
             raise NotAPool(f"{path}: is not a zip archive ({to_one_line(exc)}); copy the log again") from exc
         try:
-            self._members = {info.filename: info for info in self._zip.infolist()}
+            # the members by name, in the order of the zip file's directory
+            self.members = {info.filename: info for info in self._zip.infolist()}
             self._check_sizes()
             self._check_names()
         except BaseException:
@@ -83,13 +71,9 @@ class Archive:
         """Closes the file."""
         self._zip.close()
 
-    def names(self) -> list[str]:
-        """The members' names, in the order of the zip file's directory."""
-        return list(self._members)
-
     def read(self, name: str) -> bytes:
         """Reads and unpacks one member, and verifies its size and checksum."""
-        info = self._members[name]
+        info = self.members[name]
         if info.flag_bits & 1:
             raise PoolError(f"{self._path}: {name} is encrypted; give a log without a password")
         if info.file_size > MEMBER_LIMIT:
@@ -98,7 +82,7 @@ class Archive:
             )
         try:
             data = self._unpack(info)
-        except _ZIP_ERRORS as exc:
+        except _BAD_ZIP as exc:
             raise PoolDamaged(
                 f"{self._path}: {name} can't be unpacked ({to_one_line(exc)}); copy the log again"
             ) from exc
@@ -107,18 +91,18 @@ class Archive:
         return data
 
     def _check_sizes(self) -> None:
-        total = sum(info.file_size for info in self._members.values())
+        total = sum(info.file_size for info in self.members.values())
         limit = min(TOTAL_LIMIT, max(FREE_BYTES, RATIO_LIMIT * self._path.stat().st_size))
-        if len(self._members) > COUNT_LIMIT or total > limit:
+        if len(self.members) > COUNT_LIMIT or total > limit:
             raise PoolError(
-                f"{self._path}: holds {len(self._members)} members of {total} bytes, "
+                f"{self._path}: holds {len(self.members)} members of {total} bytes, "
                 "more than a log of its size has; check its origin"
             )
 
     def _check_names(self) -> None:
         """Refuses hidden members: their own header has another name than the zip file's directory."""
         with self._path.open("rb") as raw:
-            for name, info in self._members.items():
+            for name, info in self.members.items():
                 raw.seek(max(0, info.header_offset))
                 header = raw.read(_LOCAL_HEADER_BYTES)
                 stored = raw.read(int.from_bytes(header[26:28], "little"))
@@ -302,12 +286,11 @@ def _iterate_inspect_samples(file: Path) -> Iterator[tuple[dict[str, Any], dict[
         yield from ((source, sample) for sample in samples)
         return
     with contextlib.closing(Archive(file)) as archive:
-        names = archive.names()
-        header = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
+        header = next((n for n in ("header.json", "_journal/start.json") if n in archive.members), None)
         if header is None:
             raise NotAPool(f"{file}: has no header.json; give an .eval log of inspect_ai")
         source = _read_inspect_source(_parse_json_object(archive.read(header), file, header), file)
-        for name in names:
+        for name in archive.members:
             if _SAMPLE_MEMBER.fullmatch(name):
                 yield source, _parse_json_object(archive.read(name), file, name)
 

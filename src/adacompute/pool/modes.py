@@ -407,8 +407,6 @@ def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
     _check_questions(modes)
     golds = _merge_golds(modes)
     shared = _share_classes(modes, golds)
-    gold_known = np.array([id_ in golds for id_ in modes[0].ballots.ids], dtype=bool)
-    gold_known.setflags(write=False)
     joined = Ballots.join(
         {
             mode.name: replace(mode.ballots, classes=votes.classes, correct=votes.correct)
@@ -420,7 +418,7 @@ def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
         subjects=_fill_in([mode.ballots.subjects for mode in modes]),
         levels=_fill_in([mode.ballots.levels for mode in modes]),
         extras=_fill_in([mode.ballots.extras or (None,) * len(joined) for mode in modes]),
-        gold_known=gold_known,
+        gold_known=np.array([id_ in golds for id_ in modes[0].ballots.ids], dtype=bool),
     )
 
 
@@ -524,8 +522,6 @@ def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> 
             classes[voted] = numbers[classes[voted]]
         for mode in ranked:
             _fill_grades(shared[mode.name], row, answers, golds.get(id_))
-    for arrays in shared.values():
-        arrays.correct.setflags(write=False)
     return [shared[mode.name] for mode in modes]
 
 

@@ -21,18 +21,18 @@ from typing import Any, NamedTuple, Self, TypeVar
 from adacompute.answers import Classes, Task, grade_answer, same_answer
 from adacompute.atomic import WriterLock
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound, format_value
-from adacompute.pool.ballots import Ballots, read_ballots, read_spellings
+from adacompute.pool.ballots import Ballots, read_ballots
 from adacompute.pool.rows import (
     ClassNumbering,
     Flaw,
     ProblemRow,
+    build_row,
     check_parameters,
     encode_text,
     failure_to_row,
     grade_samples,
     problem_to_line,
     read_problem,
-    rebuild_row,
     sample_to_row,
 )
 from adacompute.pool.sqlite import (
@@ -78,6 +78,12 @@ _SELECT_INDEXES = """
     SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key
     JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key
     WHERE s.model IS :model AND s.fingerprint = :fingerprint AND (:id IS NULL OR p.id = :id) ORDER BY r.key
+"""
+_SELECT_SPELLINGS = """
+    SELECT p.id, s.class, s.answer, s.correct
+    FROM records r JOIN problems p ON p.key = r.problem JOIN samples s ON s.record = r.key
+    WHERE r.source = ? AND s.class >= 0
+    GROUP BY r.problem, s.class, s.answer, s.correct ORDER BY r.problem, min(s.idx)
 """
 _SELECT_LAST_INDEX = """
     SELECT max(s.idx) FROM problems p JOIN records r ON r.problem = p.key JOIN samples s ON s.record = r.key
@@ -264,9 +270,9 @@ class PoolReader:
             return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
-        """Reads each spelling of an answer from a source, as (problem id, class, answer, correct)."""
+        """Reads each spelling of an answer, as (problem id, class, answer, correct), in drawing order."""
         with self._read_state():
-            return read_spellings(self._connection, source)
+            return self._connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
     def source_key(self, model: str | None, parameters: Mapping[str, Any]) -> int | None:
         """Finds the key of the source with exactly this model and these parameters, or None."""
@@ -361,7 +367,7 @@ def _close_connections(
         with contextlib.suppress(sqlite3.Error):  # loses nothing: commits are in SQLite's log
             connection.close()
     if lock is not None:
-        lock.release()
+        lock.close()
 
 
 _SELECT_STORED_PROBLEM = "SELECT key, question, gold, subject, level, extra FROM problems WHERE id = ?"
@@ -439,24 +445,19 @@ def _regrade(
             correct = grade_answer(answer, gold, question, task)
         class_number = classes.place(answer, correct)  # equal answers with different grades differ
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
-        new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
+        new_row = build_row((idx, text, None, None, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
 _MARK_PREFIX = "taken in: "  # prefix of batch names in the table of settings
 
 
-def add_mark(connection: sqlite3.Connection, name: str) -> bool:
+def _add_mark(connection: sqlite3.Connection, name: str) -> bool:
     """Stores a batch's name, so that the batch isn't stored twice; False if the name is stored already."""
     key = _MARK_PREFIX + name
     mark_hash = hash_setting(key.encode(), b"1")
     cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
     return cursor.rowcount == 1
-
-
-def remove_marks(connection: sqlite3.Connection) -> None:
-    """Removes all batch names."""
-    connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
 
 _CACHED_RECORDS = 1024  # the answers of this many problems are cached while samples arrive
@@ -560,7 +561,7 @@ class Pool(PoolReader):
         stored.
         """
         with self._transaction() as connection, self._locate_errors("samples"):
-            if once is not None and not add_mark(connection, once):
+            if once is not None and not _add_mark(connection, once):
                 return False
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             for draw in drawn:
@@ -571,7 +572,7 @@ class Pool(PoolReader):
     def forget(self) -> None:
         """Removes the names of batches stored with `once`."""
         with self._transaction() as connection:
-            remove_marks(connection)
+            connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
     def _insert_drawn(self, connection: sqlite3.Connection, drawn: DrawnSamples, source: Source) -> None:
         insert_calls(connection, drawn.calls, source)

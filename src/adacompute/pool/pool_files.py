@@ -110,7 +110,9 @@ def import_file(
         with pool.bulk() as connection:
             return fill_pool(connection, entries, into=pool.path, task=pool.task, **options)
     target = Path(pool)
-    with _lock_pool(target) as lock:
+    with map_errors(target):
+        lock = WriterLock(target)
+    with contextlib.closing(lock):
         if target.exists():
             check_is_pool(target)
             remove_leftovers(target, exclusive=True)
@@ -298,16 +300,6 @@ def _drop_answers(line: ProblemLine) -> ProblemLine:
     return line._replace(samples=rows)
 
 
-@contextlib.contextmanager
-def _lock_pool(path: Path) -> Iterator[WriterLock]:
-    with map_errors(path):
-        lock = WriterLock(path)
-    try:
-        yield lock
-    finally:
-        lock.release()
-
-
 def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
     """Writes a pool to a new folder of .parquet files, each with about the same number of problems.
 
@@ -365,7 +357,7 @@ def open_pool(
                 raise PoolError(
                     f"{location}: is a file to read; import it into a pool (.sqlite) to write to it"
                 )
-            return open_file(location, new_task)
+            return open_entries(read_native(location), new_task)
         if not (create or write):
             _check_suffix(location)
             return attach_pool(location, task)
@@ -382,17 +374,12 @@ def open_pool(
                 pass
         return attach_pool(location, task, lock=lock)
     except BaseException:
-        lock.release()
+        lock.close()
         raise
 
 
-def open_file(path: Path, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """Reads a file into a private pool; `classes` has the numbers of each problem's answers, if known."""
-    return open_entries(read_native(path), task, classes=classes)
-
-
 def open_entries(reading: FileEntries, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """Reads all entries into a private pool."""
+    """Reads all entries into a private pool; `classes` has each problem's answer numbers, if known."""
     path = str(reading.path)
     connection = build_private_pool(
         path, lambda new: fill_pool(new, reading, into=path, task=task, classes=classes)
@@ -419,7 +406,7 @@ def bundled(name: str) -> Pool:
     # class numbers are stored, because comparing the answers again would take seconds
     classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
     with as_file(folder / f"{name}.jsonl.gz") as path:
-        return open_file(path, Task(), classes=classes)
+        return open_entries(read_native(path), Task(), classes=classes)
 
 
 def bundled_card(name: str) -> str:

@@ -47,12 +47,6 @@ def check_type(kind: type[T], value: Json, where: str) -> T | None:
     return value
 
 
-def build_json_flaw(value: Json, where: str, exc: Exception) -> Flaw:
-    """Builds the Flaw for data that can't be written as JSON, naming the key."""
-    place = format_value(_find_culprit(value, where))
-    return Flaw(f"{place} can't be kept as JSON ({exc}); give plain data with finite numbers")
-
-
 def _check_depth(value: Json, depth: int = 0) -> None:
     """Raises ValueError if a value has more than DEPTH_LIMIT levels of nesting."""
     if not isinstance(value, dict | list):
@@ -81,7 +75,6 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
 
 INDEX_LIMIT = 2**31  # sample indexes must be below this
 _LARGEST = 2**63 - 1
-_SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
 MISSING: Any = UNSET  # marks a missing key: the answer is then extracted, the grade computed
 
 _Whole = Annotated[int, Meta(ge=0, le=_LARGEST)] | Annotated[float, Meta(ge=0, lt=2.0**63, multiple_of=1)]
@@ -200,9 +193,8 @@ def _convert(value: Json, kind: type[T], where: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
-        raise explain_misfit(
-            value, exc, place=where, find_remedy=_find_remedy, build_error=_build_flaw
-        ) from None
+        place, fault = explain_misfit(value, exc, place=where, find_remedy=_find_remedy)
+        raise Flaw(f"{place!r} {fault}") from None
     except UnicodeEncodeError as exc:  # text with invalid Unicode instead of another type
         raise _build_text_flaw(exc) from exc
 
@@ -214,10 +206,6 @@ def _find_remedy(place: str) -> str:
     if owner == "failures[]" and name not in _FailureFields.__struct_fields__:
         return f"leave it out: a failure has {', '.join(_FailureFields.__struct_fields__)}"
     return f"give {_WANTED[name]}"
-
-
-def _build_flaw(place: str, fault: str) -> Flaw:
-    return Flaw(f"{place!r} {fault}")
 
 
 def read_line(value: Json) -> ProblemLine:
@@ -331,7 +319,7 @@ def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
 
 def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
     """Whether an object has only our signals' names; other tools' objects are kept unchanged."""
-    return type(value) is dict and bool(value) and _SIGNAL_NAMES.issuperset(value)
+    return type(value) is dict and bool(value) and set(SIGNAL_NAMES).issuperset(value)
 
 
 def read_signals(extra: dict[str, Any]) -> Signals | None:
@@ -377,7 +365,8 @@ def _encode_json(value: dict[str, Any], where: str) -> str:
         _check_depth(value)
         return to_canonical_json(value)
     except (TypeError, ValueError) as exc:
-        raise build_json_flaw(value, where, exc) from exc
+        place = format_value(_find_culprit(value, where))
+        raise Flaw(f"{place} can't be kept as JSON ({exc}); give plain data with finite numbers") from exc
 
 
 def problem_to_line(problem: Problem) -> dict[str, Any]:
@@ -485,7 +474,7 @@ def grade_samples(
         numbers = {vote: numbering.assign(*vote) for vote in dict.fromkeys(votes)}
         classes = [numbers[vote] for vote in votes]
     return [
-        _build_row(row, vote, number, record, prefix)
+        build_row(row, vote, number, record, prefix)
         for row, vote, number in zip(rows, votes, classes, strict=True)
     ]
 
@@ -531,22 +520,8 @@ def _extract_votes(
     return votes
 
 
-def rebuild_row(
-    row: tuple[int, str | None, int | None, float | None, float | None, int | None, str | None],
-    vote: GradedAnswer,
-    number: int,
-    record: int,
-    prefix: bytes,
-) -> StoredRow:
-    """Rebuilds a stored sample's row with a new grade or answer number.
-
-    `row` is (idx, text, tokens, logprob, entropy, finished, extra).
-    """
-    idx, text, *rest = row
-    return _build_row((idx, text, None, None, *rest), vote, number, record, prefix)  # type: ignore[arg-type]
-
-
-def _build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
+def build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
+    """Builds the row to store for a sample with this answer, grade and answer number, and hashes it."""
     idx, text, _, _, tokens, logprob, entropy, finished, extra = row
     answer, correct = vote
     row_hash = hash_sample(

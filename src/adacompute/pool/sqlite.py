@@ -12,7 +12,6 @@ import sqlite3
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -95,25 +94,6 @@ def check_is_pool(path: Path) -> None:
         raise NotAPool(f"{path}: is an SQLite database of something else; give a pool")
 
 
-def store_task(connection: sqlite3.Connection, task: str) -> None:
-    """Stores a new pool's task as JSON, with its hash."""
-    task_hash = hash_setting(b"task", task.encode())
-    connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, task_hash))
-
-
-def read_task(connection: sqlite3.Connection, path: str | Path) -> Task:
-    """Reads the task that the pool was created with."""
-    row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
-    if row is None:
-        raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
-    try:
-        return Task.from_dict(json.loads(row[0]))
-    except (*DAMAGE_ERRORS, TaskError) as exc:
-        raise PoolDamaged(
-            f"{path}: its task {format_value(row[0])} can't be read; restore it from a copy"
-        ) from exc
-
-
 def _read_application_id(path: Path) -> int | None:
     """Reads the application id of an SQLite file; None for an empty file or another kind of file.
 
@@ -156,7 +136,6 @@ def _read_damaged_application_id(path: Path) -> int | None:
 
 
 _BUSY_SECONDS = 30.0  # seconds to wait for another process's transaction
-_CACHE_PRAGMA = "PRAGMA cache_size = -65536"  # 64 MiB, to limit an import's memory
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 _WRITER_PRAGMAS = (
     # FULL: a commit is on disk when it returns, so even a power cut loses no paid sample. With NORMAL,
@@ -240,9 +219,17 @@ def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) 
 
 
 def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) -> Task:
-    """Returns the pool's own task; raises TaskError if `task` differs."""
+    """Returns the task that the pool was created with; raises TaskError if `task` differs."""
     with map_read_errors(path):
-        pool_task = read_task(connection, path)
+        row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
+    if row is None:
+        raise PoolDamaged(f"{path}: its task is missing; restore it from a copy")
+    try:
+        pool_task = Task.from_dict(json.loads(row[0]))
+    except (*DAMAGE_ERRORS, TaskError) as exc:
+        raise PoolDamaged(
+            f"{path}: its task {format_value(row[0])} can't be read; restore it from a copy"
+        ) from exc
     if task is not None and task != pool_task:
         raise TaskError(f"{path}: {describe_task_conflict(pool_task, task)}")
     return pool_task
@@ -263,9 +250,10 @@ def describe_task_conflict(pool_task: Task, task: Task) -> str:
 def _prepare(connection: sqlite3.Connection, task: str) -> None:
     connection.execute("PRAGMA journal_mode = OFF")  # no journal: after an error, the whole file is removed
     connection.execute("PRAGMA synchronous = OFF")
-    connection.execute(_CACHE_PRAGMA)
+    connection.execute("PRAGMA cache_size = -65536")  # 64 MiB, to limit an import's memory
     migrate(connection)
-    store_task(connection, task)
+    task_hash = hash_setting(b"task", task.encode())
+    connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, task_hash))
 
 
 def _connect(address: str) -> sqlite3.Connection:
@@ -314,7 +302,7 @@ _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-@contextmanager
+@contextlib.contextmanager
 def map_errors(path: str | Path) -> Iterator[None]:
     """Converts SQLite and file system errors to ours, naming `path`; other errors pass through."""
     try:
@@ -325,7 +313,7 @@ def map_errors(path: str | Path) -> Iterator[None]:
         raise build_damage_error(exc, path) from exc
 
 
-@contextmanager
+@contextlib.contextmanager
 def map_read_errors(path: str | Path) -> Iterator[None]:
     """Converts errors like `map_errors`, for code that only reads rows: other errors mean a damaged pool."""
     try:
@@ -452,7 +440,7 @@ def hash_problem(
     question: bytes,
     gold: OptionalBytes,
     subject: OptionalBytes,
-    level: int | float | str | bytes | None,
+    level: int | float | bytes | None,
     extra: OptionalBytes,
 ) -> bytes:
     """Hashes a problem's row."""
@@ -484,20 +472,13 @@ def hash_sample(
 ) -> bytes:
     """Hashes a sample's row; `number` is its answer's class, or `NO_CLASS` to leave the class out."""
     head = _SAMPLE_STRUCT.pack(
-        idx,
-        number,
-        -1 if tokens is None else tokens,
-        -1 if finished is None else finished,
-        _NOT_RECORDED if correct is None else correct,
-        _NOT_RECORDED if logprob is None else logprob,
-        _NOT_RECORDED if entropy is None else entropy,
-        -1 if text is None else len(text),
-        -1 if answer is None else len(answer),
-        -1 if extra is None else len(extra),
+        *(idx, number),
+        *(-1 if n is None else n for n in (tokens, finished)),
+        *(_NOT_RECORDED if x is None else x for x in (correct, logprob, entropy)),
+        *(-1 if part is None else len(part) for part in (text, answer, extra)),
     )
-    return blake2b(
-        b"".join((prefix, head, text or b"", answer or b"", extra or b"")), digest_size=_HASH_BYTES
-    ).digest()
+    parts = (prefix, head, text or b"", answer or b"", extra or b"")
+    return blake2b(b"".join(parts), digest_size=_HASH_BYTES).digest()
 
 
 def hash_failure(
@@ -538,18 +519,12 @@ def _hash_parts(*parts: OptionalBytes) -> bytes:
     return blake2b(b"".join((lengths, *(p or b"" for p in parts))), digest_size=_HASH_BYTES).digest()
 
 
-def _encode_level(level: int | float | str | bytes | None) -> OptionalBytes:
-    match level:
-        case None:
-            return None
-        case bytes():
-            return b"s" + level
-        case str():
-            return b"s" + level.encode()
-        case float():
-            return b"f" + struct.pack("<d", level)
-        case _:
-            return b"i%d" % level
+def _encode_level(level: int | float | bytes | None) -> OptionalBytes:
+    if level is None:
+        return None
+    if isinstance(level, bytes):
+        return b"s" + level
+    return b"f" + struct.pack("<d", level) if isinstance(level, float) else b"i%d" % level
 
 
 def has_calls_table(connection: sqlite3.Connection) -> bool:

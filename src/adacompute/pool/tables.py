@@ -47,7 +47,7 @@ _SELECT_PROBLEMS = """
     FROM problems p LEFT JOIN records r ON r.problem = p.key
 """
 _SELECT_SAMPLES = """
-    SELECT idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    SELECT idx, class, text, answer, correct, tokens, logprob, entropy, finished, extra
     FROM samples WHERE record = ? ORDER BY idx
 """
 _SELECT_SOURCES = "SELECT key, model, parameters FROM sources ORDER BY key"
@@ -57,6 +57,9 @@ _SELECT_USED_SOURCES = """
     OR coalesce((SELECT max(c.paid <> 'no') FROM calls c WHERE c.source = s.key), 1) ORDER BY key
 """
 _SELECT_FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE record = ? ORDER BY key"
+_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
+_SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")
+_FAILURE_FIELDS = ("index", "kind", "attempt", "message", "at")
 
 
 class StoredProblem(NamedTuple):
@@ -66,7 +69,7 @@ class StoredProblem(NamedTuple):
     model: str | None
     parameters: dict[str, Any]
     spelling: str | None
-    # columns: idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
+    # columns: idx, class, text, answer, correct, tokens, logprob, entropy, finished, extra
     samples: Sequence[Row]
     failures: Sequence[Row]  # columns: idx, kind, attempt, message, at
 
@@ -186,14 +189,12 @@ def _format_source(model: str | None, parameters: Mapping[str, Any]) -> str:
 
 
 def stream_problems(
-    connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = (), *, order: str = "p.key"
+    connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = ()
 ) -> Iterator[StoredProblem]:
     """Yields problems with their samples. Needs an open transaction."""
-    sources_by_key = {
-        key: row for key, *row in connection.execute("SELECT key, model, parameters FROM sources")
-    }
+    sources_by_key = {key: row for key, *row in connection.execute(_SELECT_SOURCES)}
     has_failures = connection.execute("SELECT EXISTS (SELECT 1 FROM failures)").fetchone()[0]
-    for row in connection.execute(f"{_SELECT_PROBLEMS} {where} ORDER BY {order}, r.source", values):
+    for row in connection.execute(f"{_SELECT_PROBLEMS} {where} ORDER BY p.key, r.source", values):
         problem, (record, source, spelling) = row[:6], row[6:]
         if record is None:
             yield StoredProblem(problem, None, {}, None, (), ())
@@ -207,91 +208,65 @@ def stream_problems(
 
 def build_problem(row: Row) -> Problem:
     """Builds a `Problem` from its row."""
-    id_, question, gold, subject, level, extra = row
-    return Problem(
-        id=id_,
-        question=question,
-        gold=gold,
-        subject=subject,
-        level=level,
-        extra=json.loads(extra) if extra else {},
-    )
+    *values, extra = row
+    fields = dict(zip(_PROBLEM_FIELDS, values, strict=True))
+    return Problem(**fields, extra=json.loads(extra) if extra else {})
 
 
 def build_recorded(row: StoredProblem) -> Recorded:
     """Builds a `Recorded` from its rows; answer classes are numbered by first appearance in drawing order."""
     numbers: dict[int, int] = {-1: -1}
-    classes = tuple([numbers.setdefault(sample[3], len(numbers) - 1) for sample in row.samples])
+    classes = tuple([numbers.setdefault(sample[1], len(numbers) - 1) for sample in row.samples])
     return Recorded(
         problem=build_problem(row.problem),
         samples=tuple([_build_sample(sample) for sample in row.samples]),
         classes=classes,
         model=row.model,
         parameters=row.parameters,
-        failures=tuple([_build_failure(failure) for failure in row.failures]),
+        failures=tuple([Failure(**dict(zip(_FAILURE_FIELDS, f, strict=True))) for f in row.failures]),
     )
 
 
 def build_line(row: StoredProblem) -> dict[str, Any]:
     """Builds a line of a pool file from a stored problem: known keys in a fixed order, then unknown keys."""
-    id_, question, gold, subject, level, extra = row.problem
-    line: dict[str, Any] = {"id": id_, "question": question}
-    for name, value in (("gold", gold), ("subject", subject), ("level", level), ("model", row.model)):
-        if value is not None:
-            line[name] = value
+    *values, extra = row.problem
+    fields = dict(zip(_PROBLEM_FIELDS, values, strict=True)) | {"model": row.model}
+    line: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     if row.parameters:
         line["parameters"] = row.parameters
     for keys_json in (row.spelling, extra):
         if keys_json:
             line |= json.loads(keys_json)
     if row.failures:
-        named = (zip(("index", "kind", "attempt", "message", "at"), f, strict=True) for f in row.failures)
+        named = (zip(_FAILURE_FIELDS, failure, strict=True) for failure in row.failures)
         line["failures"] = [{k: v for k, v in pairs if v is not None} for pairs in named]
     line["samples"] = [_build_sample_line(i, sample) for i, sample in enumerate(row.samples)]
     return line
 
 
 def _build_sample_line(i: int, row: Row) -> dict[str, Any]:
-    idx, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
-    line: dict[str, Any] = {
-        "index": None if idx == i else idx,
-        "text": text,
-        "answer": answer,
-        "correct": int(correct) if correct in (0.0, 1.0) else correct,
-        "tokens": tokens,
-        "logprob": logprob,
-        "entropy": entropy,
-        "finished": None if finished is None else bool(finished),
-    }
+    idx, extra = row[0], row[-1]
+    line = {"index": None if idx == i else idx, **_name_sample_fields(row)}
+    if line["correct"] in (0.0, 1.0):
+        line["correct"] = int(line["correct"])
     known = {name: value for name, value in line.items() if value is not None or name == "answer"}
     return known | json.loads(extra) if extra else known
 
 
 def _build_sample(row: Row) -> Sample:
-    _, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
-    unknown_keys = json.loads(extra) if extra else {}
-    return Sample(
-        text=text,
-        answer=answer,
-        correct=correct,
-        tokens=tokens,
-        logprob=logprob,
-        entropy=entropy,
-        finished=None if finished is None else bool(finished),
-        signals=read_signals(unknown_keys) if unknown_keys else None,
-        extra=unknown_keys,
-    )
+    unknown_keys = json.loads(row[-1]) if row[-1] else {}
+    signals = read_signals(unknown_keys) if unknown_keys else None
+    return Sample(**_name_sample_fields(row), signals=signals, extra=unknown_keys)
 
 
-def _build_failure(row: Row) -> Failure:
-    idx, kind, attempt, message, at = row
-    return Failure(index=idx, kind=kind, attempt=attempt, message=message, at=at)
+def _name_sample_fields(row: Row) -> dict[str, Any]:
+    fields = dict(zip(_SAMPLE_FIELDS, row[2:-1], strict=True))
+    return fields | {"finished": None if fields["finished"] is None else bool(fields["finished"])}
 
 
 # --- writing ---
 
 _BATCH_SAMPLES = 4096  # samples inserted at once: more would take memory and not be faster
-_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level", "unknown keys")
 _INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -350,7 +325,7 @@ def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
 
 def _find_difference(row: ProblemRow, existing: Sequence[Any]) -> tuple[str, Any, Any] | None:
     """Finds the first field in which two problems differ, with both values."""
-    for name, ours, theirs in zip(_PROBLEM_FIELDS, row, existing, strict=False):
+    for name, ours, theirs in zip((*_PROBLEM_FIELDS, "unknown keys"), row, existing, strict=False):
         if (ours, type(ours)) != (theirs, type(theirs)):
             return name, ours, theirs
     return None
@@ -401,17 +376,8 @@ def insert_failures(
 
 def hash_problem_row(row: ProblemRow) -> bytes:
     """Computes the hash that is stored with a problem's row."""
-    id_, question, gold, subject, level, extra = row
-    if isinstance(level, str):
-        encode_text(level)
-    return hash_problem(
-        encode_text(id_) or b"",
-        encode_text(question) or b"",
-        encode_text(gold),
-        encode_text(subject),
-        level,
-        encode_text(extra),
-    )
+    parts: list[Any] = [encode_text(part) if isinstance(part, str) else part for part in row]
+    return hash_problem(*parts)
 
 
 class BulkInsert:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from adacompute.errors import ProblemsInvalid, format_value, shorten, suggest_name, to_one_line
 from adacompute.problems.presets import HUB_NAMES, Preset, find_preset
-from adacompute.problems.row_readers import ProblemRow, list_arrow_rows
+from adacompute.problems.row_readers import ProblemRow
 
 Datasets: TypeAlias = Any  # the module `datasets`, imported on first use
 
@@ -74,7 +75,7 @@ def read_hub_rows(dataset: HubName) -> Iterator[ProblemRow]:
     table = _select_split(loaded, dataset).with_format("arrow")  # avoids decoding images and audio
     number = 0
     for batch in table.iter(batch_size=_BATCH_ROWS):
-        for value in list_arrow_rows(batch):
+        for value in batch.to_pylist():
             number += 1
             yield ProblemRow(f"row {number}", value)
 
@@ -226,7 +227,7 @@ def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
 def _import_gym() -> Gym:
     # Only zebra_puzzles needs pycosat, which must be compiled, but importing reasoning-gym requires it; so an
     # empty module replaces it if it isn't installed.
-    use_stub = _SOLVER not in sys.modules and not _has_solver()
+    use_stub = _SOLVER not in sys.modules and find_spec(_SOLVER) is None
     if use_stub:
         sys.modules[_SOLVER] = ModuleType(_SOLVER)
     try:
@@ -239,12 +240,6 @@ def _import_gym() -> Gym:
         if use_stub:
             del sys.modules[_SOLVER]
     return reasoning_gym
-
-
-def _has_solver() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(_SOLVER) is not None
 
 
 def _check_name(name: str, gym: Gym) -> None:

@@ -53,7 +53,6 @@ from adacompute.problems.row_fields import (
 )
 from adacompute.problems.row_readers import (
     STDIN,
-    ProblemRow,
     RowSource,
     read_csv_rows,
     read_folder_rows,
@@ -117,19 +116,7 @@ def read_problems(
     "text"}). `limit` takes only the first problems. The seed determines the order of shuffled choices and the
     generated problems.
     """
-    with translate_os_errors(source):
-        return _read_source(str(source), preset, columns, split=split, limit=limit, seed=seed)
-
-
-def _read_source(
-    text: str,
-    preset: str | None,
-    columns: Mapping[str, str] | None,
-    *,
-    split: str | None,
-    limit: int | None,
-    seed: int,
-) -> ProblemSet:
+    text = str(source)
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ProblemsInvalid(f"limit {limit!r} can't be used; give a whole number of at least 1, or none")
     chosen_preset = _look_up_preset(preset)
@@ -137,16 +124,17 @@ def _read_source(
         raise ProblemsInvalid(
             f"{text}: split {split!r} is for hf: names; give hf:{text} for a folder, or none"
         )
-    if _is_pool(text):
-        if columns:
-            raise ProblemsInvalid(f"{text}: is a pool, whose fields have their names; leave columns out")
-        return _read_pool(text, chosen_preset, limit)
-    if chosen_preset is None and text.startswith(_HUB_PREFIX):
-        usual = find_usual_preset(HubName.of(text.removeprefix(_HUB_PREFIX), split=split).name)
-        chosen_preset = usual[0] if usual else None
-    rows = _open_rows(text, split=split, limit=limit, seed=seed)
-    schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
-    problems = build_problems(rows, schema, limit=limit)
+    with translate_os_errors(text):
+        if _is_pool(text):
+            if columns:
+                raise ProblemsInvalid(f"{text}: is a pool, whose fields have their names; leave columns out")
+            return _read_pool(text, chosen_preset, limit)
+        if chosen_preset is None and text.startswith(_HUB_PREFIX):
+            usual = find_usual_preset(HubName.of(text.removeprefix(_HUB_PREFIX), split=split).name)
+            chosen_preset = usual[0] if usual else None
+        rows = _open_rows(text, split=split, limit=limit, seed=seed)
+        schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
+        problems = build_problems(rows, schema, limit=limit)
     columns_only = chosen_preset is None and columns  # if columns are named, formats aren't guessed
     has_choices = not columns_only and any(map(_has_lettered_choices, problems))
     template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
@@ -213,30 +201,29 @@ def _open_rows(text: str, *, split: str | None, limit: int | None, seed: int) ->
         if not Path(dataset.name).is_file():
             return RowSource(place=f"hf:{dataset.name}", rows=read_hub_rows(dataset))
         text = dataset.name
-    rows, typed = _open_file_rows(text)
-    return RowSource(place=text, rows=rows, typed=typed)
+    return _open_file_rows(text)
 
 
-def _open_file_rows(text: str) -> tuple[Iterator[ProblemRow], bool]:
-    """Opens a file by its name: returns its rows, and whether values have types (False for CSV)."""
+def _open_file_rows(text: str) -> RowSource:
+    """Opens a file by its name; only values of CSV have no types."""
     path = Path(text)
     if text != STDIN and not path.exists():
         raise ProblemsInvalid(
             f"{text}: there is no such file; {_suggest_source(text)}check the path, or give {SOURCE_KINDS}"
         )
     if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a regular file
-        return read_json_rows(text, remedy=_PIPE_REMEDY), True
+        return RowSource(place=text, rows=read_json_rows(text, remedy=_PIPE_REMEDY))
     if path.is_dir():
-        return read_folder_rows(path), True
+        return RowSource(place=text, rows=read_folder_rows(path))
     match path.name.lower().removesuffix(".gz").rpartition(".")[2]:
         case "jsonl" | "ndjson" | "json":
-            return read_json_rows(path), True
+            return RowSource(place=text, rows=read_json_rows(path))
         case "csv":
-            return read_csv_rows(path), False
+            return RowSource(place=text, rows=read_csv_rows(path), typed=False)
         case "tsv":
-            return read_csv_rows(path, delimiter="\t"), False
+            return RowSource(place=text, rows=read_csv_rows(path, delimiter="\t"), typed=False)
         case "parquet":
-            return read_parquet_rows(path), True
+            return RowSource(place=text, rows=read_parquet_rows(path))
     raise ProblemsInvalid(f"{text}: can't tell what kind of file this is; give {SOURCE_KINDS}")
 
 
@@ -464,8 +451,7 @@ def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries
     with the same id if `columns` names a column of ids.
     """
     with translate_os_errors(path):
-        rows, typed = _open_file_rows(str(path))
-    source = RowSource(place=str(path), rows=rows, typed=typed)
+        source = _open_file_rows(str(path))
     gold = tuple(name for name in COLUMNS["gold"] if name != columns.get("answer"))
     schema = RowSchema(columns=columns, usual={**_SAMPLE_COLUMNS, "gold": gold})
     entries = _group_samples(source, schema, schema.locate_fields())
@@ -614,7 +600,9 @@ def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: AN
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
-        return _check_number(float(value), where)
+        if math.isinf(value):
+            raise Flaw(f"'{where}' is {value}; give a finite number")
+        return None if math.isnan(value) else float(value)
     if isinstance(value, Mapping | list | tuple | set | frozenset):
         return _convert_container(value, where, depth)
     if isinstance(value, datetime.date | datetime.time):
@@ -627,14 +615,6 @@ def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: AN
         return convert_to_json(to_list(), where, depth + 1)
     kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
     raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")
-
-
-def _check_number(value: float, where: str) -> float | None:
-    if math.isnan(value):
-        return None
-    if math.isinf(value):
-        raise Flaw(f"'{where}' is {value}; give a finite number")
-    return value
 
 
 def _convert_container(value: Any, where: str, depth: int) -> Json:  # noqa: ANN401

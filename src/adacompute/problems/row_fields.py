@@ -120,35 +120,31 @@ def _check_other_gold(fields: RowFields, column: str) -> None:
             )
 
 
+def _take_plain(fields: RowFields, field: str, want: str, *, by_user: bool) -> Json:
+    """Takes a text or number. Other values are ignored, unless the user named the column (`by_user`)."""
+    value, column = fields.peek(field), fields.choose_column(field)
+    if value is not None and type(value) not in (str, int, float):
+        if by_user or column == field:
+            raise_flaw(column, value, want)
+        return None  # the column may be something else
+    return fields.take(field)
+
+
 def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
     """Reads the subject as text. If the user named its column (`by_user`), it must be valid."""
-    value, column = fields.peek("subject"), fields.choose_column("subject")
-    if value is not None and type(value) not in (str, int, float):
-        if by_user or column == "subject":
-            raise_flaw(column, value, "a string")
-        return None  # ignored: the column may be something else
-    fields.take("subject")
+    value = _take_plain(fields, "subject", "a string", by_user=by_user)
     return None if value is None or value == "" else str(value)
 
 
 def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float | str | None:
     """Reads the level of difficulty as a number or text; "Level 3" is 3."""
-    value, column = fields.peek("level"), fields.choose_column("level")
-    if value is not None and type(value) not in (str, int, float):
-        if by_user or column == "level":
-            raise_flaw(column, value, "a number or a string")
-        return None
-    fields.take("level")
+    value = _take_plain(fields, "level", "a number or a string", by_user=by_user)
     if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
         return int(level_match[1])
     if type(value) is str and not typed:  # CSV has only texts: read "3" as the number 3
-        return (
-            int(value)
-            if _WHOLE_NUMBER.fullmatch(value)
-            else float(value)
-            if _DECIMAL_NUMBER.fullmatch(value)
-            else value
-        )
+        if _WHOLE_NUMBER.fullmatch(value):
+            return int(value)
+        return float(value) if _DECIMAL_NUMBER.fullmatch(value) else value
     return None if value == "" else value
 
 

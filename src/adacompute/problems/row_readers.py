@@ -238,8 +238,6 @@ def _describe_csv_error(place: str, exc: csv.Error) -> str:
     return f"{place} is not CSV ({exc}); check its quotes, or give JSON lines"
 
 
-Arrow: TypeAlias = Any  # pyarrow ships no types
-
 _BATCH_ROWS = 1024  # rows read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
 _SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # names used by `datasets`
@@ -261,7 +259,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
                 is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-                    for value in list_arrow_rows(batch):
+                    for value in batch.to_pylist():
                         number += 1
                         yield ProblemRow(
                             f"{prefix}row {number}", _restore_pool_line(value) if is_pool_file else value
@@ -307,12 +305,6 @@ def _find_split(part: Path) -> str | None:
         (name_match for name in reversed(part.parts) if (name_match := _SPLIT_NAME.match(name))), None
     )
     return _SPLIT_ALIASES.get(match[1], match[1]) if match else None
-
-
-def list_arrow_rows(batch: Arrow) -> list[dict[str, Any]]:
-    """Converts the rows of an Arrow batch or table to dicts."""
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    return rows
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:

@@ -83,10 +83,8 @@ def remove_shard_folder(pool: Pool) -> None:
     pool.forget()
     for path in [path for path in folder.iterdir() if _OUR_NAMES.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
-        with contextlib.suppress(PoolLocked, OSError):
-            lock = WriterLock(folder / name)
+        with contextlib.suppress(PoolLocked, OSError), contextlib.closing(WriterLock(folder / name)):
             path.unlink(missing_ok=True)
-            lock.release()
     # fails if the folder isn't empty: a worker is starting, and will find that its driver has ended
     with contextlib.suppress(OSError):
         folder.rmdir()
@@ -100,7 +98,7 @@ def _list_started_shards(folder: Path) -> set[Path]:
 
 def _is_locked(path: Path) -> bool:
     try:
-        WriterLock(path).release()
+        WriterLock(path).close()
     except PoolLocked:
         return True
     return False

@@ -19,7 +19,6 @@ from adacompute.policies.base import Arrays, log_price
 from adacompute.policies.paths import Paths
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VoteState
-from adacompute.records import quick_dataclass
 
 Bools = npt.NDArray[np.bool_]
 
@@ -262,7 +261,7 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     return np.asarray((upper + lower) / 2)
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
     """How many samples to draw at the same time.
 

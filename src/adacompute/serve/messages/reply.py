@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from adacompute.client import Response
-from adacompute.client.large_json import MAX_INLINE, Alternative, Token, encode_token
+from adacompute.client.large_json import MAX_INLINE, Alternative, ReplyToken, encode_token
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.client.streaming import split_tokens
 from adacompute.client.transport import ReplyCompressed
@@ -36,7 +36,7 @@ from adacompute.errors import (
     WeakVote,
     shorten,
 )
-from adacompute.records import BudgetUnit, Call, quick_dataclass
+from adacompute.records import BudgetUnit, Call
 from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
@@ -46,7 +46,7 @@ _MAX_DETAILS = 64  # at most this many additional numbers of a usage are summed
 CLIENT_GONE_STATUS = 499  # status if the client disconnected, as in nginx
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of all paid calls, as the upstream counts them."""
 
@@ -132,7 +132,7 @@ class ModeUse:
     usage: Usage = field(default_factory=Usage)
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOutcome:
     """The outcome of a request forwarded to another route of the upstream."""
 
@@ -148,7 +148,7 @@ class ForwardOutcome:
     maybe: Spend  # upper bound of possible charges for failed calls
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
     """The outcome of a request, for the reply, the ledger, metrics, the dashboard and the recorder."""
 
@@ -545,7 +545,7 @@ def _drop_alternatives(tokens: object) -> object:
         return tokens
     return [
         msgspec.structs.replace(token, top_logprobs=[])
-        if isinstance(token, Token)
+        if isinstance(token, ReplyToken)
         else {**token, "top_logprobs": []}
         if isinstance(token, dict) and token.get("top_logprobs")
         else token

@@ -9,7 +9,7 @@ as absent.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -22,7 +22,7 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EVERY_MODE, ServeConfig, parse_serve_budgets
 from adacompute.errors import BudgetInvalid, RequestInvalid, explain_misfit, format_value
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Budget, BudgetUnit, quick_dataclass
+from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.pricing.policy_registry import SINGLE
 
@@ -53,7 +53,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = False  # stream samples and decisions as events
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A validated chat completion request."""
 
@@ -71,12 +71,12 @@ class ChatRequest:
     json: bool = False  # the client requests JSON
     tools: ToolUse = ""  # whether the reply may or must call tools
     no_vote_reason: str = ""  # why no vote is possible, e.g. "temperature is 0"; "": a vote is possible
-    options: RequestOptions = RequestOptions()
+    options: RequestOptions = field(default=RequestOptions())
     # the client's request, if it was translated from another route's format
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """How to serve a request, decided before any sample is drawn."""
 
@@ -194,11 +194,6 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
     `places` has the names of fields to use in the message; if there are any, values are quoted.
     """
 
-    def build_error(place: str, fault: str) -> RequestInvalid:
-        name = re.split(r"\W", place, maxsplit=1)[0]
-        param = places.get(name, name) + place[len(name) :]
-        return RequestInvalid(f"{param} {fault}", param=param)
-
     def show(place: str, part: object) -> str:
         is_word = isinstance(part, str) and place in _QUOTED_FIELDS
         return format_value(part) if places or is_word else _describe_value(part)
@@ -206,9 +201,10 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
-        raise explain_misfit(
-            value, exc, find_remedy=remedies.__getitem__, build_error=build_error, show=show
-        ) from None
+        place, fault = explain_misfit(value, exc, find_remedy=remedies.__getitem__, show=show)
+        name = re.split(r"\W", place, maxsplit=1)[0]
+        param = places.get(name, name) + place[len(name) :]
+        raise RequestInvalid(f"{param} {fault}", param=param) from None
 
 
 def _describe_value(value: object) -> str:

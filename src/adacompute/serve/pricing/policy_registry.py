@@ -67,7 +67,8 @@ class SignalScales:
         for (name, means), value in zip(self._means.items(), values or (), strict=False):
             if value is not None:
                 self._is_settled = False
-                bounded = self.base.bound(name, transform_signal(name, value))
+                low, high = self.base.find_bounds(name)
+                bounded = min(high, max(low, transform_signal(name, value)))
                 means[0] += 1
                 means[1] += (bounded - means[1]) / min(means[0], MEMORY)
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
@@ -80,16 +81,18 @@ class SignalScales:
         moments = {
             name: (count, count * mean, count * square) for name, (count, mean, square) in self._means.items()
         }
-        moves = zip(*self.base.measure(moments), previous.centre, previous.spread, strict=True)
+        settled = self.base.settle(moments)
+        moves = zip(settled.centre, settled.spread, previous.centre, previous.spread, strict=True)
         for centre, spread, old, old_spread in moves:
             if max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread:
-                return self.base.settle(moments)
+                return settled
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:
         """Checks that a stored mean is possible, given the model's limits on the signal's values."""
-        count, mean, _ = means
-        return not count or abs(self.base.bound(name, mean) - mean) <= 1e-9 * max(1.0, abs(mean))
+        (count, mean, _), (low, high) = means, self.base.find_bounds(name)
+        tolerance = 1e-9 * max(1.0, abs(mean))  # placeholders such as -9999 were clipped to the bounds
+        return not count or low - tolerance <= mean <= high + tolerance
 
     def state(self) -> dict[str, list[float]]:
         """Returns the means of all observed signals as plain data for JSON."""

@@ -26,7 +26,7 @@ from adacompute.client.response_parser import encode_json
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import KeyConfig, ServeConfig
 from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
-from adacompute.records import Call, quick_dataclass
+from adacompute.records import Call
 from adacompute.serve.messages.form import FormScanner
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, build_error
 from adacompute.serve.messages.request_parser import (
@@ -126,7 +126,7 @@ class ForwardTarget:
     private: bool = False  # whether it is only for the operator, if there are keys
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardCost:
     """The highest possible cost of a request."""
 

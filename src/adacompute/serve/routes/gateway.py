@@ -21,7 +21,7 @@ from adacompute.client.large_json import run_in_thread
 from adacompute.config import EVERY_MODE, Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.policies.quality import QualityCost
-from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
+from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
     ModeUse,
@@ -61,7 +61,7 @@ _MAX_LISTED = 200  # models offered by the playground
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRequest:
     """A request in flight."""
 

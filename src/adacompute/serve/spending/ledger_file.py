@@ -140,7 +140,7 @@ class LedgerFile:
     def close(self) -> None:
         """Closes the file and releases the lock."""
         self._close_connection()
-        self._lock.release()
+        self._lock.close()
 
     def _open(self) -> None:
         _check_magic(self.path)

@@ -77,12 +77,10 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         nonempty = [secret for secret in dict.fromkeys(secrets) if secret.reveal()]
-        forms = {
-            form for secret in nonempty if secret.is_maskable for form in _list_encodings(secret.reveal())
-        }
+        forms = {form for secret in nonempty if secret.masked for form in _list_encodings(secret.reveal())}
         # longest first, because one encoding may contain another
         self._forms = sorted(forms, key=len, reverse=True)
-        self._short = [secret for secret in nonempty if not secret.is_maskable]
+        self._short = [secret for secret in nonempty if not secret.masked]
 
     def mask_text(self, text: str) -> str:
         """Returns the text with keys masked."""
