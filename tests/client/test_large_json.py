@@ -234,7 +234,7 @@ def test_a_list_of_spaces_is_an_empty_one_also_as_chunks(more: bytes):
 
 def test_what_is_no_token_is_left_out_of_a_response():
     tokens = [1, *compact_tokens([{"token": "a", "logprob": -1, "bytes": [97]}]), {"token": "b"}]
-    translated = translate_logprobs({"content": tokens})
+    translated = translate_logprobs({"logprobs": {"content": tokens}})
     assert [token["token"] for token in json.loads(encode_json(translated))] == ["a", "b"]
 
 
