@@ -16,13 +16,13 @@ from adacompute.policies.base import Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.sampling import Answers, SourcePlan, answer
-from adacompute.sampling.workers import SamplingEngine
+from adacompute.sampling.workers import WorkerEngine
 from adacompute.scale.collect import RayEngine
 from upstream import Upstream
 
 
 def run(
-    path: Path, where: Endpoint | SamplingEngine, *, policy: Policy, budget: float | str, many: int
+    path: Path, where: Endpoint | WorkerEngine, *, policy: Policy, budget: float | str, many: int
 ) -> Answers:
     with open_pool(path, create=True) as pool:
         plan = SourcePlan(endpoint=where, asking=asking(sampling=SEEDED))

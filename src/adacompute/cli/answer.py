@@ -36,9 +36,9 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
+    GenerationOptions,
     ProblemOptions,
     RunOptions,
-    SamplingOptions,
     choose_tasks,
     plan_sources,
 )
@@ -242,7 +242,7 @@ def answer(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     endpoint: EndpointOptions,
-    sampling: SamplingOptions,
+    sampling: GenerationOptions,
     run: RunOptions,
     engine: EngineOptions,
     reading: AnswerOptions,

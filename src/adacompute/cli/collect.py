@@ -23,9 +23,9 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
+    GenerationOptions,
     ProblemOptions,
     RunOptions,
-    SamplingOptions,
     choose_tasks,
     plan_sources,
 )
@@ -398,7 +398,7 @@ def collect(
     modes_file: ModesFileOption = None,
     wanted: SamplesOption = None,
     endpoint: EndpointOptions,
-    sampling: SamplingOptions,
+    sampling: GenerationOptions,
     run: RunOptions,
     engine: EngineOptions,
     reading: AnswerOptions,

@@ -12,7 +12,7 @@ import typer
 
 from adacompute.answers import Task, extract_answer
 from adacompute.cli.options import JsonFlag, load_settings
-from adacompute.cli.sampling_options import SamplingOptions, warn_exposure
+from adacompute.cli.sampling_options import GenerationOptions, warn_exposure
 from adacompute.cli.terminal import (
     format_fixed,
     format_path,
@@ -127,7 +127,7 @@ def menu(
     """
     config = load_settings(context)
     modes = read_modes_file(path)
-    sampling = SamplingOptions().build_parameters(config.collect)
+    sampling = GenerationOptions().build_parameters(config.collect)
     asked, checks = _plan_checks(modes, sampling)
     for check in check_modes(asked, _PROBLEM, seconds=seconds):
         checks[check.name] = check

@@ -31,7 +31,7 @@ from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.records import Budget
 from adacompute.sampling import SourcePlan, build_plan
-from adacompute.sampling.workers import SamplingEngine
+from adacompute.sampling.workers import WorkerEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 
 _TRIAL_SECONDS = 60.0  # time limit for a call that tries out a model's name
@@ -42,7 +42,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
+class GenerationOptions:
     """Options on how samples are drawn."""
 
     temperature: Annotated[float | None, build_option(CollectConfig, "temperature", min=0)] = None
@@ -114,7 +114,7 @@ def plan_sources(
     template: Template,
     config: Config,
     *,
-    sampling: SamplingOptions,
+    sampling: GenerationOptions,
     engine: EngineOptions,
     verifier: VerifierOptions,
     pool_path: Path,
@@ -238,7 +238,7 @@ def choose_tasks(
 
 def choose_engine(
     options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
-) -> Endpoint | SamplingEngine:
+) -> Endpoint | WorkerEngine:
     """Returns what sends requests for a mode: Ray, or the endpoint itself, used in this process."""
     if not options.is_ray:
         return endpoint

@@ -37,8 +37,8 @@ from adacompute.sampling.workers import (
     CollectProgress,
     LocalEngine,
     Sampler,
-    SamplingEngine,
     StopReason,
+    WorkerEngine,
     handle_signals,
 )
 
@@ -53,7 +53,7 @@ class SourcePlan:
     sample that has an answer before it is stored; the pool doesn't contain its cost.
     """
 
-    endpoint: Endpoint | SamplingEngine
+    endpoint: Endpoint | WorkerEngine
     asking: Asking
     samples: int = 48  # samples per problem; ignored by `answer`, whose policy decides
     prices: TokenPrices = field(default_factory=TokenPrices)
@@ -61,7 +61,7 @@ class SourcePlan:
 
     def __post_init__(self) -> None:
         for name, value, kind in (
-            ("endpoint", self.endpoint, Endpoint | SamplingEngine),
+            ("endpoint", self.endpoint, Endpoint | WorkerEngine),
             ("asking", self.asking, Asking),
         ):
             if not isinstance(value, kind):
@@ -87,7 +87,7 @@ class SourcePlan:
         return self.asking.mode
 
     @property
-    def engine(self) -> SamplingEngine:
+    def engine(self) -> WorkerEngine:
         """The engine that draws the samples: the given one, or one in this process."""
         if isinstance(self.endpoint, Endpoint):
             return LocalEngine(self.endpoint, self.verifier)

@@ -131,7 +131,7 @@ class Sampler(ABC):
 
 
 @runtime_checkable
-class SamplingEngine(Protocol):
+class WorkerEngine(Protocol):
     """Draws samples in this process or elsewhere."""
 
     @property
@@ -272,7 +272,7 @@ def _fit_number(number: int | None) -> int | None:
     return number if number is not None and 0 <= number < _MAX_NUMBER else None
 
 
-class SamplingWorkers(Sampler):
+class LocalWorkers(Sampler):
     """Draws samples in parallel, and stores each call's samples before they count.
 
     As many calls as allowed are in flight, and at most twice as many more have ended but aren't on disk: only
@@ -302,7 +302,7 @@ class SamplingWorkers(Sampler):
         self._unstored = 0  # calls whose samples have arrived but aren't on disk
         self.fatal_error: BaseException | None = None  # if set, the pool can't be written any more
 
-    async def __aenter__(self) -> "SamplingWorkers":
+    async def __aenter__(self) -> "LocalWorkers":
         return self
 
     async def __aexit__(
@@ -532,7 +532,7 @@ class LocalEngine:
         async with (
             self.verifier or nullcontext(),
             Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
-            SamplingWorkers(
+            LocalWorkers(
                 pool, client, asking, cost_budget, on_progress=on_progress, verifier=self.verifier
             ) as workers,
         ):

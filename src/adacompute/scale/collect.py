@@ -23,7 +23,7 @@ from adacompute.records import Call, Secret, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
 from adacompute.sampling.plan import CostBudget, SampleRange
 from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
-from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason
+from adacompute.sampling.workers import LocalWorkers, Sampler, StopReason
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
 ShardQueue = deque[tuple[SampleRange, ...]]  # contents of the shards that wait for a collector
@@ -117,7 +117,7 @@ class Collector:
     def __init__(self, setup: CollectorSetup) -> None:
         self._setup = setup
         self._client: Client | None = None
-        self._workers: SamplingWorkers | None = None
+        self._workers: LocalWorkers | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._cost_budget = CostBudget(prices=setup.prices, most_tokens=setup.asking.most_tokens)
         self._spent = 0.0  # cost of earlier shards
@@ -156,7 +156,7 @@ class Collector:
         with open_pool(shard.path, create=True, default_task=self._setup.task) as pool:
             pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
             try:
-                async with SamplingWorkers(
+                async with LocalWorkers(
                     pool, client, asking, self._cost_budget, on_progress=lambda: None
                 ) as workers:
                     self._workers = workers
@@ -185,10 +185,10 @@ class Collector:
         if self._workers is not None:
             self._workers.record_call(call)
 
-    def _compute_progress(self, workers: SamplingWorkers) -> CollectProgress:
+    def _compute_progress(self, workers: LocalWorkers) -> CollectProgress:
         return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.cap.spent - self._spent)
 
-    def _build_result(self, workers: SamplingWorkers) -> ShardResult:
+    def _build_result(self, workers: LocalWorkers) -> ShardResult:
         return ShardResult(
             progress=self._compute_progress(workers),
             failures=dict(workers.failures),
