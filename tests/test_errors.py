@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 
 from adacompute import errors
+from adacompute.records import format_points
 
 
 def test_every_error_has_the_one_root_and_is_drawn_in_the_docstring():
@@ -31,3 +32,10 @@ def test_a_name_is_suggested_only_where_one_is_close():
     assert errors.suggest_name("facs", ["facts", "words"]) == "did you mean facts? "
     assert errors.suggest_name("facs", ["facts", "faces"], limit=2) == "did you mean facts or faces? "
     assert errors.suggest_name("zzz", ["facts", "words"]) == ""
+
+
+def test_counts_and_points_are_written_as_one_says_them():
+    assert errors.format_count(1, "sample") == errors.format_count("1", "sample") == "1 sample"
+    assert errors.format_count(1200, "sample") == "1,200 samples"
+    assert errors.format_count("1.5", "sample") == "1.5 samples"
+    assert [format_points(share) for share in (-0.0004, 0.0, 0.067)] == ["+0.0", "+0.0", "+6.7"]

@@ -361,6 +361,12 @@ def to_one_line(exc: Exception) -> str:
     return " ".join(str(exc).split()) or type(exc).__name__
 
 
+def format_count(number: int | str, noun: str) -> str:
+    """Formats a number, or the text of one, with a noun: `1 problem`, `1,200 problems`, `1.5 samples`."""
+    text = number if isinstance(number, str) else f"{number:,}"
+    return f"{text} {noun}" + ("" if text == "1" else "s")
+
+
 def format_value(value: object) -> str:
     """Formats a value for messages: its repr on one line, shortened.
 

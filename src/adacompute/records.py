@@ -631,6 +631,11 @@ def format_lower_bound(value: float) -> str:
     return next((text for text in texts if float(text) >= value), repr(value))
 
 
+def format_points(share: float) -> str:
+    """Formats a share as percentage points with a sign, `+6.7`; never as -0.0."""
+    return f"{100 * share:+z.1f}"
+
+
 def format_money(value: float) -> str:
     """Formats money: two decimals from 1 up, three digits below, no exponents; page.js must do the same.
 

@@ -115,6 +115,13 @@ def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: 
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["", " --no-groups", " --group subject"])
+def test_groups_are_kept_in_the_commands_to_go_on_with(adacompute, pool, words: str):
+    (pool / "sums.jsonl").write_text(lines().replace('"model"', '"subject": "sums", "model"'))
+    shown = adacompute("fit", "sums.jsonl", SKIP, "--policy", "bayes", "-o", "kept", *words.split()).stdout
+    assert f"adacompute evaluate sums.jsonl --policies fixed,asc,bayes{words}\n" in shown
+
+
 @pytest.mark.slow
 def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, pool):
     body = json.loads(adacompute("fit", "a.jsonl", SKIP, "-o", "kept", "--json").stdout)
@@ -226,6 +233,20 @@ def test_a_guarantee_is_saved_with_its_delta_and_what_it_costs_is_measured(adaco
     shown = adacompute(*words, "--overwrite").stdout
     assert "of answers are certified at a delta of 0.2" in shown
     assert "--budget" not in shown
+
+
+def test_what_scores_are_worth_is_shown_as_evaluate_has_it(adacompute, tmp_path):
+    rng, problems = random.Random(1), [json.loads(line) for line in lines(samples=4).splitlines()]
+    for sample in (sample for problem in problems for sample in problem["samples"]):
+        sample["score"] = rng.gauss(sample["answer"] == "4", 0.5)
+    (tmp_path / "scored.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    words = ("fit", "scored.jsonl", "--policy", "bayes", "-o", "own", "--no-groups")
+    table = "best of n by score"
+    assert table in adacompute(*words).stdout
+    told = json.loads(adacompute(*words, "--overwrite", "--json").stdout)["by_score"]
+    assert [row["samples"] for row in told] == [2, 4]
+    evaluated = adacompute("evaluate", "scored.jsonl", "--policies", "fixed", "--no-groups", "--json")
+    assert told == json.loads(evaluated.stdout)["by_score"]
 
 
 def test_problems_without_recorded_answers_are_left_out_and_counted(adacompute, tmp_path):

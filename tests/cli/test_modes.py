@@ -199,5 +199,16 @@ def test_what_more_samples_are_worth_is_not_told_of_one_sample_a_mode(adacompute
         write_pool(tmp_path / f"{name}.jsonl", name, answers)
     done = adacompute("evaluate", *PAIR, "--cost", "smol=1", "--cost", "qwen=10", "--no-groups")
     assert "a problem has at most 1 of 'smol', 1 of 'qwen'" in " ".join(done.stdout.split())
+    assert "votes weighted by mode, 40 orders" in done.stdout, "no log-probability is recorded"
     assert "and stopping." not in done.stdout
     assert "didn't help" not in done.stdout
+
+
+def test_a_mode_is_cut_to_what_the_problem_with_fewest_samples_has(adacompute, tmp_path: Path):
+    for name, samples in (("small", 5), ("large", 4)):
+        answers = {f"p{i}": ["5" if i % 4 < j else "4" for j in range(samples)] for i in range(12)}
+        write_pool(tmp_path / f"{name}.jsonl", name, answers | {"p7": ["4", "5"]})
+    words = ("evaluate", *PAIR, "--cost", "smol=1", "--cost", "qwen=10", "--no-groups", "--orders", "2")
+    body = json.loads(adacompute(*words, "--folds", "2", "--json").stdout)
+    most = [row["draws"]["smol"] for row in body["matched"] if row["policy"] == "uniform: smol"]
+    assert 0 < max(most) <= 2

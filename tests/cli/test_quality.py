@@ -56,6 +56,15 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
         ((*MENU, "--budget", "as good as huge"), "names no mode of small, large; give 'as good as large'"),
         ((*MENU, "--budget", "as good as large"), "on 353 problems in 7 groups. Record other kinds"),
         (("fit", "facts", "--budget", "as good as 8"), "hold out single questions: --no-groups"),
+        (
+            (*MENU, "--no-groups", "--budget", "as good as large x 17"),
+            "on 16 samples a problem; record more samples, or give 'as good as large x 16'",
+        ),
+        ((*MENU[:-1], "large=inf", "--budget", "as good as small"), "needs two modes with a finite cost"),
+        (
+            ("fit", "facts", "--no-groups", "--budget", "within 1 point of 17"),
+            "or give 'within 1 point of 16'",
+        ),
         (("solve", "facts", "--budget", "as good as 8"), "give an amount"),
         (
             (
@@ -73,4 +82,6 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
     ],
 )
 def test_where_no_quality_can_be_told_one_line_says_why(words: tuple[str, ...], remedy: str, adacompute: Run):
-    assert remedy in " ".join(adacompute(*words, code=None).stderr.split())
+    told = " ".join(adacompute(*words, code=None).stderr.split())
+    assert remedy in told
+    assert "learned" not in told, "it is refused before anything is learned"

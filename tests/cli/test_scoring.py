@@ -34,3 +34,10 @@ def test_any_correct_is_cross_fitted_as_such(adacompute):
     words = ("solve", "facts", "--budget", "99", "--budgets", "1,8", "--aggregate", "any-correct", "--json")
     body = json.loads(adacompute(*words).stdout)
     assert body["crossfitted"]["accuracy"] == pytest.approx(body["uniform"]["accuracy"], abs=0.02)
+
+
+def test_a_vote_too_large_to_be_exact_is_refused_with_the_option(adacompute, tmp_path):
+    pool = {"id": "p", "question": "?", "gold": "4", "samples": [{"answer": "4"}] * 300}
+    (tmp_path / "large.jsonl").write_text(json.dumps(pool))
+    refused = adacompute("score", "large.jsonl", "--budgets", "257", code=1).stderr
+    assert "above 256, the largest that is scored exactly; give smaller budgets (--budgets)" in refused

@@ -165,7 +165,7 @@ def test_problems_with_too_few_samples_are_an_error_or_left_out_by_name(adacompu
     short = {"id": "p3", "question": "?", "gold": "1", "samples": [{"answer": "1"}]}
     (pool / "a.jsonl").write_text(lines() + json.dumps(short) + "\n")
     refused = adacompute(*SMALL, code=1).stderr
-    assert "'p3' (1 samples)" in refused
+    assert "'p3' (1 sample)" in refused
     body = strict(adacompute(*SMALL, "--too-few", "drop", "--json").stdout)
     assert (body["problems"], body["dropped"]) == (2, ["p3"])
     assert "2 problems (1 left out" in adacompute(*SMALL, "--too-few", "drop").stdout

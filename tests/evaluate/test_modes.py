@@ -177,7 +177,7 @@ def test_two_models_on_facts_are_worth_having_together():
 def test_budgets_and_menus_that_cannot_be_compared_are_refused():
     ballots = make_modes(problems=12, samples=4)
     menu = Menu.of(ballots, costs=COSTS)
-    with pytest.raises(BudgetInvalid, match=r"budget 0.05 is below .* \(0.1 for 'small'\)"):
+    with pytest.raises(BudgetInvalid, match=r"budget 0.05 is too small: .* 'small', costs 0.1"):
         evaluate(ballots, modes=menu, budgets=[0.05])
     with pytest.raises(BudgetInvalid, match="no budget is given"):
         evaluate(ballots, modes=menu, budgets=[])

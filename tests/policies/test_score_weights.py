@@ -9,13 +9,13 @@ import pytest
 
 import adacompute as ac
 from adacompute.answers import Tally, VoteWeights
-from adacompute.answers.vote import WEIGHT_UNIT, ScoreWeights
+from adacompute.answers.vote import WEIGHT_UNIT, ScoreWeights, describe_votes
 from adacompute.errors import NotRecorded, PolicyError, TaskError
 from adacompute.evaluate.measure import uses_weighted_votes
 from adacompute.policies import load_policy
 from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.weights import dump_weights, fit_score_weights, load_weights
+from adacompute.policies.weights import dump_weights, fit_score_weights, join_weights, load_weights
 from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.score.aggregates import compute_weight_units
@@ -170,12 +170,21 @@ def test_a_placeholder_among_scores_moves_their_weight_little(placeholder):
     assert weights.beta > clean.beta / 2
 
 
+def test_what_votes_are_weighted_by_is_said():
+    by_tokens = VoteWeights(signal="entropy", scale=1.0, score=SCORE)
+    assert describe_votes(by_tokens) == "votes weighted by entropy and score"
+    assert describe_votes(VoteWeights.by_score(SCORE)) == "votes weighted by score"
+    for weigh, words in ((None, "mode"), (VoteWeights.by_score(SCORE), "mode and score")):
+        joined = join_weights(("a", "b"), (weigh, None), np.ones(2))
+        assert describe_votes(joined) == f"votes weighted by {words}"
+
+
 def test_scores_are_compared_with_plain_votes_and_the_best_of_n_on_problems_kept_apart():
     scored = judge(synthetic(60, 6, chance=np.linspace(0.3, 0.9, 60).tolist(), signals=False), strength=3.0)
     scores = scored.signals[:, :, COLUMN]
     scores = np.where(np.isnan(scores), 5.0 + np.arange(6) / 100, scores)
     evaluation = ac.evaluate(score_samples(scored, scores), budgets=(2.0,), policies=("fixed",), orders=2)
-    assert evaluation.votes == "weighted"
+    assert (evaluation.votes, evaluation.weighed_by) == ("weighted", ("score",))
     assert [row.samples for row in evaluation.by_score] == [2, 4]
     for row in evaluation.by_score:
         groups = list(combinations(range(6), row.samples))

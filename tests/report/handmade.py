@@ -63,7 +63,7 @@ def made(
     """A policy that costs so much, at its settings, and is as good as so many uniform samples."""
     spent = np.repeat(np.asarray(cost, dtype=np.float64)[:, None], problems, axis=1)
     right = accuracy(np.asarray(as_good_as), problems) - less
-    points = PolicyPoints(cost=spent, accuracy=right, labels=tuple(f"{c:g}" for c in spent[:, 0]))
+    points = PolicyPoints(cost=spent, accuracy=right)
     budgets = np.repeat(np.array(BUDGETS)[:, None], problems, axis=1)
     return PolicyResult(
         name=name,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from handmade import BUDGETS, EACH, evaluated, handmade
 
-from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.conclusions import EvaluationRuns, format_samples
+from adacompute.evaluate.comparison import Evaluation, format_samples
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import run_policies
 from adacompute.records import TokenPrices

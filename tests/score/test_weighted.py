@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_ballots import made as plain
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import NotRecorded, ScoreError
+from adacompute.errors import NotRecorded
 from adacompute.pool.ballots import ABSTAINS, Ballots
 from adacompute.records import Sample
 from adacompute.score import aggregates
@@ -194,11 +194,6 @@ def test_what_was_not_recorded_is_named():
         scored(ballots, (1,), None)
     with pytest.raises(NotRecorded, match="entropies"):
         scored(ballots, (1,), VoteWeights(signal="entropy", scale=0.4))
-
-
-def test_a_single_draw_is_refused():
-    with pytest.raises(ScoreError, match="1 draws can't give an estimate of their error"):
-        scored(made(SKEWED), (5,), WEIGH, draws=1)
 
 
 def test_two_draws_that_hold_nearly_all_samples_still_have_an_error():

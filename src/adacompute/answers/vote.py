@@ -284,6 +284,21 @@ class VoteWeights:
         return cls(signal=signal, scale=scale, sharpness=sharpness)
 
 
+def describe_votes(weigh: VoteWeights | None) -> str:
+    """Says what votes are weighted by.
+
+    >>> describe_votes(None), describe_votes(VoteWeights(signal="logprob", scale=-0.25))
+    ('plain votes', 'votes weighted by logprob')
+    """
+    if weigh is None:
+        return "plain votes"
+    each = [weights for _, weights in weigh.modes] or [weigh]
+    parts = ["mode"] if weigh.modes else []
+    parts += dict.fromkeys(weights.signal for weights in each if weights.reads_tokens)
+    parts += ["score"] if any(weights.score is not None for weights in each) else []
+    return f"votes weighted by {' and '.join(parts)}" if parts else "plain votes"
+
+
 def scale_units(units: int, factor: float) -> int:
     """Multiplies a weight in units by a factor, and rounds."""
     return units if factor == 1.0 else round(units * factor)

@@ -1,13 +1,13 @@
 """Prints the tables of an evaluation, verdict first, and the summary of a fit."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from adacompute.cli.modes import ModeOptions, format_draws
+from adacompute.cli.modes import GroupOptions, ModeOptions, format_draws
 from adacompute.cli.terminal import (
     format_count,
     format_ends,
@@ -22,9 +22,10 @@ from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
 from adacompute.evaluate.comparison import Saving
 from adacompute.evaluate.mode_rivals import ALL_MODES
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
+from adacompute.evaluate.resampling import ScoreRow
 from adacompute.pool.groups import count_in_groups
 from adacompute.pool.modes import ModeSet
-from adacompute.records import TokenPrices, format_money
+from adacompute.records import TokenPrices, format_money, format_points
 
 _VERDICT_NOTE = (
     "(gain in points over uniform at the same cost; the joint intervals hold for all rows at once, and the "
@@ -70,11 +71,9 @@ def show_evaluation(
         print_fact("modes", describe_modes(evaluation.mode_set))
     print_line()
     if evaluation.basis == "agreement":
-        what = (
-            "all of a problem's samples"
-            if evaluation.mode_set is None
-            else "all samples of the most expensive mode"
-        )
+        what = "all samples of the most expensive mode"
+        if evaluation.mode_set is None:
+            what = "all of a problem's samples"
         print_paragraph(
             "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is "
             f"how often the answer is that of the vote of {what}."
@@ -84,7 +83,7 @@ def show_evaluation(
         show_verdict(evaluation.verdict, prices, menu=evaluation.mode_set)
         print_line()
         if evaluation.by_score:
-            _show_scores(evaluation)
+            _show_scores(evaluation.by_score, problems)
             print_line()
         if not tables and evaluation.verdict.rows:
             print_line("Every policy beside the others: --tables")
@@ -94,9 +93,8 @@ def show_evaluation(
     print_paragraph(_compose_notes(evaluation))
 
 
-def _show_scores(evaluation: Evaluation) -> None:
+def _show_scores(rows: Sequence[ScoreRow], problems: str) -> None:
     """Shows how much a verifier's scores improve votes at uniform samples, and whether that is certain."""
-    rows = evaluation.by_score
     print_line("what the verifier's scores are worth, with as many samples for every request")
     headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
     table = [
@@ -110,7 +108,6 @@ def _show_scores(evaluation: Evaluation) -> None:
     print_table(headings, table)
     unsure = [f"{row.samples}" for row in rows if row.weighted_gain.holds_zero and row.best_gain.holds_zero]
     if unsure:
-        problems = count_in_groups(evaluation.problems, evaluation.groups)
         print_paragraph(f"Whether they help with {' or '.join(unsure)} samples, {problems} can't tell.")
     print_paragraph(_SCORES_NOTE, indent=2)
 
@@ -152,7 +149,7 @@ def _format_verdict_row(row: VerdictRow) -> list[str]:
         f"{row.budget:g}",
         format_percent(row.uniform),
         format_percent(row.accuracy),
-        f"{100 * row.gain.mean:+.1f}",
+        format_points(row.gain.mean),
         format_ends(row.gain),
         format_ends(row.joint),
         f"{worth:.1f}" if math.isfinite(worth) else "more",
@@ -268,8 +265,8 @@ def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
     votes = "plain votes"
-    if evaluation.votes == "weighted":
-        votes = f"votes weighted by {'score' if evaluation.by_score else 'confidence'}"
+    if evaluation.weighed_by:
+        votes = f"votes weighted by {' and '.join(evaluation.weighed_by)}"
     dropped = ""
     if evaluation.dropped:
         dropped += f", {format_count(evaluation.dropped, 'problem')} without grades or answers left out"
@@ -366,14 +363,14 @@ def show_fit(
     judged: Verdict | Evaluation | None,
     *,
     modes: ModeOptions,
+    grouping: GroupOptions,
     menu: ModeSet | None,
     prices: TokenPrices,
+    scores: Sequence[ScoreRow],
 ) -> None:
     """Shows what was learned, where it is saved, its prices for some budgets, the verdict, and next steps."""
-    problems, samples = (
-        format_count(summary["problems"], "problem"),
-        format_count(summary["samples"], "sample"),
-    )
+    problems = format_count(summary["problems"], "problem")
+    samples = format_count(summary["samples"], "sample")
     did = "measured on" if "certificate" in summary else "learned from"
     print_line(f"{summary['policy']}: {did} {problems} and {samples} of {modes.name}")
     print_line()
@@ -386,13 +383,16 @@ def show_fit(
     if isinstance(judged, Verdict):
         show_verdict(judged, prices)
         print_line()
+        if scores:
+            _show_scores(scores, count_in_groups(judged.problems, judged.groups))
+            print_line()
     elif "certificate" not in summary:
         print_paragraph("What it is worth has to be judged on problems that it has not learned from.")
     if "quality" in summary:
         print_fact("quality", summary["quality_text"])
         print_line()
     print_line("Go on with:")
-    for command in _list_commands(summary, modes, menu):
+    for command in _list_commands(summary, modes, grouping, menu):
         print_line(f"  {command}")
     print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
     if isinstance(judged, Evaluation):
@@ -400,7 +400,9 @@ def show_fit(
         show_evaluation(judged, name=modes.name)
 
 
-def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | None) -> list[str]:
+def _list_commands(
+    summary: dict[str, Any], modes: ModeOptions, grouping: GroupOptions, menu: ModeSet | None
+) -> list[str]:
     """Returns commands with which the policy can be used."""
     saved = f"--policy {summary['folder']}"
     if "certificate" in summary:
@@ -416,12 +418,12 @@ def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: ModeSet | 
                 f"adacompute {command} {wanted} --menu menu.toml" for command in ("serve", "answer PROMPTS")
             ]
         return [
-            f"adacompute evaluate {modes.words}{modes.cost_words}",
+            f"adacompute evaluate {modes.words}{modes.cost_words}{grouping.words}",
             f"adacompute replay {modes.words} {saved} --budget {example}",
         ]
     budget = f"'{summary['quality']['quality']}'" if "quality" in summary else f"{min(2, summary['longest'])}"
     return [
-        f"adacompute evaluate {modes.name} --policies fixed,asc,{summary['policy']}",
+        f"adacompute evaluate {modes.words} --policies fixed,asc,{summary['policy']}{grouping.words}",
         f"adacompute answer PROMPTS {saved} --budget {budget} --endpoint URL -o answers.jsonl",
         f"adacompute serve {saved} --budget {budget} --upstream URL",
     ]
@@ -436,21 +438,22 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(("left out", f"{others} with fewer than {longest} (see --longest)"))
     if "certificate" in summary:
         known = summary["certificate"]
-        cost = f"{known['samples']:.3g} samples on average, {known['longest']} at most"
+        average = format_count(f"{known['samples']:.3g}", "sample")
+        cost = f"{average} on average, {known['longest']} at most"
         share = f"{format_percent(known['share'])} of answers are certified at a delta of {known['delta']:g}"
         return [*facts, ("cost", cost), ("certificate", share)]
+    if not summary["labels"]:
+        graded_text = "agreement with the vote of all samples: no labels"
     facts += [
-        (
-            "learned",
-            graded_text if summary["labels"] else "agreement with the vote of all samples: no labels",
-        ),
+        ("learned", graded_text),
         ("votes", summary["votes"]),
         ("asks for", f"at most {longest}" + (f" in {waves} rounds" if waves else "")),
     ]
     if "calibrated" in summary:
         known = summary["calibrated"]
         dial_text = f"a {summary['dial']} of {known['dial']:.{_PRICE_DIGITS}g}"
-        facts.append(("budget", f"{known['text']} is {dial_text}, {known['samples']:g} samples on average"))
+        average = format_count(f"{known['samples']:g}", "sample")
+        facts.append(("budget", f"{known['text']} is {dial_text}, {average} on average"))
     if "imitation" in summary:
         counts = ", ".join(f"{n:,} × {budget}" for budget, n in summary["oracle_counts"].items())
         facts.append(("oracle", f"gives {counts} samples"))

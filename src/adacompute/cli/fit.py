@@ -6,10 +6,11 @@ from the problems that have as many samples as the policy may request.
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -49,10 +50,12 @@ from adacompute.evaluate.measure import (
     Votes,
     check_averages,
     make_policy,
+    select_graded,
     select_problems,
     uses_weighted_votes,
 )
 from adacompute.evaluate.parallel import Threads, open_threads
+from adacompute.evaluate.protocols import evaluate_scores
 from adacompute.evaluate.verdict import FEWEST_PROBLEMS, KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT, resolve_folder
@@ -189,8 +192,6 @@ def fit(
         "--max-waves": max_waves,
         "--delta": delta,
         "--labels": labels,
-    }
-    options |= {
         "--join": modes.join,
         "--cost": modes.costs,
         "--prices": modes.prices,
@@ -232,10 +233,7 @@ def fit(
         own = {"max_waves": max_waves, "delta": delta, "features": features}
         arguments = _choose_arguments(policy, ballots, longest_recorded, votes, own)
     if quality is not None:
-        check_mode(quality, [] if menu is None else menu.names)
-        if not are_enough(ballots.groups):
-            counted = count_in_groups(len(ballots), count_groups(ballots.groups))
-            raise BudgetInvalid(f"budget '{quality}' can't be measured on {counted}. {ADVICE}")
+        _check_quality(quality, recorded, menu, LONGEST if menu is None or longest is None else longest)
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
@@ -319,19 +317,52 @@ def fit(
         if judging is not None:
             judged = judging.result()
     summary["evaluation" if several else "verdict"] = None if judged is None else judged.to_dict()
+    scores = evaluate_scores(recorded) if isinstance(judged, Verdict) and judged.rows else ()
     if not several:
+        summary["by_score"] = [asdict(row) for row in scores]
         summary["savings"] = build_savings(judged, prices) if isinstance(judged, Verdict) else []
     if quality is not None:
         if chart is None:
-            counted = format_count(len(ballots), "problem")
-            needed = f"record {FEWEST_PROBLEMS} or more, and at least two modes of a menu"
-            raise BudgetInvalid(f"budget '{quality}' can't be measured on {counted}; {needed}")
-        found = chart.find_quality(quality, margin / 100)
-        summary["quality"], summary["quality_text"] = found.to_dict(), str(found)
+            raise BudgetInvalid(
+                f"budget '{quality}': {policy} reaches no average number of samples; give none"
+            )
+        try:
+            quality_cost = chart.find_quality(quality, margin / 100)
+        except BudgetInvalid as exc:
+            again = f"ask again without fitting: --policy {summary['folder']} --budget …"
+            raise BudgetInvalid(f"{exc}. What was measured is kept with the policy, so {again}") from exc
+        summary["quality"], summary["quality_text"] = quality_cost.to_dict(), str(quality_cost)
     if json:
         print_json(summary)
     else:
-        show_fit(summary, judged, modes=modes, menu=menu, prices=prices)
+        show_fit(summary, judged, modes=modes, grouping=grouping, menu=menu, prices=prices, scores=scores)
+
+
+def _check_quality(quality: Quality, recorded: Ballots, menu: ModeSet | None, longest: int) -> None:
+    """Raises BudgetInvalid, before anything is learned, if these samples can't show that it is reached."""
+    if menu is not None:
+        recorded = recorded.select([mode for mode in menu.modes if math.isfinite(mode.cost)])
+        if len(recorded.names) < 2:
+            raise BudgetInvalid(f"budget '{quality}' needs two modes with a finite cost; give another --cost")
+    check_mode(quality, [] if menu is None else recorded.names)
+    judged, _ = select_graded(recorded)
+    if menu is None:
+        judged, _ = select_problems(judged)
+    refusal = f"budget '{quality}' can't be measured on "
+    if (questions := len(set(judged.prompts))) < FEWEST_PROBLEMS:
+        counted = format_count(questions, "different problem")
+        raise BudgetInvalid(f"{refusal}{counted}; record {FEWEST_PROBLEMS} or more, or give an amount")
+    if not are_enough(judged.groups):
+        counted = count_in_groups(len(judged), count_groups(judged.groups))
+        raise BudgetInvalid(f"{refusal}{counted}. {ADVICE}")
+    votes = judged if quality.mode is None else judged[quality.mode]
+    most = min(longest, int(votes.drawn.min()))
+    if quality.samples > most or (menu is None and most < 2):
+        counted = format_count(most, "sample")
+        remedy = f"record more samples, or give '{replace(quality, samples=most)}'"
+        if menu is None and most < 2:
+            remedy = "record two or more of each problem"
+        raise BudgetInvalid(f"{refusal}{counted} a problem; {remedy}")
 
 
 def _choose_arguments(
@@ -568,7 +599,7 @@ def _summarise(
         "longest": fitted_policy.longest,
         "max_waves": fitted_policy.max_waves,
         "dial": fitted_policy.dial,
-        "settings": _build_settings(chart),
+        "settings": [] if chart is None else _build_settings(chart),
         **_describe_classifier(fitted_policy, ballots),
     }
 
@@ -604,7 +635,7 @@ def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float,
     return tuple(sorted({*BUDGETS, *([] if budget is None else [budget])}))
 
 
-def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
+def _build_settings(chart: Chart) -> list[dict[str, Any]]:
     """Returns the rows of the chart as dicts: for each budget the price, cost and results."""
     return [
         {
@@ -623,18 +654,15 @@ def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
             "share_deviation": row.deviation,
             "protocol": chart.protocol,
         }
-        for row in (() if chart is None else chart.rows)
-        if chart is not None
+        for row in chart.rows
     ]
 
 
 def _describe_classifier(fitted_policy: Any, ballots: Ballots) -> dict[str, Any]:  # noqa: ANN401 - attributes that only the classifier has
     if fitted_policy.kind != "classifier":
         return {}
-    labels, predicted = (
-        fitted_policy.compute_labels(ballots, fitted_policy.budget_),
-        fitted_policy.predict_budgets(ballots),
-    )
+    labels = fitted_policy.compute_labels(ballots, fitted_policy.budget_)
+    predicted = fitted_policy.predict_budgets(ballots)
     budgets, counts = np.unique(labels, return_counts=True)
     return {
         "learner": fitted_policy.model,

@@ -57,6 +57,13 @@ class GroupOptions:
         bool, typer.Option("--no-groups", help="Hold out each problem alone, even if some are alike.")
     ] = False
 
+    @property
+    def words(self) -> str:
+        """The options as one would type them, with a leading space."""
+        return (
+            " --no-groups" if self.no_groups else f" --group {shlex.quote(self.group)}" if self.group else ""
+        )
+
     def apply(self, ballots: Ballots) -> Ballots:
         """Puts alike problems into groups, or groups problems as the options say."""
         if self.group is not None and self.no_groups:

@@ -126,7 +126,7 @@ def _show(result: Replayed, name: str, mode_set: ModeSet | None) -> None:
     )
     print_line()
     if mode_set is None:
-        print_fact("cost", f"{result.cost:.3g} samples a request on average")
+        print_fact("cost", format_count(f"{result.cost:.3g}", "sample") + " a request on average")
     else:
         print_fact("cost", f"{mode_set.format_cost(result.cost)} on average")
         print_fact("modes", format_draws(dict(result.draws or {})))

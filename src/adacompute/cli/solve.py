@@ -44,7 +44,7 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Budget, BudgetUnit, ModeName
+from adacompute.records import AccuracyTable, Budget, BudgetUnit, ModeName, format_points
 from adacompute.score import MeanEstimate
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
@@ -237,7 +237,7 @@ def _describe_difference(result: SolveResult, scale: CostScale) -> str:
 def _describe_interval(difference: OracleGain) -> str:
     if difference.interval is None:
         return ""
-    low, high = (f"{round(100 * end, 1) + 0.0:+.1f}" for end in difference.interval)
+    low, high = map(format_points, difference.interval)
     return f" (lower end 95% over problems: {low} to {high})"
 
 
@@ -279,7 +279,7 @@ def _show_ends(result: SolveResult) -> None:
 
 
 def _format_samples(mode: ModeName) -> str:
-    return "1 sample" if mode == 1 else f"{mode} samples"
+    return format_count(str(mode), "sample")
 
 
 BudgetOption = Annotated[

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adacompute.errors import format_count as format_count
+
 if TYPE_CHECKING:
     from adacompute.replay.matching import Interval
     from adacompute.report.document import Report
@@ -151,14 +153,9 @@ def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> l
     return [list(each) for each in zip(*([""] * (height - len(part)) + part for part in parts), strict=True)]
 
 
-def format_count(number: int, noun: str) -> str:
-    """Formats a number with a noun: `1 problem`, `1,200 problems`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def format_percent(share: float | None) -> str:
     """Formats 0.5831 as `58.3%`; a dash if unknown."""
-    return "–" if share is None else f"{share:.1%}"
+    return "–" if share is None else f"{share:z.1%}"
 
 
 def format_point_number(share: float, *, sign: bool = False) -> str:

@@ -7,10 +7,7 @@ mixes, routers and cascades. Reports and printing are elsewhere.
 
 from adacompute.evaluate.comparison import (
     Evaluation,
-    EvaluationRow,
-    Imitation,
     Match,
-    OracleBracket,
     Verdict,
     VerdictRow,
     join_points,
@@ -38,12 +35,9 @@ __all__ = [
     "Bootstrap",
     "CrossFit",
     "Evaluation",
-    "EvaluationRow",
-    "Imitation",
     "Interval",
     "Match",
     "MatchedCost",
-    "OracleBracket",
     "OracleComparison",
     "OracleGain",
     "PolicyPoints",

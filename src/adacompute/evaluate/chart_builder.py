@@ -9,14 +9,15 @@ single price costs exactly the budget, two neighbouring prices are mixed, as in 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers.vote import describe_votes
 from adacompute.errors import PolicyError, ScoreError
 from adacompute.evaluate.measure import CachedPolicy, select_graded
-from adacompute.evaluate.mode_rivals import JointVotes, follow_runs, follow_votes, mix_points
+from adacompute.evaluate.mode_rivals import JointVotes, cut_to_common, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import FEWEST_PROBLEMS, FOLDS, PairedResults
@@ -144,22 +145,20 @@ class PolicyReplays:
         return float(np.average(values[known], weights=self._share[known]))
 
 
-class _DialBracket(NamedTuple):
-    low: float  # price or threshold that costs more than requested, or the lowest one searched
-    high: float  # price or threshold that costs at most what was requested, or the highest one
+def bracket_dial(replays: PolicyReplays, cost: float) -> tuple[float, float]:
+    """Finds the nearest two prices or thresholds that cost more than `cost`, and at most `cost`.
 
-
-def bracket_dial(replays: PolicyReplays, cost: float) -> _DialBracket:
-    """Finds the nearest two prices or thresholds that cost more than `cost`, and at most `cost`."""
+    They are among those searched, so that the ends of the range may cost less or more.
+    """
 
     def cost_at(dial: float) -> float:
         return replays.at(dial)["cost"]
 
     low, high = replays.dial_range
     if cost_at(0.0) <= cost:
-        return _DialBracket(0.0, 0.0)
+        return 0.0, 0.0
     if cost_at(low) <= cost:
-        return _DialBracket(0.0, low)
+        return 0.0, low
     tried = [(dial, cost_at(dial)) for dial in replays.dials_tried if low < dial < high]
     low = max([low, *(dial for dial, had in tried if had > cost)])
     high = min([high, *(dial for dial, had in tried if had <= cost and dial > low)])
@@ -168,7 +167,7 @@ def bracket_dial(replays: PolicyReplays, cost: float) -> _DialBracket:
             break
         middle = math.sqrt(low * high) if low > 0 else (low + high) / 2
         low, high = (middle, high) if cost_at(middle) > cost else (low, middle)
-    return _DialBracket(low, high)
+    return low, high
 
 
 def build_chart(
@@ -206,7 +205,7 @@ def build_chart(
         else:
             held_out = _replay_tests(tests, orders=orders, seed=seed, threads=threads)
             parts = f"{len(tests) - 1} of {len(tests)} parts, judged on the other"
-    votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
+    votes = describe_votes(policy.weigh)
     method = (
         "in-sample: on the problems that it was fitted on"
         if held_out is None
@@ -281,7 +280,7 @@ def build_mode_chart(
     )
     own, votes = np.zeros((2, len(targets), len(graded))), dict[tuple[str, int], Floats]()
     for split in splits:
-        fitted: Any = refit(graded.only(split.train))
+        fitted: Any = refit(cut_to_common(graded.only(split.train), graded))
         paths = draw_paths_by_mode(
             graded.only(split.test),
             weigh=fitted.weigh,
@@ -354,7 +353,8 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
         # a larger budget has a lower price, but rounding up may lift it above the previous price
-        next_price = min(price, round_price_up(bracket_dial(fitted, budget).high))
+        _, within = bracket_dial(fitted, budget)
+        next_price = min(price, round_price_up(within))
         next_cost = fitted.at(next_price)["cost"]
         if next_cost >= cost:  # with few rounds, a lower price may cost less: skip it
             prices.append((budget, next_price))

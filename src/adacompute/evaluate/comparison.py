@@ -94,7 +94,6 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
     return PolicyPoints(
         cost=np.concatenate([each.cost for each in points]),
         accuracy=np.concatenate([each.accuracy for each in points]),
-        labels=tuple(label for each in points for label in each.labels),
         rounds=None
         if any(each.rounds is None for each in points)
         else np.concatenate([each.rounds for each in points if each.rounds is not None]),
@@ -305,6 +304,7 @@ class Evaluation:
     currency: str = ""  # name of the currency if the unit is money
     least: float | None = None  # cost of a request with one sample; None if costs are in samples
     mode_set: ModeSet | None = None  # the modes, if there are several
+    weighed_by: tuple[str, ...] = ()  # what votes are weighted by: mode, confidence, score
     by_score: tuple[ScoreRow, ...] = ()  # how much a verifier's recorded scores improve votes
 
     @property
@@ -415,12 +415,7 @@ def _list_fields(parts: Sequence[SplitResult]) -> list[str]:
 def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floats]) -> PolicyResult:
     sizes = [part.rows.shape[2] for part in parts]
     rounds = np.average([part.rounds for part in parts], axis=0, weights=sizes)
-    imitations = [(part.imitation, part.rows.shape[2]) for part in parts if part.imitation is not None]
-    imitation = None
-    if imitations:
-        imitation = np.average(
-            [shares for shares, _ in imitations], axis=0, weights=[size for _, size in imitations]
-        )
+    imitations = [part.imitation for part in parts if part.imitation is not None]
     dials_by_budget = zip(*(part.dials for part in parts), strict=True)
     (cost, accuracy, waves, tokens), points = pooled["rows"], pooled["points"]
     return PolicyResult(
@@ -430,11 +425,11 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
         waves=waves,
         tokens=tokens,
         reached=tuple(all(dial is None or dial.reached for dial in each) for each in dials_by_budget),
-        points=PolicyPoints(cost=points[0], accuracy=points[1], labels=parts[0].labels, rounds=rounds),
+        points=PolicyPoints(cost=points[0], accuracy=points[1], rounds=rounds),
         point_waves=points[2],
         point_tokens=points[3],
         point_draws=pooled.get("draws"),
-        imitation=imitation,
+        imitation=np.average(imitations, axis=0, weights=sizes) if imitations else None,
     )
 
 
@@ -495,14 +490,13 @@ def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
     return mean if own.low is None else own.low, mean if own.high is None else own.high
 
 
-def format_sample_count(value: float) -> str:
-    """Formats a number of samples with up to three digits.
+def format_samples(value: float) -> str:
+    """Formats a number of samples with one decimal, or none if it is whole.
 
-    >>> format_sample_count(1.0), format_sample_count(1.5)
-    ('1 sample', '1.5 samples')
+    >>> format_samples(7.96), format_samples(3.24)
+    ('8', '3.2')
     """
-    text = f"{value:.3g}"
-    return f"{text} sample" if text == "1" else f"{text} samples"
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def basis_name(basis: Basis) -> str:

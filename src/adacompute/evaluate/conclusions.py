@@ -17,7 +17,7 @@ from adacompute.evaluate.comparison import (
     Verdict,
     match_policies,
 )
-from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_scores
+from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_confidence, records_scores
 from adacompute.evaluate.resampling import ScoreRow, Split
 from adacompute.policies.weights import fit_weights
 from adacompute.pool.groups import count_groups
@@ -83,24 +83,31 @@ def assemble_evaluation(
         unit="samples" if setup.mode_set is None else setup.mode_set.unit,
         currency="" if setup.mode_set is None else setup.mode_set.currency,
         mode_set=setup.mode_set,
-        by_score=compare_by_score(runs, boot),
+        weighed_by=_list_weights(setup),
+        by_score=compare_by_score(setup, runs.splits) if runs.protocol == "held-out" else (),
     )
 
 
-def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, ...]:
+def _list_weights(setup: EvaluationSetup) -> tuple[str, ...]:
+    """Lists what votes are weighted by; what each mode's votes weigh is always learned."""
+    recorded = {"confidence": records_confidence, "score": records_scores}
+    names = [name for name, records in recorded.items() if any(map(records, setup.ballots.parts))]
+    return (*(() if setup.mode_set is None else ("mode",)), *(names if setup.weighted else ()))
+
+
+def compare_by_score(setup: EvaluationSetup, splits: Sequence[Split]) -> tuple[ScoreRow, ...]:
     """Compares unweighted votes, votes weighted by a verifier's scores, and the sample with the best score.
 
     Returns no rows unless every answer has a score. The weight of scores is learned on the other folds.
     """
-    setup, ballots = runs.setup, runs.setup.ballots
+    ballots, boot = setup.ballots, make_bootstrap(setup)
     counts = [count for count in _SCORED if count <= setup.longest]
-    is_comparable = setup.mode_set is None and setup.basis == "accuracy" and runs.protocol == "held-out"
-    if not is_comparable or not records_scores(ballots):
+    if setup.mode_set is not None or setup.basis != "accuracy" or not records_scores(ballots):
         return ()
     plain = score(ballots, counts).accuracy
     best = score(ballots, counts, aggregate="best-of", by=read_scores(ballots)[0]).accuracy
     weighted = plain.copy()
-    for split in runs.splits:
+    for split in splits:
         weigh = fit_weights(ballots.only(split.train), labels=True)
         if weigh is not None:
             table = score(ballots.only(split.test), counts, aggregate="weighted", by=weigh)
@@ -150,27 +157,17 @@ def _policy_rows(
 
 def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
     """Lists how often each classifier chooses as the oracle does, on test and on training problems."""
-    test_protocol = (
+    tested = (
         "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )
-    rows = []
-    for result in runs.everyone:
-        if result.imitation is not None:
-            for budget, (test, test_common, train, train_common) in zip(
-                runs.setup.budgets, result.imitation, strict=True
-            ):
-                rows.append(
-                    Imitation(budget=budget, accuracy=test, majority=test_common, protocol=test_protocol)
-                )
-                rows.append(
-                    Imitation(
-                        budget=budget,
-                        accuracy=train,
-                        majority=train_common,
-                        protocol="in-sample (the problems learned from)",
-                    )
-                )
-    return tuple(rows)
+    labels = (tested, "in-sample (the problems learned from)")
+    return tuple(
+        Imitation(budget=budget, accuracy=accuracy, majority=majority, protocol=label)
+        for result in runs.everyone
+        if result.imitation is not None
+        for budget, shares in zip(runs.setup.budgets, result.imitation.reshape(-1, 2, 2), strict=True)
+        for label, (accuracy, majority) in zip(labels, shares.tolist(), strict=True)
+    )
 
 
 def _peer_row(match: Match, label: str) -> EvaluationRow:
@@ -210,12 +207,3 @@ def _oracle_rows(bracket: OracleBracket) -> list[EvaluationRow]:
 
 def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def format_samples(value: float) -> str:
-    """Formats a number of samples with one decimal, or none if it is whole.
-
-    >>> format_samples(7.96), format_samples(3.24)
-    ('8', '3.2')
-    """
-    return f"{value:.1f}".removesuffix(".0")

@@ -16,7 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
+from adacompute.errors import (
+    BudgetInvalid,
+    BudgetOutOfRange,
+    NotRecorded,
+    PolicyError,
+    TooFewSamples,
+    format_count,
+)
 from adacompute.evaluate.resampling import Split
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
@@ -208,7 +215,7 @@ class CachedPolicy:
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
         # treat every order of samples as a problem: `_JudgmentCache` gets its number in place of a prompt
-        self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
+        self._paths = replace(paths, ballots=range(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
     def run(self, dial: float | Floats | None) -> PolicyRun:
@@ -220,16 +227,6 @@ class CachedPolicy:
         start, limit = rule
         more = (self._judgments.trace_lowest(start, self._policy.longest) > limit).sum(axis=0, dtype=np.int64)
         return PolicyRun.of(self._paths, start + more, 1 + more)
-
-
-class _PlaceholderRows:
-    """Stands in for the ballots, of which only the number of problems is used."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
 
 
 class _JudgmentCache:
@@ -434,8 +431,8 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
     for budget in rising:
         if not 1 <= budget <= longest:
             raise BudgetOutOfRange(
-                f"budget {budget:g} can't be spent: a problem has {longest} samples, or a policy draws no "
-                f"more; give 1 to {longest}"
+                f"budget {budget:g} can't be spent: a problem has {format_count(longest, 'sample')}, or a "
+                f"policy draws no more; give 1 to {longest}"
             )
     if not rising:
         raise BudgetOutOfRange("no budget was given to evaluate at; give one or more, e.g. 2")
@@ -480,7 +477,6 @@ class SplitResult:
     rows: Floats  # cost, accuracy, rounds and tokens at each budget; shape (4, budgets, problems)
     points: Floats  # cost, accuracy, rounds and tokens at each setting; shape (4, settings, problems)
     dials: tuple[CalibratedDial | None, ...]  # price or threshold for each budget; None: the policy has none
-    labels: tuple[str, ...]  # a name for each setting of the policy
     rounds: Floats  # share of requests by number of rounds; shape (settings, rounds + 1)
     draws: Floats | None = None  # with several modes: samples from each; shape (settings, modes, problems)
     imitation: Floats | None = None  # for classifiers: result of `measure_imitation`, (budgets, 4)
@@ -502,18 +498,11 @@ class SplitData:
             return None
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
-    def train_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Returns random orders of the training problems' samples, to calibrate with these vote weights."""
-        return self._paths(weigh, self.train, training=True)
-
-    def test_paths(self, weigh: VoteWeights | None) -> Paths:
-        """Returns random orders of the test problems' samples, the same for any vote weights."""
-        return self._paths(weigh, self.test, training=False)
-
-    def _paths(self, weigh: VoteWeights | None, ballots: Ballots, *, training: bool) -> Paths:
+    def draw_paths(self, weigh: VoteWeights | None, *, training: bool) -> Paths:
+        """Returns random orders of the training or test problems' samples, the same for any vote weights."""
         if (training, weigh) not in self._paths_by_stream:
             self._paths_by_stream[training, weigh] = draw_paths(
-                ballots,
+                self.train if training else self.test,
                 rng=self.make_rng(training=training),
                 orders=self.count_orders(training=training),
                 longest=self.setup.longest,
@@ -546,17 +535,16 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
     grid = make_dial_grid(policy).tolist()
 
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
-        paths = data.train_paths(policy.weigh) if training else data.test_paths(policy.weigh)
+        paths = data.draw_paths(policy.weigh, training=training)
         swept = sweep_with_cache(policy, paths, grid)
         return stack_sweep(swept, data.setup.basis), share_rounds(swept)
 
-    return measure_dial(data.setup, grid, str(policy.dial), sweep_paths)
+    return measure_dial(data.setup, grid, sweep_paths)
 
 
 def measure_dial(
     setup: EvaluationSetup,
     grid: Sequence[float],
-    dial: str,
     sweep_paths: Callable[[bool], tuple[Floats, Floats]],
 ) -> SplitResult:
     """Finds the dial (a price or threshold) for each budget on training problems; returns test results.
@@ -579,7 +567,6 @@ def measure_dial(
         rows=np.stack(rows, axis=1)[:, 1:],
         points=test_values,
         dials=tuple(calibrated),
-        labels=tuple(f"{dial} {value:.3g}" for value in grid),
         rounds=rounds,
     )
 
@@ -595,14 +582,15 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
         extra = {float(count) for count in range(1, setup.longest + 1)}
     budgets = [*setup.budgets, *sorted(extra - set(setup.budgets))]
     policies = [first, *(data.fit_policy(compared.maker, budget) for budget in budgets[1:])]
-    runs = [sweep_with_cache(policy, data.test_paths(policy.weigh), [None]) for policy in policies]
+    runs = [
+        sweep_with_cache(policy, data.draw_paths(policy.weigh, training=False), [None]) for policy in policies
+    ]
     points = np.concatenate([stack_sweep(run, setup.basis) for run in runs], axis=1)
     count = len(setup.budgets)
     return SplitResult(
         rows=points[:, :count],
         points=points,
         dials=(None,) * count,
-        labels=tuple(f"budget {budget:g}" for budget in budgets),
         rounds=np.concatenate([share_rounds(run) for run in runs]),
         imitation=measure_imitation(policies[:count], data) if setup.basis == "accuracy" else None,
     )

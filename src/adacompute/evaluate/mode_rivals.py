@@ -25,8 +25,10 @@ from adacompute.policies.modes.policy import MenuPolicy
 from adacompute.policies.paths import ModePaths, PolicyRun, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
+from adacompute.pool import Ballots
 from adacompute.pool.groups import resemble
 from adacompute.replay.per_problem import run_policy
+from adacompute.score.grades import keep_first
 from adacompute.solve.hull import find_hull
 
 ALL_MODES = "menu"  # name of the policy over all modes
@@ -454,13 +456,21 @@ class ModeRivals:
             families=resemble(setup.ballots.groups),
             seed=setup.seed,
         )
-        policy.fit(data.train, labels=setup.labels)
+        policy.fit(cut_to_common(data.train, setup.ballots), labels=setup.labels)
         weighed, plain = (
             draw_mode_paths(setup, weigh, policy.longest_by_mode, data.number)
             for weigh in (policy.weigh, None)
         )
         results = _measure_all_modes(setup, policy, weighed.only(split.test), split, data.number)
         return results | _measure_rivals(setup, policy, weighed, plain, split)
+
+
+def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
+    """Cuts training samples to as many of each mode as every problem has: a policy may draw no more."""
+    counts = [int(votes.drawn.min()) for votes in ballots.parts]
+    if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):
+        return train
+    return keep_first(train, counts)
 
 
 def draw_mode_paths(
@@ -581,7 +591,6 @@ def apply_mixes(
         rows=points[:, at],
         points=points,
         dials=(None,) * len(at),
-        labels=(),
         draws=np.stack([mix.apply(settings.draws)[:, rows] for mix in mixes]),
         rounds=np.stack([mix.apply(settings.rounds) for mix in mixes]),
     )

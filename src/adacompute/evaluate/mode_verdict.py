@@ -29,12 +29,10 @@ from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 SPENT_TOLERANCE = 0.01  # a policy whose cost stays below a budget by more than this share can't spend it
 _FEW_SAMPLES = 3  # with fewer samples of a problem, the worth of a mode's vote can't be told
 _SMALL_GAIN = 0.005  # gain in accuracy: a menu that certainly gains less isn't worth it
+_UNDECIDED = "Whether a menu of these modes is worth it can't be told yet."
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",
-    "not decided yet": "Whether a menu of these modes is worth it can't be told yet.",
-    "too few problems to tell": "Whether a menu of these modes is worth it can't be told yet.",
-    "nothing to compare": "Whether a menu of these modes is worth it can't be told yet.",
 }
 
 
@@ -81,7 +79,7 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
         support += f" It spends {mode_set.format_cost(last.cost)} at most: more samples didn't help."
     return Verdict(
         decided=decided,
-        sentence=_SENTENCES[decided],
+        sentence=_SENTENCES.get(decided, _UNDECIDED),
         support=support,
         policy=ALL_MODES,
         budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,

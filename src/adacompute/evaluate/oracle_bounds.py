@@ -26,7 +26,7 @@ from adacompute.replay.matching import Bootstrap
 from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.score import MODE_BUDGETS, Aggregate, Estimator
+from adacompute.score.score import MODE_BUDGETS, Aggregate
 from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
@@ -51,21 +51,16 @@ class Scoring:
     """
 
     aggregate: Aggregate = "vote"
-    estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
     cost: Literal["samples", "tokens"] | TokenPrices = "samples"
     mode_set: ModeSet | None = None  # the modes to score, if there are several
     mixed: bool = True  # also score mixed votes of two modes
 
-    def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
+    def for_rows(self, rows: Sequence[int]) -> "Scoring":
         """Returns the options for some of the problems, with only their prompt tokens."""
-        tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
-        if (
-            not isinstance(self.cost, TokenPrices)
-            or not isinstance(tokens, Sequence)
-            or len(tokens) != problems
-        ):
+        if not isinstance(self.cost, TokenPrices) or not isinstance(self.cost.prompt_tokens, Sequence):
             return self
+        tokens = self.cost.prompt_tokens
         return replace(self, cost=replace(self.cost, prompt_tokens=tuple(tokens[row] for row in rows)))
 
     def score_table(
@@ -78,18 +73,19 @@ class Scoring:
         map_blocks: BlockMap = map,
     ) -> AccuracyTable:
         """Scores these samples with these options."""
-        return score(ballots, budgets, too_few=too_few, draws=draws, map_blocks=map_blocks, **self.options())
-
-    def options(self) -> dict[str, Any]:
-        """Returns the keyword arguments for `score`."""
-        if self.mode_set is not None:
-            return {"modes": self.mode_set, "mixed": self.mixed, "errors": False}
-        return {
-            "estimator": self.estimator,
-            "aggregate": self.aggregate,
-            "by": self.by,
-            "cost": self.cost,
-        }
+        return score(
+            ballots,
+            budgets,
+            modes=self.mode_set,
+            mixed=self.mixed,
+            aggregate=self.aggregate,
+            by=self.by,
+            cost=self.cost,
+            too_few=too_few,
+            draws=draws,
+            errors=self.mode_set is None,
+            map_blocks=map_blocks,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,23 +183,14 @@ def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence
     `table` has plain accuracies, not shrunk to the mean: luck only misleads choices, and the baseline makes
     none. `pairs` come from `score_halves`; without them there is no lower bound.
     """
-    baseline = solve_uniform(table, budget=plan.budget)
-    cross_fit_value = cross_fit(pairs, budget=plan.budget) if pairs else None
-    return OracleComparison(
-        plan=plan,
-        crossfitted=cross_fit_value,
-        uniform=baseline,
-        difference=_gain(plan, cross_fit_value, baseline),
-    )
-
-
-def _gain(plan: Allocation, cross_fit_value: CrossFit | None, baseline: UniformAllocation) -> OracleGain:
-    base = baseline.accuracy.mean
-    return OracleGain(
-        low_end=None if cross_fit_value is None else cross_fit_value.accuracy.mean - base,
+    uniform = solve_uniform(table, budget=plan.budget)
+    crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
+    gain = OracleGain(
+        low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
         high_end=plan.mixed_accuracy - base,  # accuracy of the random mix that spends the whole budget
-        interval=None if cross_fit_value is None else paired_interval(cross_fit_value.each, baseline.each),
+        interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
+    return OracleComparison(plan=plan, crossfitted=crossfitted, uniform=uniform, difference=gain)
 
 
 def score_halves(
@@ -222,9 +209,10 @@ def score_halves(
     budgets are used. With several modes, `choices` are the budgets, common or by mode.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
-    rows = _rows_of(ballots, table)
+    wanted = set(table.ids or ballots.ids)
+    rows = [row for row, name in enumerate(ballots.ids) if name in wanted]
     subset = ballots if len(rows) == len(ballots) else ballots.only(rows)
-    scoring = scoring.for_rows(rows, len(ballots))
+    scoring = scoring.for_rows(rows)
     if choices is None:
         choices = [int(mode) for mode in table.modes]
         _check_halves(subset, 2 * choices[-1])
@@ -255,7 +243,10 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     >>> cross_fit([(luck, truth)], budget=1.5).accuracy.mean
     0.6
     """
-    plans = [(solve(chosen, budget=_affordable(chosen, budget)), judge) for chosen, judge in pairs]
+    plans = []
+    for chosen, judge in pairs:
+        least = float(chosen.cost_matrix.min(axis=1).mean())  # this half of the samples may cost more
+        plans.append((solve(chosen, budget=max(budget, least)), judge))
     accuracy = np.mean(
         [compute_expectation(judge.accuracy, plan) for plan, judge in plans], axis=0
     )  # expected accuracy of each problem
@@ -282,16 +273,6 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
     return np.asarray(result)
 
 
-def _affordable(table: AccuracyTable, budget: float) -> float:
-    """Returns the budget, or the lowest possible cost if this half of the samples happens to cost more."""
-    return max(budget, float(table.cost_matrix.min(axis=1).mean()))
-
-
-def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
-    wanted = set(table.ids or ballots.ids)
-    return [row for row, name in enumerate(ballots.ids) if name in wanted]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Oracle:
     """Accuracy tables for an oracle: of all samples for its upper bound, of halves for its lower bound."""
@@ -302,11 +283,11 @@ class Oracle:
     why: str  # why `pairs` is empty
 
     @classmethod
-    def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
+    def of(cls, setup: EvaluationSetup) -> Self:
         """Scores the tables; votes are weighted as those of the policies are."""
         weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
-        possible = [choice for choice in choices if choice <= setup.longest]
+        possible = [choice for choice in CHOICES if choice <= setup.longest]
         table = scoring.score_table(setup.ballots, possible)
         pairs, why = _try_halves(setup.ballots, table, scoring, seed=setup.seed)
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
@@ -321,9 +302,7 @@ class Oracle:
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 
-def bracket_oracle(
-    setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
-) -> tuple[OracleBracket, ...]:
+def bracket_oracle(setup: EvaluationSetup, *, oracle: Oracle | None = None) -> tuple[OracleBracket, ...]:
     """Computes the oracle's lower and upper bound at each budget."""
     if setup.mode_set is not None:
         return bracket_modes(
@@ -339,7 +318,7 @@ def bracket_oracle(
             mixed=len(setup.mode_set) == 2,
             seed=setup.seed,
         )
-    oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
+    oracle = Oracle.of(setup) if oracle is None else oracle
     return _bracket(oracle, setup.ballots, setup.budgets, seed=setup.seed)
 
 

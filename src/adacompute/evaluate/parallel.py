@@ -164,14 +164,6 @@ class Threads:
         futures = [self.submit(function, item) for item in items]
         return [future.result() for future in futures]
 
-    def run_tasks(
-        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields the index and result of each task as soon as the task ends."""
-        indices = {self.submit(function, *arguments): at for at, arguments in enumerate(tasks)}
-        for future in as_completed(indices):
-            yield indices[future], future.result()
-
     def close(self, *, interrupt: bool) -> None:
         """Ends the threads. With `interrupt`, tasks end at their next line of Python; no others begin."""
         if interrupt:
@@ -237,7 +229,7 @@ def measure_all(
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
     results: dict[int, dict[str, SplitResult]] = {}
     others: dict[str, Any] = {}
-    tasks = [*((_work_task, work) for _, work in works), *((_measure_task, *step) for step in steps)]
+    tasks = [*((None, work) for _, work in works), *steps]
     cache = _SplitCache(setup, tuple(splits))
     opened = open_workers(cache, workers=workers) if threads is None else _share_threads(cache, threads)
     with opened as run_tasks:
@@ -264,7 +256,9 @@ def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
     def run_in_threads(
         function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Any]]:
-        return threads.run_tasks(function, [(shared, *arguments) for arguments in tasks])
+        indices = {threads.submit(function, shared, *arguments): at for at, arguments in enumerate(tasks)}
+        for future in as_completed(indices):
+            yield indices[future], future.result()
 
     yield run_in_threads
 
@@ -283,16 +277,9 @@ class _SplitCache:
         return data
 
 
-def _run_task(cache: _SplitCache, task: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-    return task(cache, *arguments)
-
-
-def _work_task(cache: _SplitCache, work: SetupWork) -> Any:  # noqa: ANN401 - whatever the work gives
-    return work(cache.setup)
-
-
-def _measure_task(cache: _SplitCache, number: int, compared: Compared) -> dict[str, SplitResult]:
-    return compared.measure(cache.at(number))
+def _run_task(cache: _SplitCache, number: int | None, task: Any) -> Any:  # noqa: ANN401 - `Compared` or `SetupWork`
+    """Measures policies on a split; without a split, does work that needs only the setup."""
+    return task(cache.setup) if number is None else task.measure(cache.at(number))
 
 
 def split_progress(

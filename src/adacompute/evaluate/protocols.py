@@ -24,7 +24,12 @@ from adacompute.evaluate.comparison import (
     pool_folds,
     pool_seeds,
 )
-from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation, make_bootstrap
+from adacompute.evaluate.conclusions import (
+    EvaluationRuns,
+    assemble_evaluation,
+    compare_by_score,
+    make_bootstrap,
+)
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     NEED_GRADES,
@@ -46,7 +51,7 @@ from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import Compared, ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.published import PUBLISHED, PublishedCascades
-from adacompute.evaluate.resampling import Split, kfold, random_split
+from adacompute.evaluate.resampling import ScoreRow, Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
@@ -75,6 +80,7 @@ POLICY_NAMES = (
     *ROUND_LIMITS,
     "oracle",
 )
+_FOLDS = 5
 _ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, for one mode and for several
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # votes of so many samples are used as control variates
 _GROUPS = 5  # number of groups of problems; each group uses coefficients fitted on the others
@@ -103,7 +109,7 @@ def evaluate(
     budgets: Sequence[float | str | Budget] | None = None,
     policies: PolicyChoices = POLICY_NAMES,
     protocol: ProtocolName = "held-out",
-    folds: int = 5,
+    folds: int = _FOLDS,
     seeds: int = 3,
     groups: str | None = None,
     votes: Votes = "auto",
@@ -172,22 +178,33 @@ def evaluate(
         kept,
         budgets=[average.amount for average in averages],
         policies=policies,
-        seed=int(np.random.default_rng(seed).integers(2**31)),
+        seed=_draw_seed(seed),
         progress=first_progress,
         beside={ORACLE: _bracket_graded} if ORACLE in policies else None,
         **options,
     )
     verdict = judge_pool(
         ballots,
-        policy=choose_candidate(
-            [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
-        ),
+        policy=choose_candidate(_leave_out_published(policies)),
         budgets=runs.setup.budgets,
         votes=votes,
         workers=workers,
         progress=second_progress,
     )
     return assemble_evaluation(runs, verdict, oracle=runs.beside.get(ORACLE, ()), short=short)
+
+
+def evaluate_scores(ballots: Ballots) -> tuple[ScoreRow, ...]:
+    """Compares votes by a verifier's scores with plain votes, as `evaluate` does; empty without scores."""
+    setup, _ = prepare_setup(
+        leave_out_short(ballots.group())[0], (1.0,), votes="auto", orders=1, seed=_draw_seed(0)
+    )
+    return compare_by_score(setup, _make_splits(setup, "held-out", _FOLDS))
+
+
+def _draw_seed(seed: int) -> int:
+    """Draws the seed of the tables' splits, orders and intervals."""
+    return int(np.random.default_rng(seed).integers(2**31))
 
 
 def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
@@ -263,7 +280,7 @@ def run_policies(
     budgets: Sequence[float] = AVERAGE_BUDGETS,
     policies: PolicyChoices,
     protocol: ProtocolName = "held-out",
-    parts: int = 5,
+    parts: int = _FOLDS,
     votes: Votes = "auto",
     orders: int = _ORDERS,
     seed: int = 0,
@@ -306,7 +323,7 @@ def evaluate_modes(
     modes: ModeSet,
     *,
     budgets: Sequence[float] | None = None,
-    folds: int = 5,
+    folds: int = _FOLDS,
     votes: Votes = "auto",
     orders: int | None = None,
     seed: int = 0,
@@ -382,7 +399,13 @@ def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> Eva
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
         return runs
     uniform = _UniformVotes.of(runs.get(UNIFORM).points, exact)
-    return replace(runs, everyone=tuple(_correct_result(result, uniform) for result in runs.everyone))
+    everyone = []
+    for result in runs.everyone:
+        points = result.points
+        points = replace(points, accuracy=_correct_accuracy(points.cost, points.accuracy, uniform))
+        accuracy = _correct_accuracy(result.cost, result.accuracy, uniform)
+        everyone.append(replace(result, points=points, accuracy=accuracy))
+    return replace(runs, everyone=tuple(everyone))
 
 
 def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
@@ -427,13 +450,6 @@ class _UniformVotes:
     def controls(self) -> list[int]:
         """Rows of the votes whose errors are used as controls."""
         return [count - 1 for count in _CONTROLS if count <= len(self.exact)]
-
-
-def _correct_result(result: PolicyResult, uniform: _UniformVotes) -> PolicyResult:
-    points = replace(
-        result.points, accuracy=_correct_accuracy(result.points.cost, result.points.accuracy, uniform)
-    )
-    return replace(result, points=points, accuracy=_correct_accuracy(result.cost, result.accuracy, uniform))
 
 
 def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) -> Floats:

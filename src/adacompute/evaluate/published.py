@@ -63,14 +63,8 @@ class PosteriorStopping:
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
         """Measures CGES at each budget, and at each threshold."""
         dials = [1.0 / (1.0 + math.exp(-odds)) if odds > -700 else 0.0 for odds in _CERTAINTIES.tolist()]
-        return {
-            self.name: measure_dial(
-                data.setup,
-                dials,
-                "posterior",
-                lambda training: _follow_stopping(data, training=training),
-            )
-        }
+        result = measure_dial(data.setup, dials, lambda training: _follow_stopping(data, training=training))
+        return {self.name: result}
 
 
 PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
@@ -199,19 +193,14 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
     )
 
 
-def _list_tested(problems: int, train: Ints) -> Ints:
-    """Lists the problems that aren't trained on; all problems if none is left."""
-    rows = np.arange(problems)
-    others = np.setdiff1d(rows, train)
-    return others if len(others) else rows
-
-
 def _share_rounds(reached: Floats, train: Ints) -> Floats:
     """Computes the share of test requests that end after each number of modes, (settings, modes + 1).
 
     `reached` is the share that reaches each mode, (settings, modes, problems).
     """
-    means = reached[:, :, _list_tested(reached.shape[2], train)].mean(axis=2)
+    problems = np.arange(reached.shape[2])
+    tested = np.setdiff1d(problems, train)  # in the paper's protocol, all problems are tested
+    means = reached[:, :, tested if len(tested) else problems].mean(axis=2)
     return np.diff(-means, axis=1, prepend=-1.0, append=0.0)
 
 

@@ -19,7 +19,6 @@ from adacompute.policies.base import (
     Arrays,
     Policy,
     check_dials,
-    check_integer,
     check_number,
     get_ballots,
     hash_to_unit,
@@ -31,6 +30,7 @@ from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
 _TIE_SEED = 0  # seed of the hash that orders prompts of equal length
+_WARMUP = 4  # first samples of PETS
 _CURVE_VOTES = 40  # PETS fits a problem's curve to votes of at most this many samples
 _CURVE_FROM = 3  # smallest number of samples in a vote that PETS fits a curve to
 _CURVE_ANSWERS = 10  # different answers of a problem that PETS fits its curve to, as in the original code
@@ -187,19 +187,13 @@ class PetsPolicy(Rival, AgreementPolicy):
     dial = "price"
     gains_: Floats  # least gain of any sample up to this one; shape (patterns, later samples)
 
-    def __init__(
-        self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
-    ) -> None:
-        super().__init__(longest=longest, weigh=weigh)
-        self.warmup = check_integer("warmup", warmup, low=2, high=4)
-
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are distributed; needs no labels, but `warmup` answers of each problem."""
-        counts = count_answers(get_ballots(pool), min_answers=self.warmup)
+        """Learns how answers are distributed; needs no labels, but four answers of each problem."""
+        counts = count_answers(get_ballots(pool), min_answers=_WARMUP)
         slope, offset = _fit_mode_curves(counts)
-        weights = _compute_pattern_shares(counts, self.warmup)  # shape (problems, patterns)
+        weights = _compute_pattern_shares(counts)  # shape (problems, patterns)
         total = np.maximum(weights.sum(axis=0), 1e-12)
-        after = np.sqrt(np.arange(self.warmup, max(self.longest, self.warmup) + 1))
+        after = np.sqrt(np.arange(_WARMUP, max(self.longest, _WARMUP) + 1))
         level = (weights.T @ slope / total)[:, None] * after + (weights.T @ offset / total)[:, None]
         self.gains_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
         return self
@@ -209,16 +203,14 @@ class PetsPolicy(Rival, AgreementPolicy):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
         price = np.array(check_dials("price", dial), ndmin=1)[:, None]
         # number of samples in all, including the first ones
-        planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
-        missing = self.warmup - state.answered
+        planned = _WARMUP + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
+        missing = _WARMUP - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """Numbers the pattern of each request's first answers; arbitrary after more than `warmup` answers."""
-        kinds = np.clip(state.kinds, 1, self.warmup)
-        if self.warmup < 4:
-            return np.asarray(kinds - 1)
+        """Numbers the pattern of each request's first answers; arbitrary after more than four answers."""
+        kinds = np.clip(state.kinds, 1, _WARMUP)
         pairs = (kinds == 2) & (state.first == 2)
         return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
 
@@ -257,29 +249,22 @@ def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
     return slope[owner.reshape(-1)], offset[owner.reshape(-1)]
 
 
-def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
-    """Computes how often `warmup` answers of a problem have each pattern, (problems, patterns).
+def _compute_pattern_shares(counts: Floats) -> Floats:
+    """Computes how often four answers of a problem have each pattern, (problems, patterns).
 
     Answers are drawn without replacement. Patterns go from all equal to all different.
     """
     total = counts.sum(axis=1)
     pairs = counts * (counts - 1) / 2
     left = total[:, None] - counts
-    if warmup == 2:
-        shown = [pairs]
-        ways = total * (total - 1) / 2
-    elif warmup == 3:
-        shown = [pairs * (counts - 2) / 3, pairs * left]
-        ways = total * (total - 1) * (total - 2) / 6
-    else:
-        squares = (counts**2).sum(axis=1, keepdims=True) - counts**2
-        shown = [
-            pairs * (counts - 2) * (counts - 3) / 12,
-            pairs * (counts - 2) / 3 * left,
-            pairs * (pairs.sum(axis=1, keepdims=True) - pairs) / 2,
-            pairs * (left**2 - squares) / 2,
-        ]
-        ways = total * (total - 1) * (total - 2) * (total - 3) / 24
+    squares = (counts**2).sum(axis=1, keepdims=True) - counts**2
+    shown = [
+        pairs * (counts - 2) * (counts - 3) / 12,
+        pairs * (counts - 2) / 3 * left,
+        pairs * (pairs.sum(axis=1, keepdims=True) - pairs) / 2,
+        pairs * (left**2 - squares) / 2,
+    ]
+    ways = total * (total - 1) * (total - 2) * (total - 3) / 24
     shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
     different = 1.0 - shares.sum(axis=1)
     different[different < 1e-12] = 0.0  # remove rounding errors

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import (
     Decision,
     PolicyResult,
@@ -33,6 +34,7 @@ from adacompute.evaluate.comparison import (
     Verdict,
     VerdictRow,
     find_least_cost,
+    format_samples,
     match_cost,
     pool_folds,
     uniform_equivalent,
@@ -58,6 +60,7 @@ from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
+from adacompute.records import format_points
 from adacompute.replay.matching import (
     FEWEST_SPREAD,
     RULE_OF_THREE,
@@ -326,7 +329,7 @@ def judge(results: PairedResults) -> Verdict:
     pairs = [pair for pair in matches if pair is not None]
     if not pairs:
         listed = ", ".join(f"{budget:g}" for budget in results.budgets)
-        reason = f"{results.policy} can't cost as little as {listed} samples on average"
+        reason = f"{results.policy} can't cost as little as {format_count(listed, 'sample')} on average"
         return refuse_comparison(
             reason,
             results.basis,
@@ -521,25 +524,24 @@ def _describe_protocol(results: PairedResults, budgets: int) -> str:
 def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
     adaptive = "adaptive sampling" if verdict.policy == OURS else f"adaptive sampling by {verdict.policy}"
     unit = "points" if verdict.basis == "accuracy" else "points of agreement"
-    at = f"at {_format_samples(row.cost)} samples on average"
+    at = f"at {_count_samples(row)} on average"
     match verdict.decided:
         case "pays":
             return f"{_capitalise(adaptive)} pays here: {at} {_describe_saving(verdict, row, longest)}."
         case "uniform is as good":
             return (
-                f"Uniform sampling is as good here: {adaptive} gains {_format_points(row.joint.high)} "
+                f"Uniform sampling is as good here: {adaptive} gains {format_points(row.joint.high or 0.0)} "
                 f"{unit} at most, at any average budget looked at."
             )
         case "uniform is better":
             return (
-                f"Uniform sampling is better here: {adaptive} loses "
-                f"{_format_points(-row.gain.mean, sign='')} {unit} {at}."
+                f"Uniform sampling is better here: {adaptive} loses {-100 * row.gain.mean:z.1f} {unit} {at}."
             )
         case _:
+            low, high = format_points(row.joint.low or 0.0), format_points(row.joint.high or 0.0)
             return (
-                f"Not decided yet: {at} {adaptive} gains between {_format_points(row.joint.low)} and "
-                f"{_format_points(row.joint.high)} {unit}; {_describe_needed(verdict.problems_needed)} may "
-                "decide it, if the gain stays what it seems."
+                f"Not decided yet: {at} {adaptive} gains between {low} and {high} {unit}; "
+                f"{_describe_needed(verdict.problems_needed)} may decide it, if the gain stays what it seems."
             )
 
 
@@ -550,27 +552,31 @@ def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
     worth = row.worth
     if math.isfinite(worth.mean):
         what = "what " if verdict.basis == "accuracy" else ""
-        text = f"{verb} {what}{_format_samples(worth.mean)} {gives} uniformly"
+        text = f"{verb} {what}{format_samples(worth.mean)} {gives} uniformly"
         return f"{text}, {max(0.0, 1 - row.cost / worth.mean):.0%} less"
     low = worth.low if worth.low is not None and math.isfinite(worth.low) else float(longest)
     what = "at least what " if verdict.basis == "accuracy" else ""
     saved = f"{max(0.0, 1 - row.cost / low):.0%}"
-    return f"{verb} {what}{_format_samples(low)} {gives} uniformly, at least {saved} less"
+    return f"{verb} {what}{format_samples(low)} {gives} uniformly, at least {saved} less"
 
 
 def _write_support(verdict: Verdict, row: VerdictRow) -> str:
     verb = "is right on" if verdict.basis == "accuracy" else "agrees with the full vote on"
     text = (
-        f"{_capitalise(verdict.policy or '')} at {_format_samples(row.cost)} samples on average {verb} "
+        f"{_capitalise(verdict.policy or '')} at {_count_samples(row)} on average {verb} "
         f"{row.accuracy:.1%}, uniform sampling {row.uniform:.1%} at the same cost: "
-        f"{_format_points(row.gain.mean)} points ({_format_points(row.joint.low)} to "
-        f"{_format_points(row.joint.high)}, 95% for {_count_budgets(len(verdict.rows))})."
+        f"{format_points(row.gain.mean)} points ({format_points(row.joint.low or 0.0)} to "
+        f"{format_points(row.joint.high or 0.0)}, 95% for {_count_budgets(len(verdict.rows))})."
     )
     sure = verdict.sure_budgets
     if verdict.decided == "pays" and len(sure) < len(verdict.rows):
         rest = ", ".join(f"{each.budget:g}" for each in verdict.rows if each.budget not in sure)
         text += f" Sure at {', '.join(f'{budget:g}' for budget in sure)}; not at {rest}."
     return f"{text} {_capitalise(verdict.protocol)}."
+
+
+def _count_samples(row: VerdictRow) -> str:
+    return format_count(format_samples(row.cost), "sample")
 
 
 def _count_budgets(count: int) -> str:
@@ -582,21 +588,12 @@ def _describe_needed(needed: int | None) -> str:
         return f"{MOST_NEEDED:,} more problems or more"
     digits = max(0, len(str(needed)) - 2)
     rounded = math.ceil(needed / 10**digits) * 10**digits
-    return f"about {rounded:,} more problem{'' if rounded == 1 else 's'}"
-
-
-def _format_points(value: float | None, *, sign: str = "+") -> str:
-    """Formats a share as percentage points with a sign; never as -0.0."""
-    return f"{_round_points(value):{sign}.1f}"
+    return f"about {format_count(rounded, 'more problem')}"
 
 
 def _round_points(value: float | None) -> float:
     """Converts a share to percentage points, rounded to a tenth; never -0.0."""
     return round(100 * (value or 0.0), 1) + 0.0
-
-
-def _format_samples(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
 
 
 def _capitalise(text: str) -> str:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
+from adacompute.records import format_points
 
 MARGIN: Final = 0.01  # a policy counts as equally good if it loses at most this much accuracy
 
@@ -115,8 +116,8 @@ class QualityCurve:
         allowed = -margin if quality.within is None else -quality.within
         measured = (
             f"at {self.costs[-1]:.3g} on average, the most that was measured, the policy gains "
-            f"{_format_points(gain)} points on {problems:,} problems, at the lower end of the 95% interval "
-            f"{_format_points(low)}"
+            f"{format_points(gain)} points on {problems:,} problems, at the lower end of the 95% interval "
+            f"{format_points(low)}"
         )
         if gain <= allowed or (quality.within is None and gain < 0):
             return f"budget '{quality}' isn't reached: {measured}; ask for less"
@@ -166,7 +167,7 @@ class QualityCost:
         return (
             f"{self.quality}: {many * self.cost:.3g} on average for {many * self.rival_cost:.3g}{unit}, "
             f"{change}; "
-            f"{_format_points(self.gain)} points{_BASES[self.basis]}, at least {_format_points(self.low)} "
+            f"{format_points(self.gain)} points{_BASES[self.basis]}, at least {format_points(self.low)} "
             f"(95%), on {self.problems:,} problems that it hadn't learned from"
             + (f", measured {self.measured}" if self.measured else "")
         )
@@ -199,7 +200,3 @@ def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCur
             return curve
     known = [Quality(curve.samples, curve.mode).rival for curve in curves]
     raise BudgetInvalid(f"budget '{quality}': that wasn't measured; give one of {', '.join(known)}")
-
-
-def _format_points(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:+.1f}"

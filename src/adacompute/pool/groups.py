@@ -15,6 +15,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import format_count
+
 ADVICE = (
     "Record other kinds of questions; or, if all requests are of the kinds recorded, hold out single "
     "questions: --no-groups (groups='none')."
@@ -88,8 +90,8 @@ def count_in_groups(problems: int, groups: int) -> str:
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
     """
-    words = f"{problems:,} problem{'' if problems == 1 else 's'}"
-    return words if groups == problems else f"{words} in {groups:,} group{'' if groups == 1 else 's'}"
+    words = format_count(problems, "problem")
+    return words if groups == problems else f"{words} in {format_count(groups, 'group')}"
 
 
 def _find_root(parents: list[int], place: int) -> int:

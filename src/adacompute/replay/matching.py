@@ -131,7 +131,6 @@ class PolicyPoints:
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    labels: tuple[str, ...] = ()  # one name per setting
     rounds: Floats | None = field(default=None, repr=False)  # shares of requests with 0, 1, ... rounds
 
     def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adacompute.answers.vote import describe_votes
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, check_dial, check_integer
 from adacompute.policies.paths import PathLayout
@@ -339,9 +340,9 @@ def build_result(
 
 def describe_replay_protocol(policy: Policy, orders: int) -> str:
     """Describes in words how a replay was done; `orders` is 0 if no random orders were needed."""
-    votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     if orders:
         method = f"{orders} random orders of each problem's samples, ties to the first seen"
     else:
         method = "mean over all subsets of b of a problem's samples, ties shared"
+    votes = describe_votes(policy.weigh)
     return f"{votes}, {method}, abstentions ignored; 95% interval by {RESAMPLES:,} bootstraps"

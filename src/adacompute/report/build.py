@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import (
@@ -212,8 +213,9 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     verb = "has" if len(short) == 1 else "have"
     wanted = min(median, LONGEST)
     text = (
-        f"Everything is cut to {fewest} samples a request: {name}{others} {verb} no more, though half of the "
-        f"problems have {wanted} or more. Collect up to {wanted} of each, or leave out those that have fewer."
+        f"Everything is cut to {format_count(fewest, 'sample')} a request: {name}{others} {verb} no more, "
+        f"though half of the problems have {wanted} or more. Collect up to {wanted} of each, or leave out "
+        "those that have fewer."
     )
     return [text]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.mode_rivals import WITHOUT
 from adacompute.pool.groups import count_in_groups
@@ -156,7 +157,7 @@ def render_page(report: Report) -> str:
 
 def _describe_facts(facts: Mapping[str, Any]) -> str:
     least, most = facts["samples_least"], facts["samples_most"]
-    each = f"{most} sample{'' if most == 1 else 's'}" if least == most else f"{least} to {most} samples"
+    each = f"{format_count(most, 'sample')}" if least == most else f"{least} to {most} samples"
     model = f", {facts['model']}" if facts["model"] else ""
     return f"{count_in_groups(facts['problems'], facts['groups'])}, {each} of each{model}"
 
@@ -180,7 +181,8 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
     saving = find_saving(data)
     if saving is None:
         return ""
-    tiles = [(f"cost at {saving.budget:g} samples on average", "cost", _tile_value(saving.cost, currency))]
+    average = format_count(f"{saving.budget:g}", "sample")
+    tiles = [(f"cost at {average} on average", "cost", _tile_value(saving.cost, currency))]
     if data["pays"]:
         more = "> " if saving.is_bound else ""
         needs = f"> {data['most']:g}" if saving.same_as is None else f"{saving.same_as:.1f}"
@@ -241,7 +243,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
     if row is None:
         return []
     what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
-    about = f"{what} at {row.budget:g} samples on average; uniform {row.uniform:.1%}"
+    about = f"{what} at {format_count(f'{row.budget:g}', 'sample')} on average; uniform {row.uniform:.1%}"
     if mode_set is not None:
         about = f"{what} at {mode_set.format_cost(row.budget)}; {WITHOUT} {row.uniform:.1%}"
     name, interval = (

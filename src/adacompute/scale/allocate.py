@@ -20,7 +20,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError, format_count
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
@@ -285,7 +285,7 @@ def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -
     check_budget(budget, cheapest=float(rule.costs[0]), dearest=float(rule.costs[-1]), unit=rule.unit)
     if own_budget is not None and budget is not None and not math.isclose(own_budget, budget):
         raise BudgetOutOfRange(
-            f"{kind} was made for {own_budget:g} samples on average, not {budget:g}; "
+            f"{kind} was made for {format_count(f'{own_budget:g}', 'sample')} on average, not {budget:g}; "
             f"give --budget {own_budget:g}, or fit one for {budget:g}"
         )
 

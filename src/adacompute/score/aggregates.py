@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +36,6 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _SAMPLE_CELLS = 1 << 20  # number of (problem, sample) pairs processed at a time
-_KEPT_WEIGHTS = 3  # number of sets of vote weights cached per pool
-_LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
 _BLOCK_PROBLEMS = 1024  # number of problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
 _SAMPLES_PER_CLASS = 0.75  # adding so many samples takes as long as one answer in a matrix product
@@ -109,13 +106,7 @@ def score_by_rank(
 def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
     """Returns scores by which samples are ranked, (problems, samples); NaN if not recorded."""
     if not isinstance(by, str):
-        scores = np.asarray(by, dtype=np.float64)
-        if scores.shape != ballots.classes.shape:
-            raise ScoreError(
-                f"scores of shape {scores.shape} don't fit these samples; "
-                f"give (problems, samples) = {ballots.classes.shape}"
-            )
-        return scores
+        return by
     if by not in ("logprob", "entropy"):
         raise ScoreError(f"score {by!r} is not known; give 'logprob', 'entropy' or an array of your own")
     return -ballots.signal(by) if by == "entropy" else ballots.signal(by)
@@ -213,7 +204,6 @@ def score_weighted_vote(
 
     Weights are integers, so sums and ties are exact up to 131,072 votes of average weight per problem.
     """
-    _check_draws(draws)
     weights = compute_weight_units(ballots, weigh)
     values = _value_samples(ballots.classes, grades)
     answered = ballots.classes >= 0
@@ -273,25 +263,12 @@ def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """Computes every sample's weight in whole units, (problems, samples); don't modify the result.
+    """Computes every sample's weight in whole units, (problems, samples).
 
     If `weigh` is None, the scale is fitted to the samples. With `partial`, the samples are part of a larger
-    set, so it is no error if none of them has the signal. The last few results per pool are cached, because
-    policies that are compared weigh votes alike.
+    set, so it is no error if none of them has the signal.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
-    kept = _LAST_WEIGHTS.setdefault(ballots, {})
-    if weigh not in kept:
-        weights = _compute_weight_units(ballots, weigh, partial=partial)
-        weights.flags.writeable = False
-        while len(kept) >= _KEPT_WEIGHTS:
-            kept.pop(next(iter(kept)), None)
-        kept[weigh] = weights
-        return weights
-    return kept[weigh]
-
-
-def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = _read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots)
@@ -528,11 +505,6 @@ def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
     """Decides whether to list all subsets; otherwise, into how many windows to cut each random order."""
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
-
-
-def _check_draws(draws: int) -> None:
-    if draws < 2:
-        raise ScoreError(f"{draws} draws can't give an estimate of their error; give 2 or more, e.g. 2000")
 
 
 def _list_subsets(n: int, budget: int) -> Iterator[Ints]:

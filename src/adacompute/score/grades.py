@@ -5,14 +5,14 @@ answer or other grades, and unknown otherwise. If a sample without an answer was
 recorded: a problem without any answer can't be voted on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
+from adacompute.errors import NotRecorded, ScoreError, TooFewSamples, format_count
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
@@ -90,7 +90,9 @@ def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: boo
 def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str:
     rows, drawn = np.flatnonzero(bad), ballots.drawn
     count = f"{len(rows)} of {len(ballots)} problems {'has' if len(rows) == 1 else 'have'}"
-    names = ", ".join(f"{ballots.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
+    names = ", ".join(
+        f"{ballots.ids[row]!r} ({format_count(int(drawn[row]), 'sample')})" for row in rows[:_MAX_NAMED]
+    )
     more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
     return f"{count} {what}: {names}{more}; {remedy}"
 
@@ -135,7 +137,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
         names = ", ".join(repr(ballots.ids[i]) for i in too_few[:_NAMED])
         more = f" and {len(too_few) - _NAMED} more" if len(too_few) > _NAMED else ""
         raise TooFewSamples(
-            f"{len(too_few)} problem{'s' if len(too_few) > 1 else ''} ({names}{more}) can't be halved: "
+            f"{format_count(len(too_few), 'problem')} ({names}{more}) can't be halved: "
             "each needs 2 samples; collect more, or leave them out"
         )
     odd = drawn % 2 == 1
@@ -145,6 +147,15 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
     present = ballots.classes != ABSENT
     first = (rank < size[:, None]) & present
     return _take_samples(ballots, first), _take_samples(ballots, present & ~first)
+
+
+def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
+    """Keeps at most so many samples of each mode and problem, the first ones."""
+    parts = {}
+    for votes, count in zip(ballots.parts, counts, strict=True):
+        present = votes.classes != ABSENT
+        parts[votes.names[0]] = _take_samples(votes, present & (present.cumsum(axis=1) <= count))
+    return Ballots.join(parts).number_classes()
 
 
 def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:

@@ -61,10 +61,6 @@ class _Kind:
     worth: float  # value of the answer, 0 to 1
     classes: int = 1  # number of different answers of this kind
 
-    def with_classes(self, classes: int) -> "_Kind":
-        """Returns the same kind with another number of answers."""
-        return replace(self, classes=classes)
-
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
@@ -121,7 +117,7 @@ class _Pair:
         )
         if any(silent):
             kinds[_Kind(votes=False, first=silent[0], second=silent[1], worth=0.0)] = 1
-        grouped = (kind.with_classes(count) for kind, count in sorted(kinds.items()))
+        grouped = (replace(kind, classes=count) for kind, count in sorted(kinds.items()))
         return _Votes((drawn[0], drawn[1]), tuple(grouped))
 
 
@@ -177,7 +173,7 @@ class _VoteProduct:
         votes for one of its answers from the first and from the second mode in these votes.
         """
         own = kinds[winner]
-        others = [kind.with_classes(kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
+        others = [replace(kind, classes=kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
         layers = self._make_layers(own, others)
         state, order = self._multiply_others(others, layers, chances)  # shape (1 + 2 * kinds, layers, …)
         leads = np.einsum("vl,mlij->mvij", layers.weights, state)  # shape (1 + 2 * kinds, levels, …)

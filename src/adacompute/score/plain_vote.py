@@ -50,7 +50,7 @@ def score_exact_vote(
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
             f"budget {max(budgets)} is above {MAX_EXACT_BUDGET}, the largest that is scored exactly; "
-            "give smaller budgets, or estimator='windows'"
+            "give smaller budgets (--budgets), or in Python estimator='windows'"
         )
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     groups = list(_group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)))

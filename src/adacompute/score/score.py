@@ -32,14 +32,8 @@ Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
 MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode if there are several
-_PLAIN_OPTIONS = (
-    "exact",
-    "vote",
-    "logprob",
-    "samples",
-    None,
-    None,
-)  # a table of several modes allows no others
+# a table of several modes allows no others; those without a value here must be None
+_PLAIN_OPTIONS = {"estimator": "exact", "aggregate": "vote", "by": "logprob", "cost": "samples"}
 _SEED = 0  # seed of simulations if no generator is given, so that results repeat
 _MIN_DRAWS = 2  # smallest number of simulated votes that gives an error estimate
 _SUBSETS = "mean over all subsets of b of a problem's samples"
@@ -90,17 +84,17 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
+    _check_choice("too_few", too_few, ("error", "drop"))
     several = isinstance(source, Ballots) and len(source.modes) > 1
     if modes is not None or several or isinstance(source, JoinedPool):
-        options = (estimator, aggregate, by, cost, model, parameters)
-        _check_mode_options(*options)
+        options = {"estimator": estimator, "aggregate": aggregate, "by": by, "cost": cost}
+        _check_mode_options({**options, "model": model, "parameters": parameters})
         return _score_modes(source, modes, budgets, mixed=mixed, too_few=too_few, errors=errors)
-    sizes = _check_method(
-        DEFAULT_BUDGETS if budgets is None else budgets,
-        estimator=estimator,
-        aggregate=aggregate,
-        too_few=too_few,
-    )
+    _check_choice("estimator", estimator, get_args(Estimator))
+    _check_choice("aggregate", aggregate, get_args(Aggregate))
+    if estimator == "windows" and aggregate != "vote":
+        raise ScoreError("estimator='windows' works only with aggregate='vote'; give estimator='exact'")
+    sizes = check_budgets(DEFAULT_BUDGETS if budgets is None else budgets)
     all_ballots = _read_ballots(source, model, parameters)
     rows = select_scorable(all_ballots, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
     costs = compute_costs(all_ballots, sizes, cost, rows=rows)
@@ -134,11 +128,6 @@ class ModeColumn:
 
     def __str__(self) -> str:
         return " + ".join(f"{name} x {count}" for name, count in self.draws)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Number of samples of each mode, by name."""
-        return dict(self.draws)
 
 
 def list_columns(
@@ -176,10 +165,10 @@ def _check_mode_budgets(modes: ModeSet, budgets: Budgets) -> dict[str, tuple[int
     return {name: check_budgets(budgets[name]) for name in names}
 
 
-def _check_mode_options(*options: object) -> None:
+def _check_mode_options(options: Mapping[str, object]) -> None:
     """Raises ScoreError for options that apply to one mode only."""
-    names = ("estimator", "aggregate", "by", "cost", "model", "parameters")
-    for name, value, default in zip(names, options, _PLAIN_OPTIONS, strict=True):
+    for name, value in options.items():
+        default = _PLAIN_OPTIONS.get(name)
         if value is not default and not (isinstance(value, str) and value == default):
             raise ScoreError(
                 f"{name} {value!r} is for one mode, not for several; leave it out, or score one mode's pool"
@@ -200,7 +189,6 @@ def _score_modes(
     modes = ModeSet.of(recorded) if modes is None else modes
     sizes = _check_mode_budgets(modes, MODE_BUDGETS if budgets is None else budgets)
     columns = list_columns(modes, sizes, mixed=mixed)
-    _check_choice("too_few", too_few, ("error", "drop"))
     ballots = recorded.select([modes[name] for name in sizes])
     rows = _select_rows(ballots, sizes, drop=too_few == "drop")
     costs = {
@@ -278,18 +266,6 @@ def _estimate_modes(
     return accuracy, error, [*notes, _JACKKNIFE]
 
 
-def _check_method(
-    budgets: object, *, estimator: Estimator, aggregate: Aggregate, too_few: str
-) -> tuple[int, ...]:
-    """Checks the method and returns the checked budgets; raises ScoreError if they can't be used."""
-    _check_choice("estimator", estimator, get_args(Estimator))
-    _check_choice("aggregate", aggregate, get_args(Aggregate))
-    _check_choice("too_few", too_few, ("error", "drop"))
-    if estimator == "windows" and aggregate != "vote":
-        raise ScoreError("estimator='windows' works only with aggregate='vote'; give estimator='exact'")
-    return check_budgets(budgets)
-
-
 def _estimate(
     ballots: Ballots,
     budgets: Sequence[int],
@@ -310,8 +286,9 @@ def _estimate(
         estimates = score_weighted_vote(
             ballots, values, budgets, weigh=weights, rng=rng, draws=draws, map_blocks=map_blocks
         )
-        largest, method = _find_largest_error(estimates), _SUBSETS
-        if largest is not None:
+        method = _SUBSETS
+        if estimates.simulation_error is not None and estimates.simulated:
+            largest = float(np.nanmax(estimates.simulation_error))
             method = f"simulated with at least {draws} subsets a problem, their error up to {largest:.4f}"
         what = f"votes of b samples weighted by {weights.signal}, {method}, {_RULES}"
         return estimates, f"{what}; {_JACKKNIFE}"
@@ -329,13 +306,6 @@ def _estimate(
     estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
     name = by if isinstance(by, str) else "scores given"
     return estimates, f"the best of b samples by {name}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
-
-
-def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
-    """Returns the largest simulation error of the estimates; None if nothing was simulated."""
-    if not estimates.simulated or estimates.simulation_error is None:
-        return None
-    return float(np.nanmax(estimates.simulation_error))
 
 
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:

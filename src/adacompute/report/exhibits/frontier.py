@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import (
     CostCurve,
     Evaluation,
     Match,
     basis_name,
-    format_sample_count,
+    format_samples,
     join_points,
     make_cost_grid,
     trace_curve,
 )
-from adacompute.evaluate.conclusions import EvaluationRuns, format_samples, make_bootstrap
+from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
 from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES, SINGLES, WITHOUT
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.pool.modes import ModeSet
+from adacompute.records import format_points
 from adacompute.report.canvas import (
     Canvas,
     PolicyStyle,
@@ -111,7 +113,9 @@ class PolicyFrontier:
 
     def format_cost(self, cost: float) -> str:
         """Formats an average cost with its unit."""
-        return format_sample_count(cost) if self.mode_set is None else self.mode_set.format_cost(cost)
+        if self.mode_set is not None:
+            return self.mode_set.format_cost(cost)
+        return format_count(f"{cost:.3g}", "sample")
 
     def get(self, policy: str) -> CostCurve | None:
         """Returns a policy's curve; None if the policy wasn't evaluated."""
@@ -286,7 +290,7 @@ def _draw_curve(
         text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {curve.accuracy[at]:.1%}"
         text += f" ({curve.low[at]:.1%} to {curve.high[at]:.1%})"
         if math.isfinite(curve.gain[at]) and curve.policy != UNIFORM:
-            text += f", {100 * curve.gain[at]:+.1f} points over {frontier.base_name}"
+            text += f", {format_points(curve.gain[at])} points over {frontier.base_name}"
         canvas.mark(ax, curve.cost[at], curve.accuracy[at], text)
     return artist
 
@@ -300,9 +304,10 @@ def _draw_gain(
         ax.fill_between(curve.cost, curve.gain_low, curve.gain_high, color=tint, **_BAND)
     ax.plot(curve.cost, curve.gain, zorder=3 if ours else 2, **_line_style(style, wide=ours))
     for at in _find_marks(curve.cost, frontier):
-        low, high = 100 * curve.gain_low[at], 100 * curve.gain_high[at]
-        text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {100 * curve.gain[at]:+.1f} points "
-        canvas.mark(ax, curve.cost[at], curve.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
+        low, high = format_points(curve.gain_low[at]), format_points(curve.gain_high[at])
+        gain = f"{format_points(curve.gain[at])} points ({low} to {high})"
+        text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {gain}"
+        canvas.mark(ax, curve.cost[at], curve.gain[at], text)
 
 
 def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: PolicyFrontier) -> "Artist":
@@ -333,7 +338,7 @@ def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier:
     ax.annotate("", (match.cost, height), xytext=(worth, height), arrowprops=arrow_style | ends, zorder=4)
     ax.plot([worth], [height], marker="o", markersize=4.5, color=ink, linestyle="", zorder=4)
     what = "accuracy" if frontier.basis == "accuracy" else "agreement"
-    words = f"{format_samples(match.cost)} samples instead of {format_samples(worth)}:"
+    words = f"{format_count(format_samples(match.cost), 'sample')} instead of {format_samples(worth)}:"
     words += f"\nsame {what}, {1 - match.cost / worth:.0%} less"
     lowest = [float(np.interp(frontier.longest / 2.4, curve.cost, curve.accuracy)) for curve in curves]
     ax.annotate(
@@ -428,7 +433,7 @@ def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
         text = f"{what} against average cost ({frontier.mode_set.cost_unit}) for {names}."
     if match is not None and match.worth is not None and math.isfinite(match.worth.mean):
         text += (
-            f" At {format_samples(match.cost)} samples on average {match.policy} "
+            f" At {format_count(format_samples(match.cost), 'sample')} on average {match.policy} "
             f"is as good as {match.worth.mean:.1f} "
             "for every problem."
         )
@@ -563,8 +568,8 @@ def _describe_lead(ours: CostCurve, frontier: PolicyFrontier) -> str:
     text = (
         f"{name} is clearly above {base} from {scale * clear_costs[0]:.2g} to {scale * clear_costs[-1]:.2g} "
         f"{unit}, most at "
-        f"{scale * ours.cost[best]:.2g}: {100 * ours.gain[best]:+.1f} points "
-        f"({100 * ours.gain_low[best]:+.1f} to {100 * ours.gain_high[best]:+.1f})."
+        f"{scale * ours.cost[best]:.2g}: {format_points(ours.gain[best])} points "
+        f"({format_points(ours.gain_low[best])} to {format_points(ours.gain_high[best])})."
     )
     uniform = frontier.get(UNIFORM)
     if uniform is not None and ours.cost[-1] < uniform.cost[-1] - 0.5:

@@ -2,10 +2,12 @@
 
 import math
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import Evaluation, Match
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.mode_rivals import ALL_MODES, CASCADES
 from adacompute.pool.modes import ModeSet
+from adacompute.records import format_points
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
 
@@ -58,7 +60,7 @@ def _build_modes_table(runs: EvaluationRuns) -> Table:
             scale_cost(mode_set, mode.cost),
             mode.cost / mode_set.modes[0].cost if mode_set.modes[0].cost else None,
             votes[0] if votes else None,
-            f"{votes[-1]:.1%} ({budgets[-1]} sample{'' if budgets[-1] == 1 else 's'})" if votes else None,
+            f"{votes[-1]:.1%} ({format_count(budgets[-1], 'sample')})" if votes else None,
             f"{most}" if least == most else f"{least} to {most}",
         )
         rows.append(row)
@@ -151,8 +153,8 @@ def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
     if len(above) == len(rows):
         return (f"Over single modes, the gain is clear at every cost looked at ({mode_set.cost_unit}).",)
     unclear = [
-        f"{mode_set.format_cost(row.budget, unit=False)}: {100 * row.gain.mean:+.1f} "
-        f"({100 * (row.gain.low or 0.0):+.1f} to {100 * (row.gain.high or 0.0):+.1f})"
+        f"{mode_set.format_cost(row.budget, unit=False)}: {format_points(row.gain.mean)} "
+        f"({format_points(row.gain.low or 0.0)} to {format_points(row.gain.high or 0.0)})"
         for at, row in enumerate(rows)
         if at not in above
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import Evaluation, Saving, Verdict
 from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
@@ -110,8 +111,8 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
         for value in (saving.cost, saving.same_cost, saving.amount)
     )
     head = (
-        f"At {money.describe_prices()}, {REQUESTS_SHOWN:,} requests cost {cost} at {saving.budget:g} samples "
-        "on average"
+        f"At {money.describe_prices()}, {REQUESTS_SHOWN:,} requests cost {cost} at "
+        f"{format_count(f'{saving.budget:g}', 'sample')} on average"
     )
     if not pays:
         return f"{head}; no saving over uniform sampling is certain."

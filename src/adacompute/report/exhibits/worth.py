@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adacompute.errors import format_count
 from adacompute.evaluate.comparison import Evaluation, Match, Verdict
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import UNIFORM
@@ -77,8 +78,8 @@ def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) 
     alone = "each interval by itself, not corrected for looking at several policies and budgets"
     which, tail = "some" if pays else "no", f", at {join_words(rest)} none is" if pays and rest else ""
     return (
-        f"{verdict.sentence} At {join_words(pays or rest)} samples on average {which} policy is clearly "
-        f"above uniform{tail} ({alone})."
+        f"{verdict.sentence} At {format_count(join_words(pays or rest), 'sample')} on average {which} policy "
+        f"is clearly above uniform{tail} ({alone})."
     )
 
 

@@ -35,6 +35,7 @@ from adacompute.errors import (
     ReplyInvalid,
     RequestInvalid,
     ServeError,
+    format_count,
     format_value,
     to_one_line,
 )
@@ -477,8 +478,8 @@ class Engine:
         longest = registry.get(registry.default).policy.longest
         if budget.unit == "samples" and budget.amount > longest:
             raise ConfigError(
-                f"budget {budget.amount:g} is above {longest} samples, the most that the policy draws for a "
-                f"prompt; give 1 to {longest}"
+                f"budget {budget.amount:g} is above {format_count(longest, 'sample')}, the most that the "
+                f"policy draws for a prompt; give 1 to {longest}"
             )
         deadline = gateway.settings.deadline
         try:

@@ -43,7 +43,7 @@ from typing import Any, Literal, Protocol, get_args
 from weakref import WeakValueDictionary
 
 from adacompute.config import ServeConfig
-from adacompute.errors import ConfigError
+from adacompute.errors import ConfigError, format_count
 from adacompute.policies.base import Dial
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
@@ -237,8 +237,9 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
     maximum = (budget.amount - 1) / max(1, longest - 1)
     if settings.explore > maximum:
         raise ConfigError(
-            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
-            f"{budget.amount:g} on average allows; give at most {maximum:.3g}, or a larger budget"
+            f"explore {settings.explore:g} of requests to {format_count(longest, 'sample')} each is more "
+            f"than a budget of {budget.amount:g} on average allows; give at most {maximum:.3g}, or a larger "
+            "budget"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from adacompute.answers import Tally
 from adacompute.client import Response
+from adacompute.errors import format_count
 from adacompute.policies.base import Criterion, Draw
 from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit, Call
@@ -191,9 +192,8 @@ def describe_decision(sampling: SampleLoop, draws: Sequence[Draw], criterion: Cr
     if note:
         return f"{agreement}; {note}"
     if votes.tally.drawn >= sampling.most_samples:
-        return (
-            f"{agreement}; {_count(votes.tally.drawn, 'sample')} are the most that it may take, so it stops"
-        )
+        drawn = format_count(votes.tally.drawn, "sample")
+        return f"{agreement}; {drawn} are the most that it may take, so it stops"
     if route.is_single:
         return f"{agreement}; the budget is one sample, so it stops"
     return (
@@ -205,7 +205,7 @@ def _describe_agreement(tally: Tally) -> str:
     every = "both" if tally.drawn == 2 else f"all {tally.drawn}"
     if not tally.answered:
         return (
-            f"none of {_count(tally.drawn, 'sample')} states an answer"
+            f"none of {format_count(tally.drawn, 'sample')} states an answer"
             if tally.drawn > 1
             else "the sample states no answer"
         )
@@ -245,8 +245,4 @@ def _format_pair(value: float, limit: float) -> tuple[str, str]:
 
 
 def _describe_draw(draw: Draw) -> str:
-    return _count(draw.count, "sample") + (f" of {draw.mode}" if draw.mode else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return format_count(draw.count, "sample") + (f" of {draw.mode}" if draw.mode else "")
