@@ -201,6 +201,7 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
         "modules": len(sizes),
         "code_lines": sum(rooms.values()),
         "lines_by_room": rooms,
+        "menu_modules": sum(bool(re.search(r"\bmenus?\b", text)) for text in texts.values()),
         "median_file": statistics.median(sizes),
         "largest_file": max(sizes),
         "modules_under_100_lines": sum(size < 100 for size in sizes),

@@ -253,7 +253,7 @@ def answer(
 
     The policy decides how many samples each request gets, B on average. If it is stopped, the same command
     continues: stored samples are not asked for again, and count towards the budget. The file is written
-    whole, at the end. With --menu, the policy also decides which mode to ask next.
+    whole, at the end. With several modes, the policy also decides which mode to ask next.
     """
     config = load_settings(context)
     upstreams = read_upstreams(modes_file, endpoint, config.endpoint)

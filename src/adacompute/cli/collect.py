@@ -409,7 +409,7 @@ def collect(
 
     If it is stopped, the same command continues: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line. With --menu, all its modes are asked, into one pool.
+    never from the command line. With several modes, all are asked, into one pool.
     """
     config = load_settings(context)
     modes = read_upstreams(modes_file, endpoint, config.endpoint)

@@ -216,7 +216,7 @@ class ModeEndpoint:
 
     @property
     def all_options(self) -> dict[str, Any]:
-        """Everything that the mode adds to requests, as written in its menu table."""
+        """Everything that the mode adds to requests, as written in its table of the modes file."""
         return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
 
     @property

@@ -1,7 +1,7 @@
 """Draws samples from endpoints into a pool, or to answer a batch within a budget.
 
-Samples come from one endpoint or from the modes of a menu. In a menu, each mode is a separate source in the
-pool, the policy also chooses the mode, and one limit on the cost covers all modes. Runs can be resumed at any
+With one mode, samples come from one endpoint. With several, each mode is a separate source in the pool, the
+policy also chooses the mode, and one limit on the cost covers all modes. Runs can be resumed at any
 time. Knows nothing about terminals.
 """
 

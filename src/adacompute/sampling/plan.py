@@ -51,7 +51,7 @@ class Asking:
     logprobs: bool = True  # whether to request log-probabilities, for weighting votes
     top_logprobs: int = 0  # alternatives per token, 0 to 20; entropy needs at least 2
     sent_model: str = ""  # model name to send, if the endpoint knows the model by another one
-    mode: str = ""  # name of a menu's mode, whose samples are a separate source; "": no mode
+    mode: str = ""  # the mode, whose samples are a separate source in the pool; "" if there is only one
     system_suffix: str = ""  # appended to the system message
 
     def __post_init__(self) -> None:

@@ -94,7 +94,7 @@ class Reply:
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
     model: str = ""  # the model's name, as the endpoint gives it
-    # number of samples from each mode of a menu; empty without a menu
+    # number of samples from each mode; empty if there is only one
     modes: Mapping[str, int] = field(default_factory=dict, hash=False)
     # the winner's whole message in OpenAI's format, with tool calls
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -270,7 +270,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None if the settings name a menu; `breaker` is then used for each of its modes."""
+        """`endpoint` is None if the settings name several modes; each of them then uses `breaker`."""
         self.model = config.endpoint.model  # "" if not configured, until the gateway is open
         self._open_gateway = partial(
             open_gateway, config, endpoint=endpoint, policy=policy, in_memory=in_memory, breaker=breaker
