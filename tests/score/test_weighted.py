@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,9 +164,12 @@ def test_the_same_seed_gives_the_same_bytes():
 )
 def test_units_are_those_of_weigh(signals: list[tuple[int, float]], sharpness: float, fitted: bool):
     samples = [Sample(answer="1", tokens=tokens, logprob=total) for tokens, total in signals]
-    ballots = made([[(0, 0.0)] * len(samples)])
-    ballots.tokens[0] = [s.tokens for s in samples]
-    ballots.logprob[0] = [s.logprob for s in samples]
+    tokens, logprob = ([[getattr(s, name) for s in samples]] for name in ("tokens", "logprob"))
+    ballots = replace(
+        made([[(0, 0.0)] * len(samples)]),
+        tokens=np.array(tokens, dtype=np.float64),
+        logprob=np.array(logprob, dtype=np.float64),
+    )
     weigh = (
         VoteWeights.of(samples) if fitted else VoteWeights(signal="logprob", scale=-0.3, sharpness=sharpness)
     )
@@ -180,7 +184,7 @@ def test_units_are_those_of_weigh(signals: list[tuple[int, float]], sharpness: f
 
 def test_entropy_weighs_too():
     ballots = made([[(0, -0.5), (1, -0.5)]])
-    ballots.entropy[0] = [0.9, 0.1]
+    ballots = replace(ballots, entropy=np.array([[0.9, 0.1]]))
     weigh = VoteWeights(signal="entropy", scale=0.5)
     assert compute_weight_units(ballots, weigh)[0].tolist() == [
         weigh.units(Sample(entropy=e)) for e in (0.9, 0.1)

@@ -210,7 +210,9 @@ class Ballots:
         if len(self.modes) == 1:
             object.__setattr__(self, "mode", np.zeros(self.classes.shape[1], dtype=np.int8))
         for name in ("gold_known", *self.sample_arrays):
-            getattr(self, name).setflags(write=False)
+            view = getattr(self, name).view()  # the caller's own array stays writable
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
 
     @classmethod
     def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
