@@ -663,12 +663,14 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
 
 
+@lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
     """Finds the last sentence that asks something; the end of the text if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
+@lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
     """Finds the lettered options of a question: at least two, with consecutive letters from A."""
     matches: list[re.Match[str]] = []

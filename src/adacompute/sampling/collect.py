@@ -327,7 +327,8 @@ def prepare_pool(
     pool: Pool, problems: Sequence[Problem], plans: Sequence[SourcePlan], *, another: bool, regrade: bool
 ) -> None:
     """Merges leftover shards, checks the pool's sources, and adds the problems."""
-    merge_leftover_shards(pool)
+    if pool.shard_folder.is_dir():
+        merge_leftover_shards(pool)
     for plan in plans:
         check_source(pool, plan.asking, another=another)
     add_problems(pool, problems, plans[0].asking.template, regrade=regrade)

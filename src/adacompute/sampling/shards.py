@@ -35,15 +35,13 @@ def make_shard_path(folder: Path) -> Path:
 
 def merge_leftover_shards(pool: Pool) -> None:
     """Merges everything that the workers of a killed run left behind."""
-    folder = pool.shard_folder
-    if folder.is_dir():
-        done: set[Path] = set()
-        # workers may still run for a moment after the driver that started them was killed
-        while new := _list_started_shards(folder) - done:
-            for path in sorted(new):
-                merge_shard(pool, path)
-            done |= new
-        remove_shard_folder(pool)
+    done: set[Path] = set()
+    # workers may still run for a moment after the driver that started them was killed
+    while new := _list_started_shards(pool.shard_folder) - done:
+        for path in sorted(new):
+            merge_shard(pool, path)
+        done |= new
+    remove_shard_folder(pool)
 
 
 def merge_shard(pool: Pool, path: Path) -> Indexes:
