@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -292,10 +293,15 @@ _NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers 
 def _select_headers(headers: Mapping[str, str], key: Secret | None, url: str) -> dict[str, str]:
     """Selects the reply's headers to pass on, masked: none that reveal the upstream or set cookies."""
     return {
-        name: value if name in _NUMBER_HEADERS else mask_object({"text": value}, key=key, url=url)["text"]
+        name: value if name in _NUMBER_HEADERS else _mask_header(value, key, url)
         for name, value in headers.items()
         if name in _REPLY_HEADERS and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable()
     }
+
+
+@lru_cache(maxsize=256)  # most replies have the same headers
+def _mask_header(text: str, key: Secret | None, url: str) -> str:
+    return str(mask_object({"text": text}, key=key, url=url)["text"])
 
 
 def _shape_error(value: object, status: int, key: Secret | None, url: str) -> dict[str, Any]:

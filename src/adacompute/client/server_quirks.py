@@ -270,10 +270,12 @@ class RecentlyUsed(OrderedDict[K, V]):
 
     def pick(self, key: K) -> V:
         """Returns what is kept under this key, newly made if there is nothing."""
-        self[key] = value = self.get(key) or self._make()
+        value = self.get(key)
+        if value is None:
+            value = self[key] = self._make()
+            if len(self) > _MAX_KEPT:
+                self.popitem(last=False)
         self.move_to_end(key)
-        if len(self) > _MAX_KEPT:
-            self.popitem(last=False)
         return value
 
 

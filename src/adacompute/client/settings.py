@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
@@ -305,6 +306,7 @@ def describe_key_exposure(endpoint: Endpoint) -> str | None:
     return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
 
 
+@lru_cache(maxsize=256)  # requests repeat the same host, and parsing takes 20 µs
 def is_loopback(url: str) -> bool:
     """Whether an address is on this machine; False if invalid."""
     try:

@@ -551,9 +551,10 @@ class Transport:
         return URL(f"{self._origin}{target}", encoded=True)
 
     def _merge_headers(self, headers: Mapping[str, str] | None, *, json: bool) -> dict[str, str]:
-        content_type = {"Content-Type": "application/json"} if json else {}
-        own = {**self._headers, **content_type, **(headers or {})}
-        return dict({name.lower(): (name, value) for name, value in own.items()}.values())
+        own = self._headers | {"Content-Type": "application/json"} if json else self._headers
+        if not headers:
+            return own
+        return dict({name.lower(): (name, value) for name, value in {**own, **headers}.items()}.values())
 
     def parse_reply(
         self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY

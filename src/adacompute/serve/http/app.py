@@ -11,7 +11,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
@@ -73,10 +73,10 @@ def build_app(gateway: Gateway) -> ASGIApp:
     keys, slots = Keys(gateway.keys), RequestSlots(gateway.settings.max_requests)
     pages = Pages(gateway, keys)
     make_chat = partial(ChatEndpoint, gateway, keys.authenticate, slots)
-    forward = ForwardEndpoint(gateway, keys.authenticate, slots)
+    chat, forward = make_chat(ChatShape()), ForwardEndpoint(gateway, keys.authenticate, slots)
     responses = ResponsesEndpoint(gateway, make_chat, forward)
     routes = [
-        Route(_CHAT_PATH, make_chat(ChatShape()), methods=["POST"]),
+        Route(_CHAT_PATH, chat, methods=["POST"]),
         Route(_RESPONSES_PATH, responses, methods=["POST"]),
         Route("/v1/models", PageEndpoint(pages.list_models), methods=["GET"]),
         Route("/v1/models/{name:path}", PageEndpoint(pages.describe_model), methods=["GET"]),
@@ -93,7 +93,8 @@ def build_app(gateway: Gateway) -> ASGIApp:
             Route("/", PageEndpoint(pages.playground), methods=["GET"]),
             Route("/playground/data", PageEndpoint(pages.playground_data), methods=["GET"]),
         ]
-    app = _ErrorMiddleware(Router(routes, redirect_slashes=False), gateway)
+    shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, "/v1/embeddings": forward, "/v1/completions": forward}
+    app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
     return _open_to_pages(app, gateway.settings.cors) if gateway.settings.cors else app
 
 
@@ -128,6 +129,19 @@ class _PageMiddleware(CORSMiddleware):
         said = bytes(response.body).decode().lower()  # e.g. "disallowed cors origin, method"
         status, headers, body = build_error(RequestInvalid(f"{said}; name the page's origin in serve.cors"))
         return Response(body, status, {**headers, "vary": "Origin"})
+
+
+class _ShortcutRouter:
+    """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
+
+    def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[Route]) -> None:
+        self._router = Router(routes, redirect_slashes=False)
+        self._shortcuts = shortcuts
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Passes a request to its endpoint."""
+        app = self._shortcuts.get(scope["path"], self._router) if scope["method"] == "POST" else self._router
+        return app(scope, receive, send)
 
 
 class _ErrorMiddleware:

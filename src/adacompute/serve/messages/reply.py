@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -59,16 +60,21 @@ class Usage:
     @classmethod
     def from_calls(cls, calls: Iterable[Call]) -> "Usage":
         """Sums the usage of the paid calls."""
-        paid = [call for call in calls if call.paid == "yes"]
+        prompt_tokens = completion_tokens = cached_tokens = 0
         details: dict[tuple[str, ...], float] = {}
-        for call in paid:
+        for call in calls:
+            if call.paid != "yes":
+                continue
+            prompt_tokens += call.prompt_tokens or 0
+            completion_tokens += call.completion_tokens or 0
+            cached_tokens += call.cached_tokens or 0
             for path, number in call.usage_details.items():
                 if path in details or len(details) < _MAX_DETAILS:
                     details[path] = details.get(path, 0) + number
         return cls(
-            prompt_tokens=sum(call.prompt_tokens or 0 for call in paid),
-            completion_tokens=sum(call.completion_tokens or 0 for call in paid),
-            cached_tokens=sum(call.cached_tokens or 0 for call in paid),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cached_tokens=cached_tokens,
             details=details,
         )
 
@@ -504,7 +510,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
-        "x-adacompute-policy": quote(outcome.policy, safe=" !#$&'()*+,/:;=?@[]"),
+        "x-adacompute-policy": _quote_name(outcome.policy),
     }
     if outcome.agreement is not None:
         headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
@@ -518,6 +524,11 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
+@lru_cache(maxsize=256)  # more than there are policies
+def _quote_name(name: str) -> str:
+    return quote(name, safe=" !#$&'()*+,/:;=?@[]")
+
+
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
     """Builds a header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
 
@@ -525,8 +536,9 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
     {'x-adacompute-note': 'no vote: temperature is 0'}
     """
     line = shorten(" ".join("; ".join(notes).split()), _MAX_NOTE)
-    plain = line.replace("…", "...")
-    text = "".join(char if char.isascii() and char.isprintable() else "?" for char in plain)
+    text = line.replace("…", "...").encode("ascii", "replace").decode()
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "?" for char in text)
     return {_NOTE: text} if text else {}
 
 
@@ -626,14 +638,15 @@ def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str
 def get_object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Returns the object in a field of an upstream's reply; {} if there is none."""
     item = value.get(name)
-    return item if isinstance(item, Mapping) else {}
+    return item if isinstance(item, dict) else {}
 
 
 def list_objects(value: Mapping[str, Any] | Alternative, name: str) -> list[Any]:
     """Lists the objects and tokens in a field of an upstream's reply."""
     items = value.get(name)
-    items = items if isinstance(items, list) else []
-    return [item for item in items if isinstance(item, Mapping | Alternative)]
+    if not isinstance(items, list):
+        return []
+    return [item for item in items if isinstance(item, (dict, Alternative))]
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON

@@ -178,7 +178,7 @@ class StreamRelay:
     def _filter_choice(self, choice: object) -> object:
         """Removes log-probabilities that the client didn't request from a choice."""
         logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
-        if not isinstance(choice, dict) or logprobs is None:
+        if logprobs is None or not isinstance(choice, dict):
             return choice
         if not self._request.logprobs:
             return {key: item for key, item in choice.items() if key != "logprobs"}

@@ -47,6 +47,7 @@ _MAX_INLINE_BODY = 1_048_576  # bytes; a larger body is parsed in a thread
 _MAX_HELD_BYTES = 2**30  # bytes of all requests' bodies together
 _RECEIVING_FACTOR = 2  # how many bodies may be received at the same time, as a multiple of max_requests
 _RETRY_SECONDS = 1.0  # Retry-After if the gateway is full
+_LISTEN_SECONDS = 0.02  # delay before listening for a client's disconnect
 
 Authenticate = Callable[[Mapping[str, str]], KeyConfig]  # from headers to the client's key
 
@@ -57,6 +58,8 @@ _MAX_VALUES = 50_000  # values in a body: parsing millions of tiny ones would bl
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may exceed 64 bits
+_ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
+_LONG_DIGITS = b"0" * 19  # a long integer, after `_ZEROED_DIGITS` has replaced its digits by 0
 
 
 class ClientDisconnected(Exception):
@@ -222,7 +225,7 @@ def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid
 def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     """Parses the JSON object in a body; raises RequestInvalid if it is none, or too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
-    outside = _remove_strings(raw)
+    outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
     openings = outside.count(b"[") + outside.count(b"{")
     if outside.count(b",") + openings > _MAX_VALUES:
         raise _make_too_many_error()
@@ -240,6 +243,13 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestInvalid("the body is JSON, but no object; send one with model and messages")
     return body
+
+
+def _is_simple(raw: bytes, max_depth: int) -> bool:
+    """Whether JSON is certainly small and shallow, without long integers: the usual case."""
+    if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
+        return False
+    return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
 
 
 def _remove_strings(raw: bytes) -> bytes:
@@ -333,21 +343,22 @@ def _make_overloaded(reason: str) -> Overloaded:
 class DisconnectWatch:
     """Cancels the code inside its `with` block if the client disconnects, and raises ClientDisconnected.
 
-    Enter the block after reading the whole request: from then on, the only message is the disconnect.
+    Enter the block after reading the whole request: from then on, the only message is the disconnect. The
+    watch starts listening after a moment, so that a request answered sooner needs no task.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._listener: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._listener = asyncio.create_task(self._listen())
+        self._listener = task.get_loop().call_later(_LISTEN_SECONDS, self._begin_to_listen)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -361,6 +372,9 @@ class DisconnectWatch:
         listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
+
+    def _begin_to_listen(self) -> None:
+        self._listener = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
