@@ -136,9 +136,9 @@ def test_a_ledger_that_closes_between_two_waves_leaves_what_came():
 def test_what_fails_before_anything_is_sent_reserves_nothing():
     with Upstream() as up, Running(up.url) as gate:
         means = gate.gateway.resources
-        draw, means.client.draw = means.client.draw, None
+        call, means.client.call = means.client.call, None
         assert gate.ask().status == 500
-        means.client.draw = draw
+        means.client.call = call
         assert settled(gate).spent.samples == 0
 
 

@@ -9,7 +9,7 @@ a regular expression holds the interpreter until it finishes.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from adacompute.answers.equal import DEFAULT_TASK, Task, name_extractor, same_answer
 from adacompute.answers.marks import (
@@ -436,6 +436,7 @@ _LONE_FORMULA = re.compile(r"(?=.{0,80}\d)(?:\\[A-Za-z]{1,8}|[\d\s.(){}^*/+−-]
 _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-−]\s?\d*[A-Za-z]$")
 
 
+@lru_cache(maxsize=64)  # samples often have the same text
 def _find_marked(text: str) -> str | None:
     """The content of a tag or a box, or the text after "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):

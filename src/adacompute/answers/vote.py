@@ -134,6 +134,11 @@ class SignalModel:
 
     def settle(self, moments: Moments) -> "SignalModel":
         """Returns the model with the centre and spread refitted for each signal with enough samples."""
+        centre, spread = self.measure(moments)
+        return replace(self, centre=tuple(centre), spread=tuple(spread))
+
+    def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
+        """Computes each signal's centre and spread from counts, sums and sums of squares."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -143,7 +148,7 @@ class SignalModel:
                 ratio = deviation / self.spread[k]
                 centre[k] = mean
                 spread[k] *= min(_MAX_SPREAD_RATIO, max(1 / _MAX_SPREAD_RATIO, ratio))
-        return replace(self, centre=tuple(centre), spread=tuple(spread))
+        return centre, spread
 
     def dump(self) -> dict[str, Any]:
         """The model as plain JSON data."""

@@ -37,7 +37,7 @@ from adacompute.errors import (
     WeakVote,
     shorten,
 )
-from adacompute.records import BudgetUnit, Call
+from adacompute.records import BudgetUnit, Call, quick_dataclass
 from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
@@ -47,7 +47,7 @@ _MAX_DETAILS = 64  # at most this many additional numbers of a usage are summed
 CLIENT_GONE_STATUS = 499  # status if the client disconnected, as in nginx
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of all paid calls, as the upstream counts them."""
 
@@ -138,7 +138,7 @@ class ModeUse:
     usage: Usage = field(default_factory=Usage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOutcome:
     """The outcome of a request forwarded to another route of the upstream."""
 
@@ -154,7 +154,7 @@ class ForwardOutcome:
     maybe: Spend  # upper bound of possible charges for failed calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
     """The outcome of a request, for the reply, the ledger, metrics, the dashboard and the recorder."""
 

@@ -59,6 +59,7 @@ class SignalScales:
     def __init__(self, base: SignalModel) -> None:
         self.base = base
         self._means = {name: [0, 0.0, 0.0] for name in base.names}  # number, mean, mean of squares
+        self._bounds = {name: base.find_bounds(name) for name in base.names}
         self._is_settled = True  # False if samples were added since the model was last refitted
 
     def observe(self, sample: Sample) -> None:
@@ -67,7 +68,7 @@ class SignalScales:
         for (name, means), value in zip(self._means.items(), values or (), strict=False):
             if value is not None:
                 self._is_settled = False
-                low, high = self.base.find_bounds(name)
+                low, high = self._bounds[name]
                 bounded = min(high, max(low, transform_signal(name, value)))
                 means[0] += 1
                 means[1] += (bounded - means[1]) / min(means[0], MEMORY)
@@ -81,11 +82,10 @@ class SignalScales:
         moments = {
             name: (count, count * mean, count * square) for name, (count, mean, square) in self._means.items()
         }
-        settled = self.base.settle(moments)
-        moves = zip(settled.centre, settled.spread, previous.centre, previous.spread, strict=True)
+        moves = zip(*self.base.measure(moments), previous.centre, previous.spread, strict=True)
         for centre, spread, old, old_spread in moves:
             if max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread:
-                return settled
+                return self.base.settle(moments)
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -71,6 +72,8 @@ class Spend(Struct, frozen=True, kw_only=True):
     @property
     def positive(self) -> "Spend":
         """The same amount with negative parts set to 0."""
+        if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
+            return self
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
     def beyond(self, limit: "Spend") -> "Spend":
@@ -200,7 +203,12 @@ _NAME_LENGTHS = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "
 
 def format_hour(now: float) -> str:
     """Returns the name of an hour, e.g. "2026-11-15T14"."""
-    return f"{datetime.fromtimestamp(now // 3600 * 3600, UTC):%Y-%m-%dT%H}"
+    return _format_start(now // 3600 * 3600)
+
+
+@lru_cache(maxsize=16)
+def _format_start(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H}"
 
 
 def window_name_length(window: Window) -> int:
@@ -376,6 +384,7 @@ class CapChecker:
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
         self.total_limit = to_whole_units(caps.total, caps.unit)  # for all keys together; None: no limit
+        self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
         """Returns the limit of a key; None if it has none."""

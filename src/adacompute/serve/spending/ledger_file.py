@@ -71,6 +71,7 @@ class LedgerFile:
         self.path = path
         self._lock = _lock_file(path)
         self._connection: sqlite3.Connection | None = None
+        self._waits_for_lock = True
         try:
             self._open()
         except (sqlite3.Error, OSError) as exc:
@@ -119,10 +120,16 @@ class LedgerFile:
         If another process is writing, `wait` says whether to wait some seconds instead of failing at once.
         """
         connection = self._get_connection()
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
+        if wait != self._waits_for_lock:
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
+            self._waits_for_lock = wait
+        statements = _list_statements(changes)
+        if len(statements) == 1:  # a single statement is a transaction in itself
+            connection.execute(*statements[0])
+            return
         connection.execute("BEGIN IMMEDIATE")
         with connection:  # commits, or rolls back after an error
-            for statement in _list_statements(changes):
+            for statement in statements:
                 connection.execute(*statement)
 
     def checkpoint(self) -> None:
@@ -154,7 +161,7 @@ class LedgerFile:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._waits_for_lock = connection, True
 
     def _close_connection(self) -> None:
         if self._connection is not None:

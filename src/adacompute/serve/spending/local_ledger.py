@@ -357,6 +357,8 @@ class Ledger:
 
         A reservation made in an earlier window is checked against the caps of that window.
         """
+        if not self._limits.has_limits:
+            return None
         self._roll_window()
         reservation = self._open.get(reservation.number, reservation)
         if (sums := self._find_sums(reservation.hour)) is None:
@@ -471,6 +473,8 @@ class Ledger:
     def _find_refusal(
         self, sums: Balance, key: str, amount: Spend, *, is_reserved: bool = False
     ) -> CapReached | None:
+        if not self._limits.has_limits:
+            return None
         return self._limits.find_refusal(
             key,
             amount,

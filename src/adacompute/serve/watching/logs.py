@@ -96,6 +96,10 @@ class Redactor:
                 text = pattern.sub(mask, text)
         return text
 
+    def is_clean(self, line: str) -> bool:
+        """Checks quickly that a JSON line needs no masking, which is usual."""
+        return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
+
     def mask_value(self, value: object, depth: int = 0) -> object:
         """Returns a JSON-compatible value with all texts masked."""
         if value is None or isinstance(value, bool | int | float):
@@ -146,6 +150,9 @@ _GATHER_SECONDS = 0.02  # seconds to wait for more lines; a killed process loses
 _LINES_PER_WRITE = 100  # a stalled write holds at most this many lines
 _MAX_TEXT = 20_000  # most characters of a message or traceback
 _MAX_KEY = 1000  # most characters of an encoded key
+_PLAIN_JSON = (
+    orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+)
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -171,6 +178,10 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
+        with contextlib.suppress(TypeError):  # raised if the record isn't plain JSON
+            text = orjson.dumps(line, option=_PLAIN_JSON).decode()
+            if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
+                return text
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
@@ -281,7 +292,8 @@ class _LineWriter(logging.Handler):
             line = json.dumps({"level": "error", "message": "a log line could not be written"})
         if len(self._lines) < _MAX_QUEUED:
             self._lines.append(line)
-            self._ready.set()
+            if not self._ready.is_set():
+                self._ready.set()
         else:
             self._dropped += 1
 
@@ -333,6 +345,8 @@ def _format_message(record: logging.LogRecord) -> str:
 
 
 _log = logging.getLogger("adacompute.serve")
+_request_log = logging.getLogger("adacompute.request")
+_call_log = logging.getLogger("adacompute.upstream")
 _REPORT_SECONDS = 0.05  # delay before observers such as metrics and logs are informed
 _SLICE_SECONDS = 0.001  # longest time that observers may block the event loop
 _PAUSE_SECONDS = 0.002  # pause before observers may block the event loop again
@@ -362,7 +376,7 @@ def log_request(outcome: RequestOutcome) -> None:
         "no_vote": outcome.no_vote_reason,
     }
     fields |= {name: value for name, value in optional.items() if value is not None}
-    _log_outcome(logging.getLogger("adacompute.request"), "request", outcome, fields)
+    _log_outcome(_request_log, "request", outcome, fields)
 
 
 def log_forward(outcome: ForwardOutcome) -> None:
@@ -372,9 +386,10 @@ def log_forward(outcome: ForwardOutcome) -> None:
 
 def log_call(call: Call) -> None:
     """Logs an ended upstream call at debug level."""
-    fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
-    more = {"seconds": round(call.seconds, 4), "paid": call.paid}
-    logging.getLogger("adacompute.upstream").debug("upstream", extra={**fields, **more})
+    if _call_log.isEnabledFor(logging.DEBUG):
+        fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+        more = {"seconds": round(call.seconds, 4), "paid": call.paid}
+        _call_log.debug("upstream", extra={**fields, **more})
 
 
 def _log_outcome(

@@ -18,9 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -76,6 +77,8 @@ _MEANS = (
     ("average_cost", "Mean cost in tokens or money", "unit"),
 )
 
+_T = TypeVar("_T", bound=MetricWrapperBase)
+
 
 class BoundedLabels:
     """Limits the values of a label: the first ones keep their name, the rest become `other`."""
@@ -105,6 +108,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Any, ...], Any] = {}  # cached, because looking up labels is slow
         self.policy_label = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -160,25 +164,29 @@ class Metrics:
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts an ended request. `unvoted` is the reason if it had no vote."""
-        policy, status = self.policy_label(outcome.policy), outcome.status
-        self.requests.labels(policy, outcome.mode, _status_label(status)).inc()
+        at_labels, policy, status = self.at_labels, self.policy_label(outcome.policy), outcome.status
+        at_labels(self.requests, policy, outcome.mode, _status_label(status)).inc()
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
-            self.samples.labels(policy).observe(outcome.samples)
+            at_labels(self.samples, policy).observe(outcome.samples)
         if outcome.would is not None:
-            self.would.labels(policy).observe(outcome.samples + outcome.would)
+            at_labels(self.would, policy).observe(outcome.samples + outcome.would)
         if outcome.agreement is not None:
-            self.agreement.labels(policy).observe(outcome.agreement)
+            at_labels(self.agreement, policy).observe(outcome.agreement)
         if unvoted:
-            self.unvoted.labels(unvoted).inc()
-        self.waves.inc(outcome.waves)
-        self.missing.inc(outcome.missing)
-        self.explored.inc(outcome.explored)
-        self.gone.inc(status == CLIENT_GONE_STATUS)
+            at_labels(self.unvoted, unvoted).inc()
+        if outcome.waves:
+            self.waves.inc(outcome.waves)
+        if outcome.missing:
+            self.missing.inc(outcome.missing)
+        if outcome.explored:
+            self.explored.inc()
+        if status == CLIENT_GONE_STATUS:
+            self.gone.inc()
         if use := outcome.verified:
-            self.verified.labels("ok").inc(max(0, use.calls - use.failed))
-            self.verified.labels("failed").inc(use.failed)
-            self.tokens.labels("verifier").inc(use.tokens)
+            at_labels(self.verified, "ok").inc(max(0, use.calls - use.failed))
+            at_labels(self.verified, "failed").inc(use.failed)
+            at_labels(self.tokens, "verifier").inc(use.tokens)
         usage = outcome.usage
         tokens = {
             "prompt": usage.prompt_tokens,
@@ -187,19 +195,19 @@ class Metrics:
         }
         for kind, count in tokens.items():
             if count:
-                self.tokens.labels(kind).inc(count)
+                at_labels(self.tokens, kind).inc(count)
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def count_forward(self, outcome: ForwardOutcome) -> None:
         """Counts a request forwarded to another route of the upstream."""
-        self.forwarded.labels(outcome.route, _status_label(outcome.status)).inc()
+        self.at_labels(self.forwarded, outcome.route, _status_label(outcome.status)).inc()
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
         for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
             if spend.samples or spend.tokens or spend.nanos:
                 for unit in _UNITS:
-                    counter.labels(unit).inc(spend.amount_in(unit))
+                    self.at_labels(counter, unit).inc(spend.amount_in(unit))
 
     def count_refusal(self, status: int, code: str) -> str:
         """Counts a request refused before sampling; returns the label of its error code."""
@@ -211,10 +219,12 @@ class Metrics:
     def count_call(self, call: Call) -> str:
         """Counts an ended upstream call; returns the label of its outcome."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
-        self.calls.labels(kind).inc()
+        self.at_labels(self.calls, kind).inc()
         self.call_seconds.observe(call.seconds)
-        self.calls_maybe.inc(call.paid == "maybe")
-        self.cancelled.inc(kind == "cancelled")
+        if call.paid == "maybe":
+            self.calls_maybe.inc()
+        if kind == "cancelled":
+            self.cancelled.inc()
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
@@ -262,6 +272,14 @@ class Metrics:
         if old is not None:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
+
+    def at_labels(self, metric: _T, *labels: str) -> _T:
+        """Returns the metric with these labels."""
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
 
     def render(self, *, of_workers: bool = False) -> bytes:
         """Returns all metrics in Prometheus's text format. `of_workers` includes other workers' counters."""
