@@ -1,4 +1,4 @@
-"""Stores, reads, writes and checks recorded samples. Knows nothing about endpoints or policies."""
+"""Stores, imports, exports and checks recorded samples. Doesn't depend on endpoints or policies."""
 
 from adacompute.pool.ballots import Ballots, Mode
 from adacompute.pool.modes import MODE_PARAMETER, JoinedPool, join_pools, read_modes

@@ -1,4 +1,4 @@
-"""Recorded samples as arrays, for counting votes: from one mode (a model with options) or from several."""
+"""Recorded samples as arrays for counting votes, from one or more modes (a mode is a model with options)."""
 
 import json
 import sqlite3
@@ -25,8 +25,8 @@ from adacompute.records import SIGNAL_NAMES, TokenPrices
 
 ABSTAINS = -1
 ABSENT = -2
-TOKEN_CHARACTERS: Final = 4  # a token of a question is estimated as this many characters
-_CHUNK_ROWS = 65536  # rows fetched from SQLite at a time, to limit memory
+TOKEN_CHARACTERS: Final = 4  # estimated number of characters per prompt token
+_CHUNK_ROWS = 65536  # number of rows fetched from SQLite at once, to limit memory use
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +49,8 @@ _SELECT_SIGNALS = """
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
     """Counts the calls needed to draw `samples` in `waves` rounds, with up to `choices` samples per call.
 
-    `None` allows any number per call. Fractions are interpolated, because `samples` may be an average.
+    `choices=None` means no limit per call. Results for fractions are interpolated, because `samples` may be
+    an average.
 
     >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
     (1.0, 2.0, 6.0)
@@ -62,18 +63,18 @@ def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLik
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCharge:
-    """How prompts are charged: the assumption behind all sums of tokens or money.
+    """Assumptions about what prompts cost, used for all totals of tokens and money.
 
-    A call pays for its prompt once, however many samples it returns. The default is for pools without
+    A prompt is charged once per call, however many samples the call returns. The default is for pools without
     recorded calls: each sample is its own call, and a prompt has one token per 4 characters of its question.
     """
 
-    tokens: float | None = None  # mean length of the recorded calls' prompts; None if not recorded
-    choices: int | None = 1  # most samples per call; None: any number
+    tokens: float | None = None  # mean prompt length of the recorded calls, in tokens; None if unknown
+    choices: int | None = 1  # maximum number of samples that one call returns; None: no limit
 
     @staticmethod
     def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
-        """Averages the charges of several files, weighted by their numbers of problems.
+        """Combines the charges of several files: mean tokens, weighted by problem count, and maximum choices.
 
         >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
         >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
@@ -110,8 +111,8 @@ class Mode:
     name: str
     # mean cost per sample, in a unit that all modes share; a mode with infinite cost is never used
     cost: float = 1.0
-    prices: TokenPrices | None = None  # None: each sample costs `cost`
-    # the model and parameters that the recorded samples were drawn with
+    prices: TokenPrices | None = None  # price per input and output token; None: each sample costs `cost`
+    # the model and parameters that generated the recorded samples
     model: str | None = field(default=None, repr=False, compare=False)
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     charge: PromptCharge = field(default=PromptCharge(), repr=False, compare=False)
@@ -124,13 +125,13 @@ class Mode:
 
     @classmethod
     def of_source(cls, model: str | None, parameters: Mapping[str, Any], charge: PromptCharge) -> "Mode":
-        """Makes a mode, named after the model, from a model and parameters in a pool."""
+        """Builds the mode for a model and its parameters in a pool, named after the model."""
         name = (model or "").strip() or "model"
         return cls(name=name, model=model, parameters=parameters, charge=charge)
 
 
 def check_mode_name(name: object) -> None:
-    """Raises PoolError if a mode's name isn't a non-empty text."""
+    """Raises PoolError if a mode's name is blank or isn't a string."""
     if not isinstance(name, str) or not name.strip():
         raise PoolError(f"mode {format_value(name)} has no name; give a text")
 
@@ -168,7 +169,7 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def find_mode(name: str, names: Sequence[str], place: str) -> int:
-    """Finds the index of a mode by name; raises RecordNotFound, with a similar name, if there is none."""
+    """Finds the index of a mode by name, or raises RecordNotFound with a similar name as a hint."""
     if name not in names:
         hint = suggest_name(str(name), names)
         raise RecordNotFound(
@@ -179,30 +180,30 @@ def find_mode(name: str, names: Sequence[str], place: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
-    """Votes on problems: the answers of all recorded samples as read-only arrays.
+    """The answers of all recorded samples, with their grades and signals, as read-only arrays.
 
-    Each row is a problem that all modes have samples of. The columns are its samples in drawing order, mode
-    by mode, with gaps if a mode has fewer samples of the problem. Equal answers have equal class numbers,
-    whichever mode gave them.
+    Each row is a problem for which every mode has samples. The columns are its samples, one mode after
+    another, in the order they were drawn. If a mode has fewer samples of a problem, its remaining cells are
+    marked as absent. Equal answers have the same class number, even if different modes gave them.
     """
 
-    ids: tuple[str, ...]  # id of each problem
+    ids: tuple[str, ...]
     prompts: tuple[str, ...]  # question of each problem
-    subjects: tuple[str | None, ...]  # subject of each problem
+    subjects: tuple[str | None, ...]
     levels: tuple[int | float | str | None, ...]  # level of difficulty of each problem
     gold_known: npt.NDArray[np.bool_]  # whether each problem has a gold answer; shape (problems,)
-    # number of each sample's answer, equal for equal answers; -1: abstained, -2: absent; (problems, samples)
+    # class number of each sample's answer (-1: abstained, -2: no sample), shape (problems, samples)
     classes: npt.NDArray[np.int32]
-    correct: npt.NDArray[np.float32]  # grade of each sample, 0 to 1; NaN if unknown; (problems, samples)
-    tokens: Floats  # output tokens of each sample; NaN if unknown; (problems, samples)
-    logprob: Floats  # sum of each sample's log-probabilities; NaN if unknown; (problems, samples)
-    entropy: Floats  # each sample's mean entropy per token, in nats; NaN if unknown; (problems, samples)
-    # further signals of each sample, ordered as in SIGNAL_NAMES; NaN if unknown; (problems, samples, signals)
+    correct: npt.NDArray[np.float32]  # grade of each sample (NaN if unknown), shape (problems, samples)
+    tokens: Floats  # output tokens of each sample (NaN if unknown), shape (problems, samples)
+    logprob: Floats  # total log-probability of each sample (NaN if unknown), shape (problems, samples)
+    entropy: Floats  # mean entropy per token in nats (NaN if unknown), shape (problems, samples)
+    # further signals, ordered as in SIGNAL_NAMES (NaN if unknown), shape (problems, samples, signals)
     signals: Floats | None = None
-    extras: tuple[str | None, ...] = ()  # each problem's other columns, as JSON; empty if unknown
-    grouped: npt.NDArray[np.int64] | None = None  # each problem's group of similar ones, if known
+    extras: tuple[str | None, ...] = ()  # JSON of each problem's other fields; an empty tuple if unknown
+    grouped: npt.NDArray[np.int64] | None = None  # group number of each problem, set by `group()`
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # index in `modes` of each column of samples; empty if there is only one mode
+    # for each column of samples, the index of its mode in `modes`; filled in if there is only one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -216,7 +217,7 @@ class Ballots:
 
     @classmethod
     def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
-        """Joins the votes of several modes by name; all must have the same problems in the same order."""
+        """Joins one `Ballots` per mode name; all must have the same problems in the same order."""
         if not parts:
             raise PoolError("no mode is selected; give at least one")
         first, *others = parts
@@ -260,21 +261,21 @@ class Ballots:
 
     @property
     def model(self) -> str | None:
-        """The model of the only mode."""
+        """The only mode's model; raises SourceAmbiguous if there are several modes."""
         return self.get_mode().model
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters of the only mode."""
+        """The only mode's parameters; raises SourceAmbiguous if there are several modes."""
         return self.get_mode().parameters
 
     @property
     def charge(self) -> PromptCharge:
-        """How the only mode's prompts are charged."""
+        """How the only mode's prompts are charged; raises SourceAmbiguous if there are several modes."""
         return self.get_mode().charge
 
     def __getitem__(self, name: str) -> "Ballots":
-        """Returns the samples of the mode with this name; its answers keep their class numbers."""
+        """Returns only the samples of the mode with this name; answers keep their class numbers."""
         place = find_mode(name, self.names, "the pool")
         if len(self.modes) == 1:
             return self
@@ -292,9 +293,10 @@ class Ballots:
         return tuple(self[name] for name in self.names)
 
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
-        """Selects modes, in the given order. A `Mode` also sets the cost; a name keeps it.
+        """Returns only the votes of these modes, in the given order.
 
-        Answer classes are numbered anew, in this order.
+        Passing a `Mode` also sets its cost and prices; passing a name keeps the old ones. Answer classes are
+        renumbered by first appearance.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
         if not wanted:
@@ -316,7 +318,7 @@ class Ballots:
         return replace(self, classes=classes)
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
-        """Returns the votes on the problems in these rows, in this order."""
+        """Returns the votes on the problems with these row numbers, in the given order."""
         names = ("ids", "prompts", "subjects", "levels", *(["extras"] if self.extras else []))
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
         arrays = ("gold_known", *self.sample_arrays)
@@ -326,14 +328,15 @@ class Ballots:
 
     @property
     def groups(self) -> npt.NDArray[np.int64]:
-        """The number of each problem's group; before `group`, each question is its own group."""
+        """The group number of each problem. Before `group()`, each distinct question is its own group."""
         return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
 
     def group(self, by: str | None = None) -> "Ballots":
-        """Returns the same votes with problems grouped: groups are never split between training and testing.
+        """Returns the same votes with problems grouped; a group is never split between training and testing.
 
-        "alike" groups similar problems; "none" makes each question a group; a column's name groups by its
-        values. None keeps existing groups, or else means "alike".
+        `by` is "alike" to group similar problems, "none" to make each distinct question its own group, or a
+        column's name to group problems with equal values. None keeps existing groups; if there are none yet,
+        it means "alike".
         """
         if by is None and self.grouped is not None:
             return self
@@ -361,7 +364,7 @@ class Ballots:
         return names if self.signals is None else (*names, "signals")
 
     def signal(self, name: Literal["logprob", "entropy"]) -> Floats:
-        """Returns each sample's mean log-probability or entropy, (problems, samples); NaN if unknown."""
+        """Returns each sample's mean log-probability or entropy per token, shape (problems, samples)."""
         if name == "entropy":
             return self.entropy
         values = np.full(self.tokens.shape, np.nan)
@@ -369,14 +372,14 @@ class Ballots:
         return values
 
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
-        """Returns the number of tokens of each problem's prompt: given, else recorded, else estimated."""
+        """Returns the tokens of each problem's prompt: `given`, else the recorded mean, else an estimate."""
         known = self.charge.tokens if given is None else given
         if known is None:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
         return np.broadcast_to(np.array(known, dtype=np.float64), (len(self),))
 
     def read_tokens(self) -> Floats:
-        """Returns each sample's output tokens, NaN if absent; raises NotRecorded if some aren't recorded."""
+        """Returns each sample's output tokens (NaN for absent samples); raises NotRecorded if unknown."""
         unknown = np.isnan(self.tokens) & (self.classes != ABSENT)
         if unknown.any():
             row = int(unknown.any(axis=1).argmax())
@@ -388,7 +391,7 @@ class Ballots:
         return self.tokens
 
     def sample_costs(self) -> Floats:
-        """Returns the cost of each sample, shape (problems, samples); NaN if absent."""
+        """Returns the cost of each sample, shape (problems, samples); NaN for absent samples."""
         if len(self.modes) > 1:
             return np.concatenate([votes.sample_costs() for votes in self.parts], axis=1)
         (mode,) = self.modes
@@ -403,7 +406,7 @@ class Ballots:
 
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
-        """The number of samples of each problem, shape (problems,)."""
+        """The number of recorded samples of each problem, shape (problems,)."""
         return np.asarray((self.classes != ABSENT).sum(axis=1))
 
 
@@ -421,7 +424,10 @@ def read_ballots(
     parameters: Mapping[str, Any],
     charge: PromptCharge,
 ) -> Ballots:
-    """Reads the arrays of one model and its parameters; None is an empty pool. Needs an open transaction."""
+    """Reads the votes of one source (a model with its parameters) as arrays; needs an open transaction.
+
+    `source=None` gives empty arrays.
+    """
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)
     shape = (len(heads), int(counts.max(initial=0)))
@@ -464,7 +470,7 @@ def _read_signals(
     cells: Sequence[npt.NDArray[np.intp]],
     shape: tuple[int, int],
 ) -> Floats | None:
-    """Reads the samples' signals. Only rows that seem to have some are parsed, because parsing is slow."""
+    """Reads confidence signals. Parsing JSON is slow, so rows without the text "signals" are skipped."""
     if not any(map(len, cells)):
         return None
     signals = np.full((shape[0] * shape[1], len(SIGNAL_NAMES)), np.nan)
@@ -479,7 +485,7 @@ def _read_signals(
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Converts rows of _SELECT_SAMPLES to an array. Raises ValueError for values that are never written."""
+    """Converts rows of _SELECT_SAMPLES to an array; raises ValueError if a value shows a damaged pool."""
     columns = np.array(rows, dtype=np.float64)  # None becomes NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
         raise ValueError("a sample's class is out of range")
@@ -489,7 +495,7 @@ def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:
-    """Numbers answer classes by first appearance, in place: samples may be stored in another order."""
+    """Renumbers the answer classes of each row by first appearance, in place."""
     if classes.size == 0:
         return
     highest = np.maximum.accumulate(classes, axis=1)

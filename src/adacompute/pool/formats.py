@@ -1,4 +1,4 @@
-"""Reads and writes pool files: JSON lines, plain or gzip, and Parquet, one problem per line or row.
+"""Reads and writes pool files (JSON lines, optionally in gzip, or Parquet), one problem per line or row.
 
 pyarrow is imported only when a Parquet file is read or written.
 """
@@ -21,28 +21,28 @@ from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, n
 from adacompute.pool.rows import Flaw, describe_questions, has_no_samples, raise_flaw
 from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical_json
 
-Arrow: TypeAlias = Any  # pyarrow ships no types
+Arrow: TypeAlias = Any  # pyarrow has no type annotations
 
-_LINE_BITS = 40  # a place is one number: the lowest bits are the line, the others the file
+_LINE_BITS = 40  # number of low bits that hold the line in an encoded place; higher bits hold the file
 
 # limits for JSON lines
-LINE_LIMIT = 64 << 20  # most bytes of a line: one problem with all its samples
-BUFFER_BYTES = 1 << 20  # bytes read from a file at a time
-UTF8_MARK = b"\xef\xbb\xbf"  # a byte order mark
+LINE_LIMIT = 64 << 20  # maximum length of a line (one problem with all its samples), in bytes
+BUFFER_BYTES = 1 << 20  # number of bytes read from a file at once
+UTF8_MARK = b"\xef\xbb\xbf"  # byte order mark, ignored at the start of a file
 _GZIP_MAGIC = b"\x1f\x8b"
 
 # limits for Parquet files
-_BATCH_ROWS = 128  # problems read at a time
-_GROUP_SAMPLES = 50_000  # samples written per row group: about 10 MB
+_BATCH_ROWS = 128  # number of problems read at once
+_GROUP_SAMPLES = 50_000  # number of samples per row group, about 10 MB
 _GROUP_BYTES = 32 << 20
-# errors that pyarrow raises on invalid Parquet; its own are subclasses of ValueError, LookupError etc.
+# exceptions that pyarrow raises for invalid Parquet; its own classes derive from ValueError, LookupError etc.
 PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
 _TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
 
 
 class Entry(NamedTuple):
-    """One problem of a file, not yet validated."""
+    """One problem read from a file, not yet validated."""
 
     place: int
     value: Any
@@ -53,23 +53,23 @@ class FileEntries:
     """The problems of one or several files, read one after another."""
 
     path: Path
-    unit: str  # what messages call a place in the file: "line", "row", ...
-    files: tuple[str, ...]  # names of the files in the folder `path`; a single file is `path` itself
+    unit: str  # word for an entry in error messages: "line", "row" or "problem"
+    files: tuple[str, ...]  # names of the files in the folder `path`, or the name of the file `path`
     entries: Generator[Entry, None, None]
 
     def format_place(self, place: int) -> str:
-        """Writes a place in words, for messages."""
+        """Formats a place for messages, such as "line 3"."""
         number, line = place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
         return f"{self.files[number]} {self.unit} {line}" if len(self.files) > 1 else f"{self.unit} {line}"
 
 
 def encode_place(file: int, line: int) -> int:
-    """Encodes a line (from 1) in one of several files (from 0) as a single number."""
+    """Encodes a file number (from 0) and a line number (from 1) as one integer."""
     return file << _LINE_BITS | line
 
 
 def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generator[Entry, None, None]:
-    """Yields the parsed lines of a file, except blank lines; errors name the file and the line."""
+    """Yields the parsed lines of a file, skipping blank lines; errors name the file and the line."""
     number = 0
     try:
         with map_errors(path), path.open("rb", buffering=BUFFER_BYTES) as raw:
@@ -85,7 +85,7 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generat
                     yield Entry(encode_place(file, number), _parse_line(line, path, number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
-        # data is unpacked a buffer at a time, so the error may be after this line
+        # data is decompressed in blocks, so the damage may be some lines further on
         where = f"after line {number}" if number else f"within its first {BUFFER_BYTES >> 20} MiB"
         raise PoolError(
             f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "
@@ -97,7 +97,7 @@ def parse_json(data: bytes) -> Json:
     """Parses JSON with integers of any size. Raises ValueError if it isn't JSON."""
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(data)
-    # msgspec refuses unpaired surrogates, which are valid JSON; and Python's messages say more
+    # msgspec rejects unpaired surrogates, which are valid JSON, and Python's error messages are clearer
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
@@ -107,19 +107,19 @@ def parse_json(data: bytes) -> Json:
 
 
 def write_jsonl(lines: Iterable[dict[str, Any]], path: Path, *, compress: bool) -> None:
-    """Writes one line per problem; equal lines give equal bytes."""
+    """Writes one line per problem; the same data always gives the same bytes."""
     with path.open("wb", buffering=BUFFER_BYTES) as raw:
         if not compress:
             raw.writelines(map(_dump_line, lines))
             return
-        # no name or time in gzip's header, so that equal content gives equal bytes
+        # keep file name and time out of gzip's header, so that the same data always gives the same bytes
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
             for line in lines:
                 packed.write(_dump_line(line))
 
 
 def unpack_stream(raw: IO[bytes], *, packed: bool = False) -> IO[bytes]:
-    """Returns the stream itself, or its decompressed content if it is gzip or `packed` is set."""
+    """Returns the stream, decompressed if `packed` is set or if it starts like a gzip file."""
     # a pipe can't be rewound, so only peek at the first bytes
     if not packed and not cast("io.BufferedReader", raw).peek(2).startswith(_GZIP_MAGIC):
         return raw
@@ -137,7 +137,7 @@ def _parse_line(line: bytes, path: Path, number: int) -> Json:
 def _dump_line(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # an unknown key has an integer of more than 64 bits
+    except TypeError:  # orjson can't write integers of more than 64 bits
         return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -146,7 +146,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
-    """Yields rows as lines of a pool file; null means a missing key, except for `answer`."""
+    """Yields each row as a line of a pool file; keys with a null value are left out, except `answer`."""
     with map_errors(path), path.open("rb") as raw:
         batches = _read_batches(raw, path)
         number = 0
@@ -168,7 +168,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
-    """Writes one row per problem, compressed by zstd; `levels` has the SQLite types of the column `level`."""
+    """Writes one row per problem, compressed by zstd; `levels` names the SQLite types of all levels."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -190,7 +190,7 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
 
 
 def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
-    """Yields batches of rows with their samples, and converts pyarrow's errors."""
+    """Yields batches of (row, samples); raises NotAPool if the file isn't Parquet."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -258,7 +258,7 @@ def _parse_json_field(name: str, value: Json, where: str) -> Json:
 
 
 def _read_samples(column: Arrow) -> Iterator[list[Any] | None]:
-    """Yields the samples of each row. They are converted by column, which is faster than by row."""
+    """Yields the samples of each row; converts whole columns at once, which is faster than row by row."""
     import pyarrow.compute as pc
 
     structs = column.flatten()
@@ -320,7 +320,7 @@ def _build_table(lines: Sequence[dict[str, Any]], schema: Arrow) -> Arrow:
 
 
 def _pack_row(line: dict[str, Any], columns: set[str], kinds: dict[str, type]) -> dict[str, Any]:
-    """Puts values into columns if they fit; others, also explicit nulls, go into `extra` as JSON."""
+    """Puts values into columns if their types fit; all others, including nulls, go into `extra` as JSON."""
     row: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in line.items():
@@ -343,7 +343,7 @@ def _fits_column(kind: type | None, value: Json) -> bool:
 
 
 def _count_characters(line: dict[str, Any]) -> int:
-    """Counts the approximate number of characters in a line, without its samples."""
+    """Estimates the number of characters in a line, not counting its samples, or in one sample."""
     return sum(
         len(value) if isinstance(value, str) else len(to_canonical_json(value))
         for name, value in line.items()

@@ -2,8 +2,8 @@
 
 A policy that has learned from one problem of a group knows something about the others, so whole groups are
 held out and resampled. A question is represented by its pairs of adjacent words, with numbers masked. Two
-questions are similar if they share 40% of their combined pairs; a group is a chain of similar questions. A
-problem unlike all others is a group of one.
+questions are similar if they have at least 40% of their combined pairs in common. Questions linked by a chain
+of similar ones form a group; a problem unlike all others is a group of one.
 """
 
 import re
@@ -28,23 +28,23 @@ _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 _TOKEN = re.compile(
     r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
 )
-_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # language in a problem's id, as in de/17
-_ALIKE, _SAME = (2, 5), (4, 5)  # questions that share 2/5 of their word pairs are similar; 4/5: nearly equal
-_COMMON, _FEWEST = (9, 10), 10  # word pairs in over 9/10 of the questions are ignored, from 10 questions on
-_KEPT = 24  # new questions are compared with at most this many of a group
-_TELLING = 1000  # word pairs in more questions than this aren't used to find similar questions
-FEWEST_GROUPS = 10  # with fewer groups, resampling gives intervals that are too narrow
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # language prefix of a problem id, like de/17
+_ALIKE, _SAME = (2, 5), (4, 5)  # common word pairs: 2/5 make questions similar, 4/5 nearly equal
+_COMMON, _FEWEST = (9, 10), 10  # with 10 or more questions, word pairs in over 9/10 of them are ignored
+_KEPT = 24  # maximum number of questions per group that new questions are compared with
+_TELLING = 1000  # word pairs in more questions than this aren't used to look up similar questions
+FEWEST_GROUPS = 10  # with fewer groups, resampling gives confidence intervals that are too narrow
 
 
 def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
-    """Groups similar problems: returns the number of each problem's group, by first appearance.
+    """Groups similar problems; returns each problem's group number, assigned by first appearance.
 
     >>> find_groups("abcd", ["Add 2 to 30", "Who wrote Faust?", "Add 7 to 9", "Who wrote Ulysses?"]).tolist()
     [0, 1, 0, 2]
     >>> find_groups(["de/17", "fr/17", "de/18"], ["Wie viele?", "Combien ?", "Warum?"]).tolist()
     [0, 0, 1]
     """
-    texts = sorted(set(prompts))  # sorted, so that the order of problems doesn't matter
+    texts = sorted(set(prompts))  # so that the groups don't depend on the order of problems
     number = {text: place for place, text in enumerate(texts)}
     parents = list(range(len(texts)))
     for one, other in _list_alike(texts, parents):
@@ -55,12 +55,12 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
             first = translations.setdefault(id_[language.end() :], number[prompt])
             parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
     roots = [_find_root(parents, number[prompt]) for prompt in prompts]
-    # if all questions are similar, as from one template, each question is its own group
+    # if all questions are similar (for example, from one template), make each its own group
     return number_alike(roots if len(set(roots)) > 1 else prompts)
 
 
 def number_alike(values: Iterable[Hashable]) -> Ints:
-    """Numbers values by first appearance; equal values share a number.
+    """Numbers values in order of first appearance; equal values get the same number.
 
     >>> number_alike(["a", "b", "a"]).tolist()
     [0, 1, 0]
@@ -70,22 +70,22 @@ def number_alike(values: Iterable[Hashable]) -> Ints:
 
 
 def count_groups(groups: Ints) -> int:
-    """Counts the groups; `groups` has the number of each problem's group, from 0."""
+    """Counts the groups; `groups` holds the group number of each problem, starting at 0."""
     return int(groups.max(initial=-1)) + 1
 
 
 def resemble(groups: Ints) -> bool:
-    """Whether groups have two or more problems on average, so that real requests may belong to new groups."""
+    """Whether many problems resemble others: there are at least two problems per group on average."""
     return 2 * count_groups(groups) <= len(groups)
 
 
 def are_enough(groups: Ints) -> bool:
-    """Whether there are enough groups for a confidence interval; always if each problem is its own group."""
+    """Whether there are enough groups for a confidence interval; always true if no group has two problems."""
     return count_groups(groups) >= min(FEWEST_GROUPS, len(groups))
 
 
 def count_in_groups(problems: int, groups: int) -> str:
-    """Says how many problems there are, and how many groups if some problems are similar.
+    """Formats the number of problems, and the number of groups if some problems share a group.
 
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
@@ -101,11 +101,11 @@ def _find_root(parents: list[int], place: int) -> int:
 
 
 def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
-    """Yields pairs of similar texts; the caller joins their groups before it takes the next pair."""
+    """Yields index pairs of similar texts; the caller must merge each pair in `parents` before the next."""
     first: dict[frozenset[int], int] = {}
-    kept: list[int] = []  # index of each text that others are compared with
+    kept: list[int] = []  # indexes of the texts that later texts are compared with
     sizes = np.zeros(len(texts), dtype=np.int64)  # number of word pairs in each kept text
-    containing: dict[int, array[int]] = {}  # kept texts that contain each word pair
+    containing: dict[int, array[int]] = {}  # for each word pair, the kept texts that contain it
     members = Counter[int]()  # number of kept texts in each group
     pairs_of = _list_pairs(texts)
     for place, pairs in enumerate(pairs_of):
@@ -119,8 +119,8 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
         is_kept = True
         if telling:
             counts = np.bincount(np.concatenate(telling), minlength=len(kept))
-            most = counts + (len(lists) - len(telling))  # most word pairs that the texts may share
-            fewest = sizes[: len(kept)] + len(pairs) - most  # fewest word pairs in both texts together
+            most = counts + (len(lists) - len(telling))  # upper bound on the number of shared pairs
+            fewest = sizes[: len(kept)] + len(pairs) - most  # lower bound on the number of distinct pairs
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():
                 shared = len(pairs & pairs_of[kept[candidate]])

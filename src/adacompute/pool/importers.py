@@ -1,7 +1,7 @@
 """Reads logs of lm-evaluation-harness (`--log_samples`) and inspect_ai as pool files.
 
-Responses are grouped by problem, model and parameters. An lm-eval line is one document under one filter, with
-all its repeats. An inspect_ai sample is one problem in one epoch; epochs become samples.
+Responses are grouped by problem, model and parameters. A line of an lm-eval log has all responses to one
+problem, with the result of one filter. A sample of inspect_ai is the response to one problem in one epoch.
 """
 
 import contextlib
@@ -33,21 +33,21 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 # --- zip archives, which may be damaged or malicious ---
 
-MEMBER_LIMIT = 64 << 20  # most bytes of an unpacked file in a zip, which has one response
-TOTAL_LIMIT = 16 << 30  # most bytes of all unpacked members; they aren't in memory together
-RATIO_LIMIT = 200  # most times that unpacking may enlarge: logs grow 5 to 50 times, zip bombs 1,000
-FREE_BYTES = 64 << 20  # RATIO_LIMIT only applies beyond this many unpacked bytes
+MEMBER_LIMIT = 64 << 20  # maximum size of one unpacked file (one response) in a zip archive, in bytes
+TOTAL_LIMIT = 16 << 30  # maximum total size of all unpacked files, in bytes; only one is in memory at a time
+RATIO_LIMIT = 200  # maximum ratio of unpacked to packed size: about 5 to 50 for logs, 1,000 for zip bombs
+FREE_BYTES = 64 << 20  # archives that unpack to at most this many bytes may exceed RATIO_LIMIT
 COUNT_LIMIT = 1_000_000
-_ZSTD = 93  # compression method used by inspect_ai since 2026; zipfile reads it from Python 3.14 on
-# errors that zipfile and the decompressors raise on invalid archives
+_ZSTD = 93  # zip's number for zstd, used by inspect_ai since 2026; zipfile supports it from Python 3.14 on
+# exceptions that zipfile and the decompressors raise for invalid archives
 _BAD_ZIP = (*DAMAGE_ERRORS, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-_LOCAL_HEADER_BYTES = 30  # length of a member's header, before its name
+_LOCAL_HEADER_BYTES = 30  # length of a file's header up to its name
 
 
 class Archive:
-    """Reads the members of a zip file, within limits and without unpacking to disk.
+    """Reads the files in a zip archive, within size limits and without unpacking them to disk.
 
-    Members that are larger than declared are refused.
+    A file that is larger than the archive declares is refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,7 @@ class Archive:
         except _BAD_ZIP as exc:
             raise NotAPool(f"{path}: is not a zip archive ({to_one_line(exc)}); copy the log again") from exc
         try:
-            # the members by name, in the order of the zip file's directory
+            # maps the names of the files to their headers, in the order of the archive's directory
             self.members = {info.filename: info for info in self._zip.infolist()}
             self._check_sizes()
             self._check_names()
@@ -68,11 +68,11 @@ class Archive:
             raise
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the archive."""
         self._zip.close()
 
     def read(self, name: str) -> bytes:
-        """Reads and unpacks one member, and verifies its size and checksum."""
+        """Unpacks one file of the archive, and verifies its size and checksum."""
         info = self.members[name]
         if info.flag_bits & 1:
             raise PoolError(f"{self._path}: {name} is encrypted; give a log without a password")
@@ -100,7 +100,7 @@ class Archive:
             )
 
     def _check_names(self) -> None:
-        """Refuses hidden members: their own header has another name than the zip file's directory."""
+        """Refuses an archive if a file's own header and the archive's directory give it different names."""
         with self._path.open("rb") as raw:
             for name, info in self.members.items():
                 raw.seek(max(0, info.header_offset))
@@ -110,7 +110,7 @@ class Archive:
                     raise PoolDamaged(f"{self._path}: {name!r} is not where it should be; copy the log again")
 
     def _unpack(self, info: zipfile.ZipInfo) -> bytes:
-        bound = info.file_size + 1  # one byte more shows if the member is larger than declared
+        bound = info.file_size + 1  # reading one more byte shows if the file is larger than declared
         if info.compress_type != _ZSTD:
             with self._zip.open(info) as member:
                 return member.read(bound)
@@ -130,22 +130,22 @@ class Archive:
             return bytes(stream.read(bound))
 
 
-# --- samples of one problem, gathered from many lines ---
+# --- collecting the samples of each problem from many lines ---
 
-KEPT_LIMIT = 1 << 30  # most bytes of questions, responses and other data kept in memory
+KEPT_LIMIT = 1 << 30  # maximum size of questions, responses and other data kept in memory, in bytes
 
 
 class ProblemGroup:
-    """One problem with one model and its parameters, while its responses are collected."""
+    """Collects the responses to one problem from one model with one set of parameters."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        self.head = head  # the line for the pool file, without samples and failures
+        self.head = head  # this problem's line of the pool file, without samples and failures
         self.samples: dict[int, dict[str, Any]] = {}
         self.failures: list[dict[str, Any]] = []
-        self.next = 0  # next free sample index, because later runs continue after earlier ones
+        self.next = 0  # next free sample index: samples of a later run come after those of earlier runs
 
     def build_line(self) -> dict[str, Any]:
-        """Builds the line of a pool file for this problem."""
+        """Builds this problem's line of a pool file."""
         samples = [
             sample if index == i else {"index": index, **sample}
             for i, (index, sample) in enumerate(sorted(self.samples.items()))
@@ -156,16 +156,16 @@ class ProblemGroup:
 class ProblemGroups:
     """Collects the responses to each problem, in order of first appearance.
 
-    They are kept in memory, because one problem's responses may be anywhere in a log.
+    All responses are kept in memory, because those to one problem may be spread over the whole log.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._groups: dict[tuple[str, str], ProblemGroup] = {}
-        self._bytes = 0  # approximate size of what is kept
+        self._bytes = 0  # approximate size of all data kept in memory
 
     def get_group(self, head: dict[str, Any]) -> ProblemGroup:
-        """Finds or adds the group of a problem and model. Raises a Flaw if question or gold answer differ."""
+        """Finds or adds a problem's group for one model; a different question or gold answer is a Flaw."""
         parameters = read_parameters(head.get("parameters"))
         key = (head["id"], to_canonical_json([head.get("model"), parameters]))
         group = self._groups.get(key)
@@ -178,7 +178,7 @@ class ProblemGroups:
         return group
 
     def count_bytes(self, held: dict[str, Any]) -> None:
-        """Counts the size of what is kept in memory; raises PoolError above KEPT_LIMIT."""
+        """Adds the size of `held` to the total size of data in memory; raises PoolError above KEPT_LIMIT."""
         self._bytes += sum(len(v) if isinstance(v, str) else _count_json_bytes(v) for v in held.values())
         if self._bytes > KEPT_LIMIT:
             raise PoolError(
@@ -187,14 +187,14 @@ class ProblemGroups:
             )
 
     def entries(self) -> Generator[Entry, None, None]:
-        """Yields the line of every problem, as an entry to import."""
+        """Yields each problem's line of a pool file, as an entry to import."""
         for number, group in enumerate(self._groups.values(), start=1):
             yield Entry(encode_place(0, number), group.build_line())
 
 
 @contextlib.contextmanager
 def locate_flaws(place: str) -> Iterator[None]:
-    """Turns Flaws raised inside into errors that name the place in the log."""
+    """Converts a Flaw raised in this context to a RecordInvalid that names the place in the log."""
     try:
         yield
     except Flaw as exc:
@@ -205,11 +205,11 @@ def _count_json_bytes(value: Json) -> int:
     try:
         return len(to_canonical_json(value))
     except (TypeError, ValueError, RecursionError):
-        return 0  # this value is refused later, when the line is read
+        return 0  # invalid values are refused later, when the line is read
 
 
 def extract_text(content: Json) -> str | None:
-    """Returns the text in a chat message's content: a string, or a list's text parts without reasoning."""
+    """Returns a chat message's text: the content itself if it is a string, or all its text parts joined."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -220,11 +220,11 @@ def extract_text(content: Json) -> str | None:
 
 # --- inspect_ai ---
 
-JSON_LIMIT = 2 << 30  # most bytes of a .json log, which is read at once
+JSON_LIMIT = 2 << 30  # maximum size of a .json log, in bytes: the whole file is read into memory
 _SAMPLE_MEMBER = re.compile(r"samples/[^/]+\.json")
-_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # Correct, Incorrect, Partial, No answer
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's Correct, Incorrect, Partial, No answer
 _FINISHED = {"stop": True, "max_tokens": False, "model_length": False}
-# options for sending requests, which don't influence responses
+# options that affect how requests are sent, but not the responses
 _TRANSPORT_OPTIONS = {
     "max_connections",
     "adaptive_connections",
@@ -237,9 +237,9 @@ _TRANSPORT_OPTIONS = {
 
 
 def read_inspect(path: Path) -> FileEntries:
-    """Reads an .eval or .json log, or every .eval below a folder.
+    """Reads an .eval or .json log of inspect_ai, or every .eval log in a folder and its subfolders.
 
-    Several runs of the same problem are merged.
+    The samples of a problem that appears in several runs are merged.
     """
     files = _list_logs(path, "*.eval", "no .eval files; give a log of inspect_ai, or a folder of them")
     if files[0].suffix not in (".eval", ".json"):
@@ -249,7 +249,7 @@ def read_inspect(path: Path) -> FileEntries:
 
 
 def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
-    """Lists the log at a path, or all logs in a folder; raises if there are none."""
+    """Lists the log at `path`, or all matching logs below that folder; raises an error if there are none."""
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
@@ -261,7 +261,7 @@ def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
 def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
     groups = ProblemGroups(path)
     for file in files:
-        starts: dict[int, int] = {}  # index of each problem's first sample in this log
+        starts: dict[int, int] = {}  # index given to each problem's first sample from this log
         with map_errors(file):
             for number, (source, sample) in enumerate(_iterate_inspect_samples(file), start=1):
                 with locate_flaws(f"{file}: sample {number}"):
@@ -272,7 +272,7 @@ def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
 
 
 def _iterate_inspect_samples(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yields every sample of a log, with the log's task, model and parameters."""
+    """Yields (source, sample) for each sample of a log; `source` has its task, model and parameters."""
     if file.suffix == ".json":
         if file.stat().st_size > JSON_LIMIT:
             raise NotAPool(
@@ -380,7 +380,7 @@ def _read_inspect_response(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_inspect_signals(tokens: list[dict[str, Any]], text: str, answer: str | None) -> dict[str, Any]:
-    """Computes confidence signals from all tokens, and from the answer's tokens if it is known."""
+    """Computes confidence signals from all tokens and, if the answer is known, from the answer's tokens."""
     signals = add_answer_signals(summarise_tokens(tokens).signals, tokens, text, answer)
     if signals is None:
         return {}
@@ -388,7 +388,7 @@ def _read_inspect_signals(tokens: list[dict[str, Any]], text: str, answer: str |
 
 
 def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
-    """Reads the first scorer's answer and grade, if given."""
+    """Reads the answer and grade that the first scorer gave, if any."""
     scores = check_type(dict, sample.get("scores"), "scores") or {}
     name = next(iter(scores), None)
     score = None if name is None else check_type(dict, scores[name], f"scores.{name}")
@@ -396,7 +396,7 @@ def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {"scorer": name}
     answer = _resolve_attachment(score.get("answer"), sample)
-    # older scorers give the whole response as the answer, which is ignored
+    # older scorers record the whole response as the answer; ignore it
     if answer is not None and answer.strip() != text.strip():
         fields["answer"] = answer or None
     if (correct := _read_inspect_grade(score.get("value"))) is not None:
@@ -407,7 +407,7 @@ def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
 def _read_inspect_grade(value: Json) -> float | None:
     if isinstance(value, str):
         return _GRADES.get(value)
-    if isinstance(value, bool | int | float) and 0 <= value <= 1:  # excludes NaN, which means "not scored"
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:  # false for NaN, which means "not scored"
         return float(value)
     return None
 
@@ -420,7 +420,7 @@ def _read_inspect_question(prompt: Json) -> str | None:
 
 
 def _resolve_attachment(text: Json, sample: dict[str, Any]) -> str | None:
-    """Returns the text or, if inspect_ai stored it as an attachment, the attachment's text."""
+    """Returns the text itself or, if it refers to an attachment of inspect_ai, the attachment's text."""
     if isinstance(text, str) and text.startswith("attachment://"):
         attachments = check_type(dict, sample.get("attachments"), "attachments") or {}
         text = attachments.get(text.removeprefix("attachment://"), text)
@@ -429,7 +429,7 @@ def _resolve_attachment(text: Json, sample: dict[str, Any]) -> str | None:
 
 def _parse_json_object(data: bytes, file: Path, part: str) -> dict[str, Any]:
     try:
-        document = json.loads(data)  # accepts NaN, which inspect_ai writes for "not scored"
+        document = json.loads(data)  # also accepts NaN, which inspect_ai writes for "not scored"
     except (ValueError, RecursionError) as exc:
         raise RecordInvalid(f"{file}: {part} is not JSON ({exc}); copy the log again") from exc
     if not isinstance(document, dict):
@@ -440,18 +440,19 @@ def _parse_json_object(data: bytes, file: Path, part: str) -> dict[str, Any]:
 # --- lm-evaluation-harness ---
 
 _SAMPLES_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.\-:]+)\.jsonl")
-# metrics that are accuracies, in order of preference
+# names of metrics that measure accuracy, in order of preference
 _ACCURACIES = ("exact_match", "math_verify", "acc", "acc_norm", "accuracy", "em", "pass@1")
-_INVALID_ANSWER = "[invalid]"  # lm-eval's result of a filter that finds no answer
+_INVALID_ANSWER = "[invalid]"  # what lm-eval records if a filter finds no answer
 
 
 def read_lm_eval(path: Path) -> FileEntries:
-    """Reads a samples_*.jsonl file, or all such files below a folder.
+    """Reads a samples_*.jsonl file of lm-eval, or all such files in a folder and its subfolders.
 
-    Several runs of the same problem are merged.
+    The samples of a problem that appears in several runs are merged.
 
-    A score grades the filtered response. With one repeat, it is that sample's grade. With several repeats it
-    isn't the grade of any, so the pool extracts and grades each response.
+    lm-eval gives one score per problem and filter. If the problem has one response, the score becomes that
+    sample's grade. With several responses, the score belongs to none of them, so the pool extracts and grades
+    each answer.
     """
     missing = "no samples_*.jsonl; run lm-eval with --log_samples and --output_path"
     entries = _read_lm_eval_entries(path, _list_logs(path, "samples_*.jsonl", missing))
@@ -477,7 +478,7 @@ def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
                 known_group, known_texts, start = first_lines[head["id"]]
                 if known_group is not group or known_texts != texts:
                     raise Flaw(f"doc_id {format_value(value['doc_id'])} is there twice; give a whole log")
-                _record_filter(groups, group.samples[start], value)  # the same sample, read by another filter
+                _record_filter(groups, group.samples[start], value)  # another filter's result for this sample
     yield from groups.entries()
 
 
@@ -501,7 +502,7 @@ def _parse_lm_eval_line(value: Json, task: str, model: str | None) -> tuple[list
         raise Flaw("'arguments' holds no prompt; give a file written with --log_samples")
     head: dict[str, Any] = {"id": f"{task}/{value['doc_id']}", "question": question}
     if isinstance(value.get("target"), str):
-        head["gold"] = value["target"].rsplit("####", 1)[-1].strip()  # GSM8K's targets end in "#### answer"
+        head["gold"] = value["target"].rsplit("####", 1)[-1].strip()  # GSM8K's answer follows "####"
     doc = value["doc"] if isinstance(value["doc"], dict) else {}
     for name, keys in (("subject", ("subject", "type")), ("level", ("level",))):
         candidates = [
@@ -539,7 +540,7 @@ def _add_responses(
         isinstance(filtered_answers, list)
         and len(filtered_answers) == len(texts)
         and filtered_answers != texts
-    ):  # the filter gave an answer for each repeat
+    ):  # the filter gave one answer per response
         for i, answer in enumerate(filtered_answers):
             if isinstance(answer, str):
                 group.samples[start + i]["answer"] = None if answer == _INVALID_ANSWER else answer
@@ -547,7 +548,7 @@ def _add_responses(
 
 
 def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[str, Any]) -> None:
-    """Stores each lm-eval filter's response and scores with the first repeat."""
+    """Stores the filtered responses and scores of one lm-eval filter in the problem's first sample."""
     names = [name for name in _read_metrics(value) if name in value]
     scores = {name: value[name] for name in names} | {"filtered_resps": value.get("filtered_resps")}
     groups.count_bytes(scores)
@@ -555,7 +556,7 @@ def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[st
 
 
 def _read_accuracy(value: dict[str, Any]) -> float | None:
-    """Reads the first known accuracy among the metrics. In others, lower values may be better."""
+    """Reads the first known accuracy metric; other metrics are ignored, as lower ones may be better."""
     for name in (name for name in _ACCURACIES if name in _read_metrics(value)):
         score = value.get(name)
         if isinstance(score, bool | int | float) and 0 <= score <= 1:
@@ -564,7 +565,7 @@ def _read_accuracy(value: dict[str, Any]) -> float | None:
 
 
 def _read_lm_eval_question(prompt: Json) -> str | None:
-    """Returns the prompt or, from a conversation as JSON text, the last user message."""
+    """Returns the prompt or, if it is a conversation in JSON, its last user message."""
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
@@ -582,7 +583,7 @@ def _read_lm_eval_question(prompt: Json) -> str | None:
 
 
 def _read_model_name(results: Path) -> str | None:
-    """Reads the model's name from the results file next to the samples."""
+    """Reads the model's name from the results file that lm-eval writes next to the samples."""
     if not results.is_file():
         return None
     try:

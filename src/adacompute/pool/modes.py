@@ -1,7 +1,6 @@
-"""Joins recordings of several modes of answering the same questions, with the modes' votes and costs.
+"""Joins recordings of the same questions by several modes (models with options), and gives modes a cost.
 
-A mode is a model with its options. A menu is the modes that a policy may use, with costs in one unit. Equal
-answers have equal class numbers, whichever mode gave them.
+Equal answers have the same class number, even if different modes gave them.
 """
 
 import math
@@ -47,14 +46,14 @@ Floats = npt.NDArray[np.float64]
 ModeUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
-MODE_PARAMETER: Final = "mode"  # stored with samples drawn from a menu: the name of their mode
-_SHOWN_REQUESTS = 1000  # amounts of money are shown per this many requests
-_NAME_LENGTH = 40  # most characters of a parameter's value in a mode's name
+MODE_PARAMETER: Final = "mode"  # the stored parameter that holds the name of a sample's mode
+_SHOWN_REQUESTS = 1000  # number of requests that a displayed amount of money is for
+_NAME_LENGTH = 40  # maximum length of a parameter's value in a mode's name, in characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeSet:
-    """The modes that a policy may use, by ascending cost, and the unit of their costs.
+    """The modes that a policy may use, cheapest first, and the unit of their costs.
 
     >>> menu = Menu(modes=(Mode(name="large", cost=1.0), Mode(name="small", cost=0.1)))
     >>> menu.names, menu.costs.tolist(), len(menu)
@@ -62,8 +61,8 @@ class ModeSet:
     """
 
     modes: tuple[Mode, ...]
-    unit: ModeUnit = "cost"  # unit of the costs; "cost" means plain numbers, as given
-    currency: str = ""  # only set if the unit is money
+    unit: ModeUnit = "cost"  # unit of the costs; "cost" means plain numbers without a unit
+    currency: str = ""  # currency of the costs; empty unless the unit is money
 
     def __post_init__(self) -> None:
         if not self.modes:
@@ -88,10 +87,10 @@ class ModeSet:
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
     ) -> "ModeSet":
-        """Makes the menu of a joined pool, or a pool with several models, from costs per sample or prices.
+        """Builds a set of modes of a pool from their costs per sample or their token prices.
 
-        It has the modes that `costs` or `prices` name. Without both it has every mode, and a sample costs its
-        mean number of output tokens.
+        Only modes named in `costs` or `prices` are included. If neither is given, every mode is included, and
+        its cost is its mean number of output tokens per sample.
         """
         if costs is not None and prices is not None:
             raise PriceInvalid("a menu has costs or prices, not both; leave one of them out")
@@ -121,17 +120,17 @@ class ModeSet:
 
     @property
     def costs(self) -> Floats:
-        """The cost per sample of each mode, ascending; shape (modes,)."""
+        """The cost per sample of each mode, in ascending order; shape (modes,)."""
         return np.array([mode.cost for mode in self.modes])
 
     @property
     def cost_unit(self) -> str:
-        """The unit that `format_cost` uses, for headings."""
+        """The unit of the costs that `format_cost` shows, for table headings."""
         return f"{self.currency} per 1,000 requests" if self.unit == "money" else f"{self.unit} a request"
 
     @property
     def shown_requests(self) -> int:
-        """The number of requests that a displayed cost is for: 1,000 for money, else 1."""
+        """The number of requests that a displayed cost covers: 1,000 for money, otherwise 1."""
         return _SHOWN_REQUESTS if self.unit == "money" else 1
 
     def format_cost(self, cost: float, *, unit: bool = True) -> str:
@@ -146,7 +145,7 @@ class ModeSet:
         return number + suffix if unit else number
 
     def format_least(self, cost: float) -> str:
-        """Formats a cost like `format_cost`, but rounds up, for minimum values.
+        """Formats a minimum cost like `format_cost`, but rounds up so that the shown amount is enough.
 
         >>> Menu(modes=(Mode(name="small", cost=1.23401),)).format_least(1.23401)
         '1.24'
@@ -162,7 +161,7 @@ class ModeSet:
         return self.modes[find_mode(name, self.names, "the menu")]
 
     def dump(self) -> dict[str, Any]:
-        """Converts the menu to plain JSON data; an infinite cost becomes the text "inf"."""
+        """Converts the modes to plain JSON data; an infinite cost becomes the string "inf"."""
         return {
             "modes": [_dump_mode(mode) for mode in self.modes],
             "unit": self.unit,
@@ -171,7 +170,7 @@ class ModeSet:
 
     @classmethod
     def load(cls, stored: object) -> "ModeSet":
-        """Restores a menu from what `dump` wrote."""
+        """Restores the modes from the JSON data that `dump` returned."""
         try:
             menu = msgspec.convert(stored, _StoredMenu)
             prices = [None if mode.prices is None else TokenPrices(**mode.prices) for mode in menu.modes]
@@ -221,7 +220,7 @@ def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
 
 
 def _compute_mean(costs: Floats) -> float:
-    """Averages the cost per sample over problems; `costs` has shape (problems, samples), NaN if absent."""
+    """Averages costs within each problem, then over problems; `costs` is NaN for absent samples."""
     known = costs[~np.isnan(costs).all(axis=1)] if costs.size else costs
     return float(np.nanmean(known, axis=1).mean()) if len(known) else 0.0
 
@@ -229,7 +228,7 @@ def _compute_mean(costs: Floats) -> float:
 class _Spelling(NamedTuple):
     """One spelling of a recorded answer."""
 
-    class_number: int  # number of the answer among the mode's answers to this problem
+    class_number: int  # number of the answer's class, within this mode and problem
     answer: str
     correct: float | None
 
@@ -239,13 +238,13 @@ class _RecordedMode(NamedTuple):
 
     name: str
     ballots: Ballots
-    spellings: dict[str, list[_Spelling]]  # spellings by problem id, in drawing order
-    golds: dict[str, str]  # known gold answers by problem id
+    spellings: dict[str, list[_Spelling]]  # maps problem ids to spellings, in the order they were drawn
+    golds: dict[str, str]  # maps problem ids to gold answers, if known
     task: Task
 
 
 class JoinedPool:
-    """Several pools of the same problems, one per mode, without copying them. Create it with `join_pools`."""
+    """A joint view of several pools of the same problems, one pool per mode. Create it with `join_pools`."""
 
     def __init__(self, pools: Mapping[str, Pool], *, missing: Missing, opened: ExitStack) -> None:
         self.modes = tuple(pools)
@@ -255,7 +254,7 @@ class JoinedPool:
         self._ballots: Ballots | None = None
 
     def ballots(self) -> Ballots:
-        """Returns the votes of every mode, as they were at the first call."""
+        """Returns the votes of every mode, read at the first call and then cached."""
         if self._ballots is None:
             self._ballots = _join_votes(
                 [_read_mode(name, pool) for name, pool in self._pools.items()], self._missing
@@ -263,7 +262,7 @@ class JoinedPool:
         return self._ballots
 
     def close(self) -> None:
-        """Closes the pools that were given as paths; pools that were given open stay open."""
+        """Closes the pools that `join_pools` opened; pools that were already open stay open."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -280,10 +279,11 @@ class JoinedPool:
 def join_pools(
     pools: Mapping[str, Pool | str | os.PathLike[str]], *, missing: Missing = "error"
 ) -> JoinedPool:
-    """Joins pools of the same problems by id: each is a mode, named by its key.
+    """Joins pools of the same problems, matched by id. Each pool becomes a mode, named by its key in `pools`.
 
-    A pool is an open pool, a path or the name of a bundled recording. `missing` says whether problems that
-    some mode has no samples of are an error or dropped. Answers with different recorded grades are different.
+    A pool may be given as an open pool, a path, or the name of a bundled recording. If a mode has no samples
+    of a problem, `missing` says whether to raise an error or to drop the problem. Two answers with different
+    recorded grades are never treated as equal.
 
     >>> pool = join_pools({"smol": "facts", "qwen": "facts-qwen"})
     >>> pool.modes, len(pool.ballots())
@@ -302,11 +302,11 @@ def join_pools(
 
 
 def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "error") -> Ballots:
-    """Reads the votes of every mode of a joined pool, or of every model and its parameters in a pool.
+    """Reads the votes of every mode. In a single pool, each model with its parameters is a mode.
 
-    Modes are named by the menu that they were collected with. Without a menu the name is the model, with the
-    parameters that differ if several modes share a model. From a gateway's traffic, only fully sampled
-    requests count: otherwise easy problems would have fewer samples.
+    A mode has the name that was stored with its samples, or else the model's name, followed by the parameters
+    that differ if several modes share a model. If a gateway sampled some requests in full (to explore), only
+    these requests are read: otherwise easy problems would have fewer samples.
     """
     _check_missing(missing)
     if isinstance(source, Ballots):
@@ -351,7 +351,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 
 
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
-    """Names each mode by its name in the menu or its model, with parameters that tell namesakes apart."""
+    """Names each mode by its stored name or its model, plus the parameters that distinguish equal names."""
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
     for model, (_, parameters) in zip(models, sources, strict=True):
@@ -400,7 +400,7 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _RecordedMod
 
 
 def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
-    """Joins the votes of all modes on their common problems, in the order of the first mode."""
+    """Joins the votes of all modes on the problems that all modes have, in the first mode's order."""
     check_distinct([mode.name for mode in modes])
     _check_tasks(modes)
     modes = _select_common(modes, missing)
@@ -423,7 +423,7 @@ def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
 
 
 def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Takes the first known value of each problem; `values` has one row per mode."""
+    """Returns each problem's first value that isn't None; `values` has one row per mode."""
     return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
 
 
@@ -439,7 +439,7 @@ def _check_tasks(modes: Sequence[_RecordedMode]) -> None:
 
 
 def _select_common(modes: Sequence[_RecordedMode], missing: Missing) -> list[_RecordedMode]:
-    """Restricts the modes to their common problems, in the first mode's order."""
+    """Restricts each mode to the problems that all modes have, in the first mode's order."""
     everywhere = set(modes[0].ballots.ids).intersection(*(mode.ballots.ids for mode in modes))
     if missing == "error":
         _check_none_missing(modes, everywhere)
@@ -482,7 +482,7 @@ def _check_questions(modes: Sequence[_RecordedMode]) -> None:
 
 
 def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
-    """Collects the gold answer of each problem, from the first mode that has it."""
+    """Collects the gold answers of all modes by problem id; raises RecordInvalid if modes disagree."""
     golds: dict[str, tuple[str, str]] = {}
     for mode in modes:
         for id_ in mode.ballots.ids:
@@ -499,14 +499,14 @@ def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
 
 
 class _SharedClasses(NamedTuple):
-    classes: npt.NDArray[np.int32]  # number of each sample's answer, the same in all modes
-    correct: npt.NDArray[np.float32]  # grade of each sample
+    classes: npt.NDArray[np.int32]  # class number of each sample's answer, comparable between modes
+    correct: npt.NDArray[np.float32]  # grade of each sample, 0 to 1; NaN if unknown
 
 
 def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> list[_SharedClasses]:
-    """Gives equal answers of all modes one number, and grades samples by another mode's gold answers.
+    """Gives equal answers of all modes the same class number, and grades the samples without a grade.
 
-    Modes are processed in order of name, so that the result doesn't depend on the order of the pools.
+    Modes are processed in alphabetical order, so that the result doesn't depend on the order of the pools.
     """
     ranked = sorted(modes, key=lambda mode: mode.name)
     shared = {
@@ -526,7 +526,7 @@ def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> 
 
 
 def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", gold: str | None) -> None:
-    """Grades a mode's ungraded samples by a gold answer, or by recorded grades of equal answers."""
+    """Grades a mode's ungraded samples of one problem, if the problem's gold answer is known."""
     classes, correct = shared.classes[row], shared.correct[row]
     unknown = np.isnan(correct) & (classes != ABSENT)
     if gold is None or not unknown.any():
@@ -537,7 +537,7 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """Groups the answers of all modes to one problem. Answers that a mode recorded as equal stay equal."""
+    """Numbers the answers of all modes to one problem. Answers that one mode recorded as equal stay equal."""
 
     def __init__(self, task: Task, question: str) -> None:
         self._classes = Classes(task)
@@ -547,12 +547,12 @@ class _SharedAnswers:
         self._labels: dict[int, float] = {}
 
     def place_all(self, spellings: Sequence[_Spelling]) -> npt.NDArray[np.int32]:
-        """Returns the shared number of each different answer of one mode."""
+        """Returns an array that maps a mode's own class numbers to those shared by all modes."""
         by_class: dict[int, list[_Spelling]] = {}
         for spelling in spellings:
             by_class.setdefault(spelling.class_number, []).append(spelling)
         placed: dict[int, int] = {}
-        own: set[int] = set()  # numbers already given to this mode's answers, which must differ
+        own: set[int] = set()  # numbers already given to this mode's answers; each may be given only once
         for number, members in by_class.items():
             placed[number] = self._place(members, own)
             own.add(placed[number])
@@ -563,7 +563,7 @@ class _SharedAnswers:
         return np.array([placed[number] for number in range(len(placed))], dtype=np.int32)
 
     def grade(self, number: int, gold: str) -> float:
-        """Returns the recorded grade of an answer, or else grades it by the gold answer."""
+        """Returns the recorded grade of the answers in a class, or else grades them by `gold`."""
         recorded = self._labels.get(number)
         if recorded is not None:
             return recorded

@@ -1,4 +1,4 @@
-"""A pool: recorded samples of many problems in SQLite.
+"""Reads and writes a pool: the recorded samples of many problems, stored in SQLite.
 
 `PoolReader` reads, `Pool` also writes.
 """
@@ -93,19 +93,19 @@ _SELECT_LAST_INDEX = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCounts:
-    """How many problems, samples, failures and sources a pool has."""
+    """The number of problems, samples, failures and sources in a pool."""
 
     problems: int
     samples: int
     failures: int
-    sources: int  # pairs of a model and its parameters
+    sources: int  # number of different (model, parameters) pairs
 
 
 class PoolReader:
-    """Reads a pool: every read sees one committed state, and long reads stream.
+    """Reads a pool: every read sees one committed state, and long reads are streamed.
 
-    Reads have their own connection, so none sees an incomplete write. Each streaming read has a connection of
-    its own, so that other reads meanwhile see newer states.
+    Reading and writing use separate connections, so no read sees an incomplete write. Each streamed read has
+    its own connection, so that other reads can see newer data before it ends.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PoolReader:
         self.task = task
         self.writable = writer is not None
         self._connection = connection
-        self._reopen = reopen  # opens another connection; None for a private copy
+        self._reopen = reopen  # opens another connection; None for a temporary pool, which has only one
         self._read_lock = threading.RLock()
         self._opener_pid = os.getpid()
         self._writer = writer
@@ -134,7 +134,7 @@ class PoolReader:
         )
 
     def close(self) -> None:
-        """Closes the file and releases the writer's lock; later calls do nothing."""
+        """Closes the file and releases the writer's lock. Closing a closed pool does nothing."""
         with self._read_lock:
             self._finalizer()
 
@@ -151,14 +151,14 @@ class PoolReader:
         return self._query_number("SELECT count(*) FROM problems")
 
     def __bool__(self) -> bool:
-        return True  # also for an empty pool, despite its length 0
+        return True  # a pool without problems has length 0, but isn't false
 
     def __iter__(self) -> Iterator[Recorded]:
-        """Yields every problem with each source's samples, in insertion order."""
+        """Yields a `Recorded` per problem and source (a model with its parameters), in insertion order."""
         return self._stream(lambda connection: map(build_recorded, stream_problems(connection)))
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yields every problem with each source's samples, as lines of a pool file (plain data)."""
+        """Yields a line of a pool file (a dict) for each problem and source (a model with its parameters)."""
         return self._stream(lambda connection: map(build_line, stream_problems(connection)))
 
     def problems(self) -> Iterator[Problem]:
@@ -176,7 +176,7 @@ class PoolReader:
     def recorded(
         self, problem_id: str, model: str | None = None, *, parameters: Mapping[str, Any] | None = None
     ) -> Recorded:
-        """Returns one problem, with the samples of one model and its parameters if there are any."""
+        """Returns one problem with the samples of one source (a model with its parameters), if any."""
         with self._read_state():
             source = choose_source(self._connection, self.path, model=model, parameters=parameters)
             stored_problems = list(
@@ -188,7 +188,7 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Lists every (model, parameters) in insertion order that has samples or charged calls."""
+        """Lists each (model, parameters) pair with samples or charged calls, in insertion order."""
         return self.list_sources(idle=False)
 
     @property
@@ -198,12 +198,12 @@ class PoolReader:
         return real.with_name(real.name + ".shards")
 
     def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
-        """Lists every (model, parameters); `idle=True` includes those without samples or charged calls."""
+        """Lists each (model, parameters) pair; `idle=False` omits those without samples or charged calls."""
         with self._read_state():
             return list(read_sources(self._connection, idle=idle).values())
 
     def counts(self) -> PoolCounts:
-        """Counts problems, samples, failures and sources."""
+        """Counts all problems, samples, failures and sources (models with their parameters)."""
         with self._read_state():
             tables = ("problems", "samples", "failures", "sources")
             return PoolCounts(**{name: self._query_number(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
@@ -215,7 +215,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
-        """Returns (problem id, sample index) of all samples of this source, or only those of one problem."""
+        """Returns (problem id, sample index) of each sample from this model, optionally for one problem."""
         stored = self.indexes(model, parameters, problem_id=problem_id)
         return {(id_, index) for id_, indexes in stored for index in indexes}
 
@@ -226,7 +226,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> Iterator[tuple[str, set[int]]]:
-        """Yields (problem id, sample indexes) for each problem with samples from this source."""
+        """Yields (problem id, sample indexes) for each problem that has samples from this model."""
         values = {"model": model, "fingerprint": fingerprint(parameters or {}), "id": problem_id}
 
         def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
@@ -239,38 +239,38 @@ class PoolReader:
     def next_index(
         self, problem_id: str, model: str | None, parameters: Mapping[str, Any] | None = None
     ) -> int:
-        """Returns the index for the next sample of a problem from this source: the last index + 1, or 0."""
+        """Returns the index for the next sample of a problem from this model: its last index + 1, or 0."""
         with self._read_state():
             source = find_source(self._connection, model, parameters or {})
             row = self._connection.execute(_SELECT_LAST_INDEX, (source, problem_id)).fetchone()
         return 0 if row[0] is None else int(row[0]) + 1
 
     def account(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Account:
-        """Sums the calls to this source and their tokens, over all collections into this pool."""
+        """Sums all recorded calls to this model with these parameters, and their tokens."""
         with self._read_state():
             return sum_calls(self._connection, find_source(self._connection, model, parameters or {}))
 
     def calls(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> Iterator[Call]:
-        """Yields every call to this source, in stored order."""
+        """Yields every recorded call to this model with these parameters, in the order of storage."""
         source_parameters = parameters or {}
         return self._stream(lambda rows: read_calls(rows, find_source(rows, model, source_parameters)))
 
     def ballots(self, model: str | None = None, *, parameters: Mapping[str, Any] | None = None) -> Ballots:
-        """Reads the votes of one source as arrays, without problems that it has no sample of."""
+        """Reads one model's votes as arrays, leaving out problems that have no samples from it."""
         with self._read_state():
             return self.ballots_of(
                 choose_source(self._connection, self.path, model=model, parameters=parameters)
             )
 
     def ballots_of(self, source: int | None) -> Ballots:
-        """Reads votes like `ballots`, from the source with this key."""
+        """Reads votes like `ballots`, but selects the source (a model with its parameters) by its key."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
             charge = read_charge(self._connection, source)
             return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
-        """Reads each spelling of an answer, as (problem id, class, answer, correct), in drawing order."""
+        """Reads each distinct answer text, as (problem id, class number, answer, grade), in drawing order."""
         with self._read_state():
             return self._connection.execute(_SELECT_SPELLINGS, (source,)).fetchall()
 
@@ -280,17 +280,17 @@ class PoolReader:
             return find_source(self._connection, model, parameters)
 
     def totals(self, source: int | None) -> SourceTotals:
-        """Averages over all samples of one source, and counts its failures by kind."""
+        """Averages over all samples of one source (a model with its parameters), and counts its failures."""
         with self._read_state():
             return read_totals(self._connection, source)
 
     def census(self) -> Census:
-        """Counts problems with gold answers, by subject and by level."""
+        """Counts the problems that have a gold answer, and the problems of each subject and each level."""
         with self._read_state():
             return read_census(self._connection)
 
     def level_types(self) -> set[str]:
-        """Returns SQLite's names of the types in the column `level`."""
+        """Returns SQLite's names for the types of all problems' levels, such as "integer"."""
         with self._read_state():
             rows = self._connection.execute(
                 "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"
@@ -303,13 +303,13 @@ class PoolReader:
             return verify(self._connection)
 
     def digest(self) -> str:
-        """Computes a hash of all content: equal for equal content, whatever the order or file."""
+        """Computes a hash of all content; it doesn't depend on the order of rows or on the file."""
         with self._read_state():
             return compute_pool_digest(self._connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Makes several reads see one state of the pool; other threads' reads wait."""
+        """Lets several reads see the same state of the pool; reads by other threads wait until it ends."""
         with self._read_lock, map_errors(self.path):
             self._check_open()
             opens_transaction = not self._connection.in_transaction
@@ -358,13 +358,13 @@ class PoolReader:
 def _close_connections(
     connections: list[sqlite3.Connection], lock: WriterLock | None, opener_pid: int
 ) -> None:
-    if os.getpid() != opener_pid:  # in a forked child, the connections and the lock belong to the parent
+    if os.getpid() != opener_pid:  # a forked process doesn't own the connections and the lock
         for connection in connections:
-            # prevents garbage collection, because the child must not close a parent's connection
+            # prevents garbage collection, which would close the parent process's connection
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         return
     for connection in connections:
-        with contextlib.suppress(sqlite3.Error):  # loses nothing: commits are in SQLite's log
+        with contextlib.suppress(sqlite3.Error):  # an error loses no data: commits are in SQLite's log
             connection.close()
     if lock is not None:
         lock.close()
@@ -385,8 +385,9 @@ _UPDATE_GRADE = "UPDATE samples SET class = ?, correct = ?, hash = ? WHERE recor
 def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *, regrade: bool) -> bool:
     """Updates a stored problem with the fields of `row`; returns whether anything changed.
 
-    Missing fields are filled in; a different gold answer is taken only with `regrade`. Samples are graded by
-    the new gold answer, unless their grade was given rather than computed. The question never changes.
+    Missing fields are filled in; a different gold answer replaces the stored one only if `regrade` is set.
+    Samples are graded against a new gold answer, unless their grade was recorded rather than computed. The
+    question never changes.
     """
     id_, _, gold, subject, level, extra = row
     key, question, old_gold, old_subject, old_level, old_extra = connection.execute(
@@ -419,7 +420,7 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
 
 
 def _merge_extra(extra: str | None, old: str | None) -> str | None:
-    """Merges the unknown keys of both; stored values win, because samples were drawn with them."""
+    """Merges new and stored unknown keys; stored values win, because the samples were drawn with them."""
     if extra is None or old is None:
         return extra if old is None else old
     return to_canonical_json({**json.loads(extra), **json.loads(old)})
@@ -434,37 +435,37 @@ def _regrade(
     golds: tuple[str | None, str],
     task: Task,
 ) -> None:
-    """Grades samples by the new gold answer, unless their grade wasn't computed from the old one."""
+    """Grades samples against the new gold answer, unless a grade wasn't computed from the old one."""
     old_gold, gold = golds
     classes = Classes(task=task)
-    numbers: dict[int, int] = {}  # number in `classes` -> number in order of first appearance
+    numbers: dict[int, int] = {}  # maps each number from `classes` to its number by first appearance
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
         was_computed = old_gold is not None and correct == grade_answer(answer, old_gold, question, task)
         if correct is None or was_computed:
             correct = grade_answer(answer, gold, question, task)
-        class_number = classes.place(answer, correct)  # equal answers with different grades differ
+        class_number = classes.place(answer, correct)  # equal answers with different grades stay apart
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row = build_row((idx, text, None, None, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
-_MARK_PREFIX = "taken in: "  # prefix of batch names in the table of settings
+_MARK_PREFIX = "taken in: "  # prefix of the settings that record which batches are stored
 
 
 def _add_mark(connection: sqlite3.Connection, name: str) -> bool:
-    """Stores a batch's name, so that the batch isn't stored twice; False if the name is stored already."""
+    """Records by name that a batch is stored; returns False if that was recorded before."""
     key = _MARK_PREFIX + name
     mark_hash = hash_setting(key.encode(), b"1")
     cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
     return cursor.rowcount == 1
 
 
-_CACHED_RECORDS = 1024  # the answers of this many problems are cached while samples arrive
+_CACHED_RECORDS = 1024  # maximum number of (problem, source) pairs whose answer numbers are cached
 
 
 class DrawnSamples(NamedTuple):
-    """The results of calls for one problem; the id is None for calls that belong to no problem."""
+    """The results of calls for one problem; `problem_id` is None if the calls belong to no problem."""
 
     problem_id: str | None
     samples: Sequence[tuple[int, Sample]] = ()  # (index, sample) pairs
@@ -473,28 +474,28 @@ class DrawnSamples(NamedTuple):
 
 
 class Pool(PoolReader):
-    """Recorded samples of many problems. Open one with `open_pool`. Reads stream, writes are durable.
+    """Recorded samples of many problems. Open it with `open_pool`. Every write is on disk when it returns.
 
-    A pool may be shared by threads: writes take turns, and reads see committed data.
+    Threads may share a pool: only one writes at a time, and reads see only committed data.
     """
 
     def close(self) -> None:
-        """Closes the file and releases the writer's lock, after other threads' calls end.
+        """Waits until other threads' calls end, then closes the file and releases the writer's lock.
 
-        Later calls do nothing.
+        Closing a closed pool does nothing.
         """
         with self._write_lock:
             super().close()
 
     def add_problem(self, problem: Problem) -> None:
-        """Stores a problem durably. Raises DuplicateRecord if its id is taken."""
+        """Stores a problem on disk; raises DuplicateRecord if its id is already in the pool."""
         with self._transaction() as connection, self._locate_errors(f"problem {problem.id!r}"):
             insert_problem(connection, read_problem(problem_to_line(problem)))
 
     def add_problems(self, problems: Iterable[Problem]) -> int:
-        """Stores all problems or none, in one transaction.
+        """Stores all problems, or none if an error occurs; returns how many were new.
 
-        A problem already stored with equal fields stays as it is.
+        A problem that is already stored with the same fields is skipped.
         """
         added = 0
         with self._transaction() as connection:
@@ -504,10 +505,10 @@ class Pool(PoolReader):
         return added
 
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
-        """Fills in missing fields of stored problems, of all or none; returns how many problems changed.
+        """Fills in missing fields of stored problems; returns how many problems changed.
 
-        Questions don't change. A new gold answer grades the samples; one that differs from the pool's is
-        refused without `regrade`.
+        If an error occurs, no problem changes. Questions never change. Samples are graded against a new gold
+        answer; one that differs from the stored gold answer raises an error unless `regrade` is set.
         """
         changed = 0
         with self._transaction() as connection:
@@ -527,11 +528,11 @@ class Pool(PoolReader):
         model: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Stores (index, sample) pairs of one problem, all or none, durably.
+        """Stores (index, sample) pairs of one problem on disk, or none of them if an error occurs.
 
-        If a sample has a text and no answer, the pool's task extracts the answer (to store an abstention,
-        give `extra={"answer": None}`). If the gold answer is known and `correct` is None, the sample is
-        graded.
+        If a sample has a text but no answer, the answer is extracted as the pool's task says (to store an
+        abstention, give `extra={"answer": None}`). If `correct` is None and the problem's gold answer is
+        known, the sample is graded.
         """
         self.add_drawn([DrawnSamples(problem_id, samples)], model=model, parameters=parameters)
 
@@ -543,7 +544,7 @@ class Pool(PoolReader):
         model: str | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Stores a failed attempt durably, so that it can be counted, shown and retried."""
+        """Stores a failed attempt on disk, so that it can be counted, shown and retried."""
         drawn = DrawnSamples(problem_id, failures=[failure])
         self.add_drawn([drawn], model=model, parameters=parameters)
 
@@ -555,10 +556,10 @@ class Pool(PoolReader):
         parameters: Mapping[str, Any] | None = None,
         once: str | None = None,
     ) -> bool:
-        """Stores the results of calls to one source for many problems, in one transaction.
+        """Stores the results of calls to one model for many problems, or none of them if an error occurs.
 
-        `once` names this batch: a named batch is stored only once, until `forget`. Returns whether it was
-        stored.
+        `once` names this batch; a batch is skipped if its name is stored already. `forget` removes all such
+        names. Returns whether the batch was stored.
         """
         with self._transaction() as connection, self._locate_errors("samples"):
             if once is not None and not _add_mark(connection, once):
@@ -570,7 +571,7 @@ class Pool(PoolReader):
         return True
 
     def forget(self) -> None:
-        """Removes the names of batches stored with `once`."""
+        """Removes all batch names that `add_drawn` stored, so that such batches can be stored again."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
@@ -596,7 +597,7 @@ class Pool(PoolReader):
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:
-        """Opens one transaction for an import, so that all lines are stored or none."""
+        """Opens one transaction for an import, so that either all lines are stored or none."""
         with self._transaction() as connection, self._locate_errors("import"):
             yield connection
 
@@ -619,12 +620,12 @@ class Pool(PoolReader):
             except BaseException:
                 if connection.in_transaction:  # if the disk is full, SQLite has already rolled back
                     connection.execute("ROLLBACK")
-                self._classes.clear()  # the cache has answers that were rolled back
+                self._classes.clear()  # the cache may hold answers that were rolled back
                 raise
 
     @contextlib.contextmanager
     def _locate_errors(self, what: str) -> Iterator[None]:
-        """Turns a Flaw in a record into an error that names the record."""
+        """Converts a Flaw or a duplicate key to an error that names the record."""
         try:
             yield
         except Flaw as exc:
@@ -637,7 +638,7 @@ class Pool(PoolReader):
             ) from exc
 
     def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
-        """Finds a problem's key, question and gold answer."""
+        """Finds a problem's key, question and gold answer; raises RecordNotFound if it isn't stored."""
         selected = "SELECT key, question, gold FROM problems WHERE id = ?"
         row = connection.execute(selected, (problem_id,)).fetchone()
         if row is None:
@@ -645,7 +646,7 @@ class Pool(PoolReader):
         return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
-        """Loads the numbers of the stored answers to a problem, from the cache or in insertion order."""
+        """Loads one source's stored answers to a problem, with their numbers, from the cache or the pool."""
         numbering = self._classes.pop(record, None)
         if numbering is None:
             numbering = ClassNumbering(self.task)
@@ -661,7 +662,7 @@ class Pool(PoolReader):
 
 
 def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
-    """Opens the pool at `path`. With a lock it is open for writing, and releases the lock when closed."""
+    """Opens the pool at `path`. Given a lock, it can be written, and releases the lock when it is closed."""
     reopen = partial(connect_pool, path, write=False)
     with contextlib.ExitStack() as stack:
         writer = None if lock is None else connect_pool(path, write=True)

@@ -51,16 +51,16 @@ from adacompute.pool.sqlite import (
 from adacompute.pool.tables import BulkInsert, build_line, stream_problems
 
 Format = Literal["native", "lm-eval", "inspect"]
-ImportProgress = Callable[[int, int], None]  # called with the problems and samples imported so far
+ImportProgress = Callable[[int, int], None]  # called with the numbers of problems and samples imported so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # files of questions, which `collect` reads, and not pools
-_MAX_HEAD = 65_536  # only this many bytes of a table's first line are read
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # suffixes of question files, which only `collect` can read
+_MAX_HEAD = 65_536  # maximum number of bytes read from a table's first line
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
     "--columns question=NAME,text=NAME"
 )
-_PROGRESS_EVERY = 256  # `progress` is called after this many problems
+_PROGRESS_EVERY = 256  # number of lines between two calls of `progress`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ImportResult:
     problems: int  # number of new problems
     samples: int
     failures: int
-    skipped: int  # number of (problem, model, parameters) that the pool had already
+    skipped: int  # number of lines skipped because they were in the pool already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class ExportResult:
 
     problems: int
     samples: int
-    bytes: int  # size of the written file
+    bytes: int  # total size of the written files
 
 
 def import_file(
@@ -93,12 +93,13 @@ def import_file(
     reread: bool = False,
     progress: ImportProgress | None = None,
 ) -> ImportResult:
-    """Adds all of a file's problems and samples to a pool, or none after an error; creates a missing pool.
+    """Imports all of a file's problems and samples, or none if an error occurs; creates a missing pool.
 
-    `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another pool);
-    `"lm-eval"` and `"inspect"` read logs of those tools. Pass a table with other columns as
-    `ac.read_samples(path, columns={...})`. `task` must equal an existing pool's task; `default_task` applies
-    to a new pool only. `reread` extracts answers from the texts again, ignoring those in the file.
+    `format="native"` reads a pool file (.jsonl, .jsonl.gz, .parquet), a folder of Parquet files or another
+    pool; `"lm-eval"` and `"inspect"` read the logs of those tools. For a table with other column names, pass
+    `ac.read_samples(path, columns={...})` as `path`. If the pool exists, `task` must equal its task;
+    `default_task` applies only to a new pool. `reread` ignores the file's answers and extracts them from the
+    texts again.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
@@ -126,7 +127,7 @@ def import_file(
 
 
 def check_export(target: Path, *, overwrite: bool = False, shards: int | None = None) -> None:
-    """Raises if `target` can't be written: a file or, with `shards`, a folder of this many files."""
+    """Raises an error if the pool can't be exported to `target`: a file or, with `shards`, a folder."""
     if shards is not None:
         if shards < 1:
             raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
@@ -142,9 +143,9 @@ def check_export(target: Path, *, overwrite: bool = False, shards: int | None = 
 
 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
-    """Writes a pool as a .jsonl, .jsonl.gz or .parquet file; equal pools give equal bytes.
+    """Writes a pool as a .jsonl, .jsonl.gz or .parquet file; the same content always gives the same bytes.
 
-    Refuses an existing file unless `overwrite=True`.
+    Raises an error if the file exists, unless `overwrite=True`.
     """
     target = Path(path)
     check_export(target, overwrite=overwrite)
@@ -177,14 +178,14 @@ def fill_pool(
     progress: ImportProgress | None = None,
     classes: Iterable[Sequence[int]] | None = None,
 ) -> ImportResult:
-    """Adds all entries inside a transaction. Errors name the file and the place.
+    """Inserts all entries of a file; needs an open transaction. Errors name the file and the line or row.
 
-    `into` names the pool in messages. `classes` has the numbers of each entry's answers, if already known.
+    `into` is the pool's name in messages. `classes` gives the class numbers of the answers, if known.
     """
     bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
     known_classes = repeat(None) if classes is None else classes
     number = 0
-    with contextlib.closing(reading.entries) as entries:  # closes the file even after an error
+    with contextlib.closing(reading.entries) as entries:  # the file is closed even after an error
         for number, (entry, numbers) in enumerate(
             zip(entries, known_classes, strict=classes is not None), start=1
         ):
@@ -210,12 +211,12 @@ def fill_pool(
 
 
 def is_pool_file(path: Path) -> bool:
-    """Whether a path names a file or folder to import, rather than an SQLite pool."""
+    """Whether a path is a folder or has the suffix of a pool file such as .jsonl, unlike an SQLite pool."""
     return path.is_dir() or path.name.endswith(SUFFIXES)
 
 
 def read_native(path: Path) -> FileEntries:
-    """Reads a pool file, a folder of Parquet files or another pool."""
+    """Reads a pool file, a folder of Parquet files or an SQLite pool."""
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     if path.is_dir():
@@ -246,7 +247,7 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
-    """Reads the Parquet files with these numbers; `names` lists all files in the folder."""
+    """Reads some of a folder's Parquet files: `names` lists all files, `numbers` the indexes to read."""
     entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
     return FileEntries(path=path, unit="row", files=names, entries=entries)
 
@@ -260,13 +261,13 @@ def _read_format(path: Path, kind: str) -> FileEntries:
 
 def _read_pool(path: Path) -> Generator[Entry, None, None]:
     with contextlib.closing(connect_pool(path, write=False)) as connection, map_read_errors(path):
-        connection.execute("BEGIN")  # reads one consistent state, even if another process writes
+        connection.execute("BEGIN")  # all reads see the same state, even if another process writes
         for number, row in enumerate(stream_problems(connection), start=1):
             yield Entry(encode_place(0, number), build_line(row))
 
 
 def _check_suffix(path: Path) -> None:
-    """Raises NotAPool if a file's name and first line show a table of questions."""
+    """Raises NotAPool if a file's name and first line show that it is a table of questions."""
     if path.suffix.lower() not in _QUESTION_SUFFIXES or not path.is_file():
         return
     with path.open("rb") as file:
@@ -277,7 +278,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def _check_first(value: object, path: Path) -> None:
-    """Raises RecordInvalid if a file's first line shows that it has only questions, or is another tool's."""
+    """Raises RecordInvalid if a file's first line shows that it is a file of questions or another tool's."""
     if not isinstance(value, dict) or "samples" in value:
         return
     if "doc_id" in value and "doc" in value:
@@ -292,7 +293,7 @@ def _check_first(value: object, path: Path) -> None:
 
 
 def _drop_answers(line: ProblemLine) -> ProblemLine:
-    """Removes answers and grades of samples with a text, so that they are extracted again."""
+    """Removes answers and grades of samples that have a text, so that both are computed again."""
     rows = [
         row if row[1] is None else (*row[:2], MISSING, MISSING, *row[4:8], drop_answer_signals(row[8]))
         for row in line.samples
@@ -303,7 +304,7 @@ def _drop_answers(line: ProblemLine) -> ProblemLine:
 def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
     """Writes a pool to a new folder of .parquet files, each with about the same number of problems.
 
-    The folder appears complete or not at all. Opened as a pool, it equals this pool.
+    The folder appears only when it is complete. It can be opened as a pool with the same content.
     """
     target = Path(folder)
     check_export(target, shards=shards)
@@ -320,13 +321,13 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
             part = temporary / f"part-{number:05}.parquet"
             write_parquet(shard_lines, part, levels=pool.level_types())
             sync_path(part)
-        temporary.chmod(0o755)  # others may read it, whatever the umask
+        temporary.chmod(0o755)  # lets other users read the folder, even with a strict umask
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 
 
 def _assign_shards(pool: Pool, shards: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields each line with the number of its file; all lines of a problem go to the same file."""
+    """Yields (file number, line) pairs; all lines of one problem go to the same file."""
     problems = len(pool)
     for place, (_, lines) in enumerate(groupby(pool.lines(), key=lambda line: line["id"])):
         for line in lines:
@@ -341,13 +342,14 @@ def open_pool(
     task: Task | None = None,
     default_task: Task | None = None,
 ) -> Pool:
-    """Opens a pool, by default for reading.
+    """Opens a pool; it is read-only by default.
 
-    `write=True` takes the writer's lock; `create=True` also creates a missing pool.
+    `write=True` locks the pool for writing; `create=True` also creates it if it is missing.
 
-    A .jsonl, .jsonl.gz or .parquet file, or a folder of Parquet, is read into a private, read-only copy.
-    `task` says how a new pool or a file reads and compares answers; an existing pool keeps its own task, and
-    refuses another. `default_task` applies if `task` is None and the pool has no task.
+    A .jsonl, .jsonl.gz or .parquet file, or a folder of Parquet files, is read into a temporary, read-only
+    pool. `task` says how answers are extracted and compared in a new or temporary pool; an existing pool has
+    its own task, and a different `task` raises an error. `default_task` applies to a new or temporary pool if
+    `task` is None.
     """
     location = Path(path)
     new_task = task or default_task or Task()
@@ -379,7 +381,7 @@ def open_pool(
 
 
 def open_entries(reading: FileEntries, task: Task, *, classes: Iterable[Sequence[int]] | None = None) -> Pool:
-    """Reads all entries into a private pool; `classes` has each problem's answer numbers, if known."""
+    """Reads all entries into a temporary pool; `classes` gives the class numbers of answers, if known."""
     path = str(reading.path)
     connection = build_private_pool(
         path, lambda new: fill_pool(new, reading, into=path, task=task, classes=classes)
@@ -392,18 +394,18 @@ _RECORDINGS_FOLDER = "recordings"
 
 
 def bundled_names() -> tuple[str, ...]:
-    """Lists the names of the bundled recordings, for `bundled`."""
+    """Lists the names of the recordings in the package that `bundled` can open."""
     return _RECORDINGS
 
 
 def bundled(name: str) -> Pool:
-    """Opens a recording from the package, read-only.
+    """Opens a recording that is part of the package, for reading only.
 
     >>> len(bundled("facts"))
     353
     """
     folder = _find_folder(name)
-    # class numbers are stored, because comparing the answers again would take seconds
+    # read stored class numbers, because comparing all answers again would take seconds
     classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
     with as_file(folder / f"{name}.jsonl.gz") as path:
         return open_entries(read_native(path), Task(), classes=classes)

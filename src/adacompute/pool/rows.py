@@ -1,6 +1,6 @@
 """Turns a problem and its samples into rows of a pool: validated, graded, grouped by answer and hashed.
 
-A `Flaw` describes the error; callers that know the file and line add them.
+Invalid data raises a `Flaw`; callers that know the file and line add them to the message.
 """
 
 import json
@@ -25,18 +25,18 @@ _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true o
 
 
 class Flaw(AdacomputeError):
-    """An error in a record. Code that knows the file and line turns it into a RecordInvalid."""
+    """An error in a record. Callers that know the file and line convert it to a RecordInvalid."""
 
 
 def describe_type(value: Json) -> str:
-    """Describes the type of a JSON value in words."""
+    """Describes the type of a JSON value for messages."""
     return _TYPE_NAMES.get(
         type(value), "a number" if isinstance(value, int | float) else type(value).__name__
     )
 
 
 def raise_flaw(where: str, value: Json, want: str) -> NoReturn:
-    """Raises a Flaw for a wrong value; `want` says what is expected."""
+    """Raises a Flaw for an invalid value; `want` describes a valid value."""
     raise Flaw(f"'{where}' is {format_value(value)}; give {want}")
 
 
@@ -58,7 +58,7 @@ def _check_depth(value: Json, depth: int = 0) -> None:
 
 
 def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
-    """Finds the innermost part that can't be written as JSON or is nested too deeply; returns its path."""
+    """Returns the path of the innermost part that can't be written as JSON or is nested too deeply."""
     if depth < DEPTH_LIMIT and isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             inner = f"{where}[{key}]" if isinstance(value, list) else f"{where}.{key}".removeprefix(".")
@@ -73,9 +73,9 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
     return where
 
 
-INDEX_LIMIT = 2**31  # sample indexes must be below this
+INDEX_LIMIT = 2**31  # all sample indexes must be below this limit
 _LARGEST = 2**63 - 1
-MISSING: Any = UNSET  # marks a missing key: the answer is then extracted, the grade computed
+MISSING: Any = UNSET  # marks a missing answer or grade, which will be extracted or computed
 
 _Whole = Annotated[int, Meta(ge=0, le=_LARGEST)] | Annotated[float, Meta(ge=0, lt=2.0**63, multiple_of=1)]
 _Index = (
@@ -129,19 +129,19 @@ FailureRow = tuple[int, str, int, str | None, float | None]
 
 
 class ProblemLine(NamedTuple):
-    """A validated line of a pool file: one problem with samples of one model, to be graded and stored."""
+    """A validated line of a pool file: one problem with one model's samples, not yet graded."""
 
     problem: ProblemRow
     model: str | None
     parameters: dict[str, Any]
-    spelling: str | None  # JSON of keys with empty values, so that an export has them too
+    spelling: str | None  # JSON of the line's keys with empty values, so that an export writes them again
     samples: list[SampleRow]
     failures: list[FailureRow]
-    bare: bool  # True: no model, parameters, samples or failures
+    bare: bool  # whether the line has no model, parameters, samples or failures
 
 
-_QUESTION_KEYS = ("question", "prompt", "problem", "input", "text")  # usual names of the question's column
-_TEXT_KEYS = (  # usual names of a response's column
+_QUESTION_KEYS = ("question", "prompt", "problem", "input", "text")  # common names of the question's column
+_TEXT_KEYS = (  # common names of the response's column
     *("text", "response", "responses", "output", "outputs"),
     *("completion", "completions", "generation"),
 )
@@ -149,12 +149,12 @@ EXAMPLE_LINE = '{"id": "q1", "question": "2 + 2?", "gold": "4", "samples": [{"te
 
 
 def has_no_samples(names: Container[str]) -> bool:
-    """Whether these keys belong to a file of questions without samples, rather than to a pool file."""
+    """Whether these keys are those of a file of questions without samples, rather than a pool file."""
     return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
 
 
 def describe_questions(path: Path, names: Collection[str]) -> str:
-    """Writes the message for a file of questions, or a table with these columns, given instead of a pool."""
+    """Returns an error message for a file of questions, or a table, that was given instead of a pool."""
     question = next((name for name in _QUESTION_KEYS if name in names), _QUESTION_KEYS[0])
     text = next(
         (name for name in names if name != question and suggest_name(name.lower(), _TEXT_KEYS, cutoff=0.8)),
@@ -171,7 +171,7 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
-_WANTED = {  # the expected type of each key's value, in words
+_WANTED = {  # describes the expected value of each key, for messages
     "id": "a string that is not empty",
     "level": "a number of at most 64 bits, or a string",
     "correct": "true, false or a number from 0 to 1",
@@ -189,13 +189,13 @@ _WANTED = {  # the expected type of each key's value, in words
 
 
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
-    """Converts a value to a type; raises a Flaw that names the part that doesn't fit and what is expected."""
+    """Converts a value to a type, or raises a Flaw that names the invalid part and what is expected there."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
         place, fault = explain_misfit(value, exc, place=where, find_remedy=_find_remedy)
         raise Flaw(f"{place!r} {fault}") from None
-    except UnicodeEncodeError as exc:  # text with invalid Unicode instead of another type
+    except UnicodeEncodeError as exc:  # a string with invalid Unicode where another type is expected
         raise _build_text_flaw(exc) from exc
 
 
@@ -222,7 +222,7 @@ def read_line(value: Json) -> ProblemLine:
             raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
     parameters = read_parameters(line.parameters)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
-    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty model name is stored as it is
+    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty model name is stored as the model
     return ProblemLine(
         _build_problem_row(value, line),
         line.model,
@@ -235,14 +235,14 @@ def read_line(value: Json) -> ProblemLine:
 
 
 def read_problem(value: dict[str, Any]) -> ProblemRow:
-    """Reads the problem in a line: id, question, gold, subject, level, and unknown keys as JSON."""
+    """Validates the problem in a line, and builds its row; unknown keys are kept as JSON."""
     return _build_problem_row(value, _convert(value, _ProblemFields))
 
 
 def _build_problem_row(value: dict[str, Any], fields: _ProblemFields) -> ProblemRow:
     level = fields.level
     if type(level) is float:
-        level += 0.0  # turns -0.0 into 0.0, because SQLite has no negative zero
+        level += 0.0  # turns -0.0 into 0.0, because SQLite can't store negative zero
     extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
     return (
         fields.id,
@@ -255,7 +255,7 @@ def _build_problem_row(value: dict[str, Any], fields: _ProblemFields) -> Problem
 
 
 def read_parameters(value: dict[str, Any] | None) -> dict[str, Any]:
-    """Validates sampling parameters; null means none."""
+    """Validates sampling parameters; null means no parameters."""
     if value:
         _encode_json(value, "parameters")
     return value or {}
@@ -277,7 +277,7 @@ def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields) -> 
         _format_answer(fields.answer, f"samples[{i}].answer"),
         correct if correct is None or correct is UNSET else correct + 0.0,
         None if tokens is None else int(tokens),
-        None if fields.logprob is None else fields.logprob + 0.0,  # turns -0.0 into 0.0
+        None if fields.logprob is None else fields.logprob + 0.0,  # -0.0 to 0.0: SQLite has no negative zero
         None if fields.entropy is None else fields.entropy + 0.0,
         None if finished is None else int(finished),
         extra,
@@ -295,7 +295,7 @@ def _build_failure_row(failure: _FailureFields) -> FailureRow:
 
 
 def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) -> tuple[int, str | None]:
-    """Reads a sample's index, if given, and its unknown keys and explicit nulls as JSON."""
+    """Returns a sample's index, and its unknown keys and null values as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
         _refuse_misspelt_text(i, extra)
@@ -305,12 +305,12 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
         _convert(extra["signals"], Signals, f"samples[{i}].signals")
     idx = i if fields.index is None else int(fields.index)
     if idx != i:
-        del extra["index"]  # an export writes this index anyway
+        del extra["index"]  # an export always writes an index that differs from the sample's position
     return idx, _encode_json(extra, f"samples[{i}]") if extra else None
 
 
 def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
-    """Raises a Flaw if a sample without text and answer has a text under a similar name."""
+    """Raises a Flaw if a sample has neither text nor answer, but a string under a similar name."""
     for name, value in extra.items():
         if type(value) is str and suggest_name(name.lower(), (*_TEXT_KEYS, "answer"), cutoff=0.8):
             meant = "answer" if suggest_name(name.lower(), ("answer",), cutoff=0.8) else "text"
@@ -318,28 +318,28 @@ def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
 
 
 def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
-    """Whether an object has only our signals' names; other tools' objects are kept unchanged."""
+    """Whether all keys of an object are names of our signals, so that it isn't another tool's object."""
     return type(value) is dict and bool(value) and set(SIGNAL_NAMES).issuperset(value)
 
 
 def read_signals(extra: dict[str, Any]) -> Signals | None:
-    """Takes our signals out of a stored sample's unknown keys; other tools' data stays there.
+    """Removes our signals from the unknown keys of a stored sample, in place, and returns them.
 
-    Signals are stored there so that older versions of this package can read the pool too.
+    Signals are stored among the unknown keys so that older versions of this package can read the pool.
     """
     value = extra.get("signals")
     if not has_signal_names(value):
         return None
     try:
         signals = msgspec.convert(value, Signals)
-    except ValueError:  # an older version stored the signals unchecked
+    except ValueError:  # older versions of this package stored signals without checking them
         return None
     del extra["signals"]
     return signals
 
 
 def drop_answer_signals(extra: str | None) -> str | None:
-    """Removes the signals of a sample's answer from its unknown keys: the answer will be extracted again."""
+    """Removes the answer's signals from a sample's unknown keys, as the answer will be extracted again."""
     if extra is None or '"signals":{' not in extra:
         return extra
     values = json.loads(extra)
@@ -351,12 +351,12 @@ def drop_answer_signals(extra: str | None) -> str | None:
 
 
 def _format_answer(value: Any, where: str) -> Any:  # noqa: ANN401 - a text, None or MISSING
-    """Converts an answer to text if it is a number."""
+    """Converts an answer to a string if it is a number."""
     if type(value) not in (int, float):
         return value
     try:
         return str(value)
-    except ValueError:  # the number has more digits than Python writes
+    except ValueError:  # the number has too many digits for Python's str()
         raise_flaw(where, value, "at most 4300 digits, or a string")
 
 
@@ -376,7 +376,7 @@ def problem_to_line(problem: Problem) -> dict[str, Any]:
 
 
 def sample_to_row(index: int, sample: Sample) -> SampleRow:
-    """Validates a sample, and builds its row. If it has only a text, the answer will be extracted."""
+    """Validates a sample, and builds its row. If it has a text but no answer, the answer is MISSING."""
     if type(index) is not int or not 0 <= index < INDEX_LIMIT:
         raise Flaw(f"sample index {format_value(index)} can't be used; give a whole number of at least 0")
     if sample.extra.get("index", index) != index:
@@ -411,7 +411,7 @@ def _check_extra(
 
 
 def _to_plain_json(value: Json, where: str, depth: int = 0) -> Json:
-    """Converts mappings and sequences to plain JSON data. Other types fail later, when written as JSON."""
+    """Converts mappings and sequences to dicts and lists; other types fail later, when written as JSON."""
     if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
         raise Flaw(f"{where} is nested deeper than {DEPTH_LIMIT} levels; give flatter data")
     if isinstance(value, Mapping):
@@ -430,20 +430,20 @@ GradedAnswer = tuple[str | None, float | None]  # (answer, grade)
 
 
 class ClassNumbering:
-    """Numbers answers, with equal numbers for equal answers; stored answers keep their numbers."""
+    """Numbers answers so that equal answers get equal numbers; stored answers keep their numbers."""
 
     def __init__(self, task: Task) -> None:
         self._classes = Classes(task=task)
-        self._numbers: dict[int, int] = {}  # number in `_classes` -> stored number
+        self._numbers: dict[int, int] = {}  # maps numbers from `_classes` to stored numbers
         self._next = 0
 
     def add_known(self, answer: str | None, correct: float | None, number: int) -> None:
-        """Adds a stored answer with its number."""
+        """Registers an answer that is stored already, with its number."""
         self._numbers.setdefault(self._classes.place(answer, correct), number)
         self._next = max(self._next, number + 1)
 
     def assign(self, answer: str | None, correct: float | None) -> int:
-        """Returns the number of a new answer; -1 for an abstention."""
+        """Returns an answer's number, a new one if no equal answer is known; -1 for an abstention."""
         class_number = self._classes.place(answer, correct)
         if class_number >= 0 and class_number not in self._numbers:
             self._numbers[class_number] = self._next
@@ -462,15 +462,15 @@ def grade_samples(
     numbering: ClassNumbering | None = None,
     classes: Sequence[int] | None = None,
 ) -> list[StoredRow]:
-    """Builds rows to store: extracts missing answers, grades and numbers answers, and hashes the rows.
+    """Extracts missing answers, grades and numbers all answers, and builds the rows to store, with hashes.
 
-    `numbering` has the answers stored earlier. `classes` gives the answers' numbers if they are known, as for
-    recordings in the package, because comparing answers takes seconds.
+    `numbering` holds the answers that are already stored. `classes` gives the answers' class numbers if they
+    are known; comparing the answers would take seconds for a recording in the package.
     """
     votes = _extract_votes(rows, question=question, gold=gold, task=task)
     if classes is None:
         numbering = numbering or ClassNumbering(task)
-        # most samples repeat an answer, so compare each spelling only once
+        # compare each distinct answer only once, because many samples have the same one
         numbers = {vote: numbering.assign(*vote) for vote in dict.fromkeys(votes)}
         classes = [numbers[vote] for vote in votes]
     return [
@@ -480,7 +480,7 @@ def grade_samples(
 
 
 def encode_text(text: str | None) -> bytes | None:
-    """Encodes a text as UTF-8. Raises a Flaw for an unpaired surrogate, which JSON's escapes allow."""
+    """Encodes a string as UTF-8; raises a Flaw for an unpaired surrogate, which JSON allows."""
     if text is None:
         return None
     try:
@@ -500,12 +500,12 @@ def _build_text_flaw(exc: UnicodeEncodeError) -> Flaw:
 def _extract_votes(
     rows: Sequence[SampleRow], *, question: str, gold: str | None, task: Task
 ) -> list[GradedAnswer]:
-    """Returns each sample's answer and grade. Missing answers are read from the samples' texts together."""
+    """Returns each sample's answer and grade; extracts all missing answers from the texts in one call."""
     unread = [row for row in rows if row[2] is MISSING and row[1] is not None]
     texts, ends = [row[1] or "" for row in unread], [row[7] != 0 for row in unread]
     answers = iter(read_answers(texts, question, task, finished=ends))
     votes: list[GradedAnswer] = []
-    grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention counts as wrong
+    grade_of_answer: dict[str | None, float] = {None: 0.0}  # a sample without an answer is graded as wrong
     for row in rows:
         answer, correct = row[2], row[3]
         if answer is MISSING:
@@ -521,7 +521,7 @@ def _extract_votes(
 
 
 def build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
-    """Builds the row to store for a sample with this answer, grade and answer number, and hashes it."""
+    """Builds the row to store from a sample, its answer and grade, and the answer's number; adds a hash."""
     idx, text, _, _, tokens, logprob, entropy, finished, extra = row
     answer, correct = vote
     row_hash = hash_sample(

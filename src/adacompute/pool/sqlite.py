@@ -1,6 +1,6 @@
-"""A pool's SQLite file: tables and migrations, connections to read, write or build it, and errors.
+"""Opens, creates and migrates a pool's SQLite file, converts its errors, and hashes its rows.
 
-`map_errors` converts SQLite and file system errors to ours. Each row is stored with its hash.
+Each row is stored with its hash, so that later changes to the file can be detected.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from adacompute.errors import (
     to_one_line,
 )
 
-APPLICATION_ID = 0x41444143  # "ADAC", stored in the file's header to recognise pools
+APPLICATION_ID = 0x41444143  # "ADAC" in ASCII, stored in SQLite's header to recognise a pool
 
 _MAGIC = b"SQLite format 3\0"
-_MIN_BYTES = 512  # smallest size of an SQLite file: one page
-_APPLICATION_ID_OFFSET = 68  # where the application id is in SQLite's header, big-endian
+_MIN_BYTES = 512  # minimum size of an SQLite file (one page), in bytes
+_APPLICATION_ID_OFFSET = 68  # offset of the application id in SQLite's header
 
 
 def _read_migrations() -> dict[str, str]:
@@ -46,13 +46,13 @@ def _read_migrations() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-# changes of the tables: each is applied once, in this order, and its name is stored
+# changes to the tables: each is applied once per pool, in this order, and its name is then stored
 MIGRATIONS: Mapping[str, str] = _read_migrations()
-OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # a pool without these can be read
+OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that a pool can be read without
 
 
 def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGRATIONS) -> list[str]:
-    """Applies missing migrations in one transaction, and returns their names."""
+    """Applies the migrations that a pool lacks, in one transaction, and returns their names."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -77,12 +77,12 @@ def read_applied_migrations(connection: sqlite3.Connection) -> set[str]:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is an SQLite database, by its first bytes."""
+    """Whether a file is an SQLite database, perhaps a damaged one."""
     return _read_application_id(path) is not None
 
 
 def check_is_pool(path: Path) -> None:
-    """Raises NotAPool unless the file's header shows a pool; doesn't change other files."""
+    """Raises NotAPool unless the file's header identifies it as a pool; never changes the file."""
     application_id = _read_application_id(path)
     if application_id is None and not path.stat().st_size:
         raise NotAPool(f"{path}: is an empty file; remove it, then create the pool")
@@ -95,10 +95,10 @@ def check_is_pool(path: Path) -> None:
 
 
 def _read_application_id(path: Path) -> int | None:
-    """Reads the application id of an SQLite file; None for an empty file or another kind of file.
+    """Reads the application id of an SQLite file; returns None if the file is empty or isn't from SQLite.
 
-    SQLite itself must read it. If we opened and closed the file, this process would lose all its locks on the
-    pool, and a reader in another process could then delete the log that we write to.
+    SQLite itself must read the id. If we opened and closed the file, this process would lose all its locks on
+    the pool, and a reader in another process could then delete the log that we write to.
     """
     try:
         with map_errors(path):
@@ -109,23 +109,23 @@ def _read_application_id(path: Path) -> int | None:
         raise NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if not stat.S_ISREG(file_status.st_mode) or not file_status.st_size:
         return None
-    if file_status.st_size < _MIN_BYTES:  # SQLite would treat the file as a new database
+    if file_status.st_size < _MIN_BYTES:  # SQLite would take such a short file for a new database
         return _read_damaged_application_id(path)
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # opens without locks, log or journal
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # immutable: no locks, log or journal
     with map_errors(path):
         try:
             with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
                 return int(connection.execute("PRAGMA application_id").fetchone()[0])
         except sqlite3.DatabaseError as exc:
             if exc.sqlite_errorname == "SQLITE_CANTOPEN":
-                path.open("rb").close()  # raises the error that explains it
+                path.open("rb").close()  # raises an OSError that says why the file can't be opened
             if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
                 raise
             return _read_damaged_application_id(path)
 
 
 def _read_damaged_application_id(path: Path) -> int | None:
-    """Reads the application id from a damaged file's header. Nobody has a damaged file open."""
+    """Reads the application id from a file that SQLite can't open, so no locks are lost by closing it."""
     with path.open("rb") as file:
         header = file.read(100)
     return (
@@ -135,22 +135,22 @@ def _read_damaged_application_id(path: Path) -> int | None:
     )
 
 
-_BUSY_SECONDS = 30.0  # seconds to wait for another process's transaction
+_BUSY_SECONDS = 30.0  # maximum wait for another process's transaction
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 _WRITER_PRAGMAS = (
-    # FULL: a commit is on disk when it returns, so even a power cut loses no paid sample. With NORMAL,
-    # only a killed process loses none.
+    # FULL: a commit is on disk when it returns, so even a power cut loses no sample that was paid for.
+    # NORMAL would only protect against a killed process.
     "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",  # on macOS, flushes to the physical disk
+    "PRAGMA fullfsync = ON",  # on macOS, also flushes the disk's own cache
     "PRAGMA foreign_keys = ON",
-    "PRAGMA cache_size = -8192",  # 8 MiB suffice, because samples arrive in order
+    "PRAGMA cache_size = -8192",  # 8 MiB are enough, because samples are inserted in order
 )
-# SQLite's errors if a reader can't create the files that it shares with writers
+# prefixes of SQLite's errors if a reader can't create the log files that it shares with writers
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
 def connect_pool(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Connects to the pool at `path`, after checking its header and version."""
+    """Checks the header and version of the pool at `path`, and connects to it."""
     check_is_pool(path)
     with map_read_errors(path):
         if write:
@@ -179,7 +179,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
         _check_version(connection, path, write=pragmas is _WRITER_PRAGMAS)
     except BaseException:
         connection.close()
-        if new and not _has_log(path):  # a full disk: SQLite leaves its log files behind
+        if new and not _has_log(path):  # if the disk is full, SQLite leaves useless log files
             log.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
         raise
@@ -188,7 +188,10 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
 
 @contextlib.contextmanager
 def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
-    """Creates a pool under a temporary name and moves it to `path` when complete. Needs the writer's lock."""
+    """Creates a pool under a temporary name, and moves it to `path` when the context ends without an error.
+
+    The caller must hold the writer's lock.
+    """
     task_json = json.dumps(task.to_dict())
     with (
         map_errors(path),
@@ -203,9 +206,9 @@ def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
 
 
 def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
-    """Builds a temporary pool from a file's content, in memory and, if large, in an unnamed file."""
+    """Builds a temporary pool and lets `fill` insert its content; SQLite moves a large one to disk."""
     with map_errors(name):
-        connection = _connect("file:")  # an empty name means a temporary database
+        connection = _connect("file:")  # SQLite creates a temporary database if the name is empty
         try:
             _prepare(connection, "{}")
             connection.execute("BEGIN")
@@ -219,7 +222,7 @@ def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) 
 
 
 def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) -> Task:
-    """Returns the task that the pool was created with; raises TaskError if `task` differs."""
+    """Returns the task that the pool was created with; raises TaskError if `task` is a different one."""
     with map_read_errors(path):
         row = connection.execute("SELECT value FROM settings WHERE name = 'task'").fetchone()
     if row is None:
@@ -236,7 +239,7 @@ def check_task(connection: sqlite3.Connection, path: Path, task: Task | None) ->
 
 
 def describe_task_conflict(pool_task: Task, task: Task) -> str:
-    """Says how a pool's task differs from the requested one, and what to do about it."""
+    """Returns a message that says how a pool's task differs from `task`, and what to do about it."""
     settings = [(name, getattr(pool_task, name), getattr(task, name)) for name in ("extract", "percent")]
     differences = " and ".join(
         f"{name} {own!r}, not {other!r}" for name, own, other in settings if own != other
@@ -248,9 +251,9 @@ def describe_task_conflict(pool_task: Task, task: Task) -> str:
 
 
 def _prepare(connection: sqlite3.Connection, task: str) -> None:
-    connection.execute("PRAGMA journal_mode = OFF")  # no journal: after an error, the whole file is removed
+    connection.execute("PRAGMA journal_mode = OFF")  # if an error occurs, the whole file is removed
     connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("PRAGMA cache_size = -65536")  # 64 MiB, to limit an import's memory
+    connection.execute("PRAGMA cache_size = -65536")  # 64 MiB, to limit the memory that an import needs
     migrate(connection)
     task_hash = hash_setting(b"task", task.encode())
     connection.execute("INSERT INTO settings VALUES ('task', ?, ?)", (task, task_hash))
@@ -268,7 +271,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _choose_reader_address(path: Path) -> str:
-    """Returns the address for reading. With write access, the last reader can remove SQLite's log."""
+    """Returns the URI for reading; it allows writing if possible, so that SQLite can remove its log."""
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return f"{_to_uri(path)}?mode=rw"
     return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
@@ -279,7 +282,7 @@ def _to_uri(path: Path) -> str:
 
 
 def _has_log(path: Path) -> bool:
-    """Whether there may be commits in SQLite's log that aren't in the pool's file yet."""
+    """Whether SQLite's log may have commits that aren't in the pool's main file yet."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
@@ -304,18 +307,18 @@ _DENIED_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextlib.contextmanager
 def map_errors(path: str | Path) -> Iterator[None]:
-    """Converts SQLite and file system errors to ours, naming `path`; other errors pass through."""
+    """Converts SQLite and file system errors to this package's errors, which name `path`."""
     try:
         yield
     except (sqlite3.Error, OSError) as exc:
         raise translate_error(exc, path) from exc
-    except UnicodeDecodeError as exc:  # in a damaged text, or in SQLite's message about a damaged schema
+    except UnicodeDecodeError as exc:  # stored text or SQLite's message isn't valid UTF-8
         raise build_damage_error(exc, path) from exc
 
 
 @contextlib.contextmanager
 def map_read_errors(path: str | Path) -> Iterator[None]:
-    """Converts errors like `map_errors`, for code that only reads rows: other errors mean a damaged pool."""
+    """Converts errors like `map_errors`, and also those that damaged rows cause in code that reads them."""
     try:
         with map_errors(path):
             yield
@@ -324,14 +327,14 @@ def map_read_errors(path: str | Path) -> Iterator[None]:
 
 
 def build_damage_error(exc: Exception, path: str | Path) -> PoolDamaged:
-    """Builds the error for a pool whose content isn't what was written."""
+    """Builds the error for a pool whose content has changed since it was written."""
     return PoolDamaged(
         f"{path}: is damaged ({to_one_line(exc)}); restore it from a copy, or import its source again"
     )
 
 
 def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception:
-    """Returns our error for an SQLite or file system error, or the original if there is none."""
+    """Returns this package's error for an SQLite or file system error, or `exc` itself if there is none."""
     if isinstance(exc, sqlite3.Error):
         return _translate_sqlite_error(exc, path)
     if exc.errno in _FULL_ERRNOS:
@@ -346,7 +349,7 @@ def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception
         return NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if exc.errno == errno.ENAMETOOLONG:
         return PoolError(f"{path}: the name is too long; give a shorter one")
-    if exc.errno is None or exc.errno == errno.EPIPE:  # a library's own error, or a closed pipe
+    if exc.errno is None or exc.errno == errno.EPIPE:  # not a file error: a library's, or a closed pipe
         return exc
     return PoolError(f"{path}: {exc.strerror or to_one_line(exc)}; check the file and the disk it is on")
 
@@ -376,27 +379,27 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
     return PoolError(f"{path}: SQLite refused ({message}); check the pool with verify() (pool --verify)")
 
 
-# --- hashes of rows: canonical JSON makes them equal for equal data ---
+# --- hashes of rows (with JSON in a canonical form, so that the same data has the same hash) ---
 
 OptionalBytes = bytes | None
 Json: TypeAlias = Any  # parsed JSON data
 
-NO_CLASS = -9  # replaces answers' class numbers in a pool's digest, which covers only recorded data
-DEPTH_LIMIT = 100  # most levels of nesting in a field: more than tools write, and safe for Python's stack
-_HASH_BYTES = 16  # 128 bits, so that collisions are practically impossible
-_NOT_RECORDED = float("nan")  # stands for a missing number in hashes; NaN itself is never stored
+NO_CLASS = -9  # replaces class numbers in a pool's digest, which covers only recorded data
+DEPTH_LIMIT = 100  # maximum levels of nesting in a field: more than tools write, and safe for Python's stack
+_HASH_BYTES = 16  # 128 bits make collisions practically impossible
+_NOT_RECORDED = float("nan")  # stands for a missing number in hashes, because NaN itself is never stored
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
 _FAILURE_STRUCT = struct.Struct("<qqdqq")
 _CALL_STRUCT = struct.Struct("<ddqqqqqqq")
 
 
-# errors of code that reads a pool's rows, if the rows are damaged
+# exceptions that mean that a pool is damaged, if they are raised while its rows are read
 DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 
 
 def to_canonical_json(value: Json) -> str:
-    """Writes JSON with sorted keys and no spaces, so that equal data gives equal text.
+    """Returns JSON with sorted keys and no spaces, so that the same data always gives the same text.
 
     Raises ValueError on NaN or infinity.
     """
@@ -404,9 +407,9 @@ def to_canonical_json(value: Json) -> str:
 
 
 def fingerprint(parameters: Mapping[str, Any]) -> str:
-    """Computes a stable hash of sampling parameters, 32 hex digits.
+    """Computes a stable hash of sampling parameters, as 32 hex digits.
 
-    1 and 1.0 are equal, and key order doesn't matter.
+    The numbers 1 and 1.0 give the same hash, and the order of keys doesn't matter.
 
     >>> fingerprint({"temperature": 1, "top_p": 0.5}) == fingerprint({"top_p": 0.5, "temperature": 1.0})
     True
@@ -420,7 +423,7 @@ def fingerprint(parameters: Mapping[str, Any]) -> str:
 
 
 def _normalise_numbers(value: Json, depth: int = 0) -> Json:
-    """Converts floats without a fraction to integers, everywhere in the data."""
+    """Converts floats without a fraction, such as 1.0, to integers, at all levels of nesting."""
     if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
         raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
@@ -431,7 +434,7 @@ def _normalise_numbers(value: Json, depth: int = 0) -> Json:
 
 
 def hash_setting(name: bytes, value: bytes) -> bytes:
-    """Hashes a pool setting, such as its task."""
+    """Hashes a row of a pool's settings, such as its task."""
     return _hash_parts(b"setting", name, value)
 
 
@@ -448,7 +451,7 @@ def hash_problem(
 
 
 def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
-    """Makes a prefix for the hashes of one problem's rows, so that a row moved elsewhere doesn't match."""
+    """Builds a prefix that ties a row's hash to its problem and source, so that moved rows don't match."""
     return _hash_parts(b"source", id, model, source_fingerprint)
 
 
@@ -470,7 +473,7 @@ def hash_sample(
     finished: int | None,
     extra: OptionalBytes,
 ) -> bytes:
-    """Hashes a sample's row; `number` is its answer's class, or `NO_CLASS` to leave the class out."""
+    """Hashes a sample's row; `number` is the class number of its answer, or `NO_CLASS` to leave it out."""
     head = _SAMPLE_STRUCT.pack(
         *(idx, number),
         *(-1 if n is None else n for n in (tokens, finished)),
@@ -506,7 +509,7 @@ def hash_call(
     completion_tokens: int | None,
     estimated: int,
 ) -> bytes:
-    """Hashes a call's row with its source (a model with its parameters)."""
+    """Hashes a call's row together with its source (a model with its parameters)."""
     numbers = (status, prompt_tokens, completion_tokens)
     head = _CALL_STRUCT.pack(
         at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated
@@ -528,6 +531,6 @@ def _encode_level(level: int | float | bytes | None) -> OptionalBytes:
 
 
 def has_calls_table(connection: sqlite3.Connection) -> bool:
-    """Whether the pool can store calls: the first version had no table for them."""
+    """Whether the pool has a table for calls; pools created by the first version have none."""
     tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'calls'")
     return tables.fetchone() is not None

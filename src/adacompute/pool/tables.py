@@ -75,28 +75,28 @@ class StoredProblem(NamedTuple):
 
 
 class Census(NamedTuple):
-    """How many problems have a gold answer, each subject and each level."""
+    """The number of problems with a gold answer, with each subject and with each level."""
 
-    gold: int  # problems with a gold answer
+    gold: int  # number of problems with a gold answer
     subjects: dict[str, int]
     levels: dict[str, int]
 
 
 class SourceTotals(NamedTuple):
-    """Averages over all samples of one model and its parameters; None if not recorded."""
+    """Averages over all samples of one source (a model with its parameters); None if not recorded."""
 
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share of samples that weren't cut off, among those where it is known
-    tokens: float | None  # mean output tokens per sample
+    finished: float | None  # share of samples that weren't cut off, ignoring samples where this is unknown
+    tokens: float | None  # mean number of output tokens per sample
     failures: dict[str, int]  # number of failures of each kind
 
 
 def read_sources(
     connection: sqlite3.Connection, *, idle: bool = True
 ) -> dict[int, tuple[str | None, dict[str, Any]]]:
-    """Reads every source (a model with its parameters) of the pool by key, in insertion order.
+    """Returns every source (a model with its parameters) of the pool by its key, in insertion order.
 
-    `idle=False` omits sources that have no samples and whose calls all failed without charge.
+    `idle=False` leaves out sources that have no samples and whose calls all failed without charge.
     """
     rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
@@ -113,7 +113,7 @@ def find_source(
 
 
 def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTotals:
-    """Averages over all samples of one model and its parameters."""
+    """Averages over all samples of one source (a model with its parameters), and counts its failures."""
     answered, finished, tokens = connection.execute(
         "SELECT avg(s.answer IS NOT NULL), avg(s.finished), avg(s.tokens) "
         "FROM records r JOIN samples s ON s.record = r.key WHERE r.source = ?",
@@ -128,7 +128,7 @@ def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTot
 
 
 def read_census(connection: sqlite3.Connection) -> Census:
-    """Counts problems with gold answers, by subject and by level."""
+    """Counts the problems that have a gold answer, and the problems of each subject and each level."""
     (gold,) = connection.execute("SELECT count(gold) FROM problems").fetchone()
     subjects = connection.execute(
         "SELECT subject, count(*) FROM problems WHERE subject IS NOT NULL GROUP BY subject"
@@ -148,7 +148,10 @@ def choose_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Finds the only source that has this model and these parameters; None if the pool is empty."""
+    """Finds the key of the only source that fits; returns None if the pool is empty.
+
+    `model=None` and `parameters=None` fit every source. Raises an error if no source or several fit.
+    """
     sources = read_sources(connection, idle=parameters is not None)
     return pick_source(sources, path, model=model, parameters=parameters)
 
@@ -160,7 +163,7 @@ def pick_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Chooses a source like `choose_source`, but from `sources`."""
+    """Finds a source like `choose_source`, but among the given `sources` instead of a pool's."""
     wanted_fingerprint = None if parameters is None else fingerprint(parameters)
     matches = [
         key
@@ -170,7 +173,7 @@ def pick_source(
     ]
     if len(matches) == 1 or not sources:
         return matches[0] if matches else None
-    # first suggest the sources whose requests were fully sampled
+    # suggest sources with fully sampled requests (`explored`) first
     ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))
     suggestions = ", or ".join(_format_source(name, values) for name, values in ordered[:8])
     if not matches:
@@ -191,7 +194,7 @@ def _format_source(model: str | None, parameters: Mapping[str, Any]) -> str:
 def stream_problems(
     connection: sqlite3.Connection, where: str = "", values: Sequence[Any] = ()
 ) -> Iterator[StoredProblem]:
-    """Yields problems with their samples. Needs an open transaction."""
+    """Yields one `StoredProblem` per problem and source. Needs an open transaction."""
     sources_by_key = {key: row for key, *row in connection.execute(_SELECT_SOURCES)}
     has_failures = connection.execute("SELECT EXISTS (SELECT 1 FROM failures)").fetchone()[0]
     for row in connection.execute(f"{_SELECT_PROBLEMS} {where} ORDER BY p.key, r.source", values):
@@ -202,7 +205,7 @@ def stream_problems(
         model, parameters = sources_by_key[source]
         samples = connection.execute(_SELECT_SAMPLES, (record,)).fetchall()
         failures = connection.execute(_SELECT_FAILURES, (record,)).fetchall() if has_failures else ()
-        # parse the parameters again, so that no two results share a mutable dict
+        # parse the parameters for each result, so that no two results share a mutable dict
         yield StoredProblem(problem, model, json.loads(parameters), spelling, samples, failures)
 
 
@@ -214,7 +217,7 @@ def build_problem(row: Row) -> Problem:
 
 
 def build_recorded(row: StoredProblem) -> Recorded:
-    """Builds a `Recorded` from its rows; answer classes are numbered by first appearance in drawing order."""
+    """Builds a `Recorded` from stored rows; answer classes are renumbered by first appearance."""
     numbers: dict[int, int] = {-1: -1}
     classes = tuple([numbers.setdefault(sample[1], len(numbers) - 1) for sample in row.samples])
     return Recorded(
@@ -266,7 +269,7 @@ def _name_sample_fields(row: Row) -> dict[str, Any]:
 
 # --- writing ---
 
-_BATCH_SAMPLES = 4096  # samples inserted at once: more would take memory and not be faster
+_BATCH_SAMPLES = 4096  # number of samples inserted at once; more would need memory without being faster
 _INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -281,7 +284,7 @@ class Source(NamedTuple):
 def get_or_insert_source(
     connection: sqlite3.Connection, model: str | None, parameters: dict[str, Any]
 ) -> Source:
-    """Finds the row of a model with its parameters, and inserts it if missing."""
+    """Finds the row of a model with its parameters, or inserts it."""
     encode_text(model)
     encode_text(text := to_canonical_json(parameters))
     parameters_hash = fingerprint(parameters)
@@ -296,7 +299,7 @@ def get_or_insert_source(
 
 
 def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
-    """Inserts a problem and returns its key. Raises sqlite3.IntegrityError if its id is taken."""
+    """Inserts a problem and returns its key; raises sqlite3.IntegrityError if its id is already stored."""
     row_hash = hash_problem_row(row)
     cursor = connection.execute(
         "INSERT INTO problems (id, question, gold, subject, level, extra, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -306,9 +309,9 @@ def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
 
 
 def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
-    """Inserts a problem if it is new; returns whether it was inserted.
+    """Inserts a problem unless it is stored already; returns whether it was inserted.
 
-    Raises a Flaw if another problem has the same id.
+    Raises a Flaw if a different problem is stored under the same id.
     """
     existing = connection.execute("SELECT * FROM problems WHERE id = ?", (_check_id(row[0]),)).fetchone()
     if existing is None:
@@ -324,7 +327,7 @@ def insert_if_new(connection: sqlite3.Connection, row: ProblemRow) -> bool:
 
 
 def _find_difference(row: ProblemRow, existing: Sequence[Any]) -> tuple[str, Any, Any] | None:
-    """Finds the first field in which two problems differ, with both values."""
+    """Returns the first field in which two problems differ, with both values, or None."""
     for name, ours, theirs in zip((*_PROBLEM_FIELDS, "unknown keys"), row, existing, strict=False):
         if (ours, type(ours)) != (theirs, type(theirs)):
             return name, ours, theirs
@@ -338,7 +341,7 @@ def get_or_insert_record(
     source: Source,
     spelling: str | None = None,
 ) -> tuple[int, bytes, bool]:
-    """Finds or inserts the row that links a problem to a source: its key, hash prefix, whether it is new."""
+    """Finds or inserts the row that links a problem to a source; returns (key, hash prefix, is new)."""
     prefix = make_record_prefix(problem_id.encode(), encode_text(source.model), source.fingerprint.encode())
     row = connection.execute(
         "SELECT key FROM records WHERE problem = ? AND source = ?", (problem, source.key)
@@ -381,7 +384,7 @@ def hash_problem_row(row: ProblemRow) -> bytes:
 
 
 class BulkInsert:
-    """Inserts the lines of a file quickly; errors say where duplicates are. Call `flush` at the end."""
+    """Inserts many lines of a file; errors name the places of duplicates. Call `flush` at the end."""
 
     def __init__(
         self,
@@ -396,22 +399,22 @@ class BulkInsert:
         self._path = path
         self._task = task
         self._skip = skip
-        self._format_place = format_place  # writes a line's place in words, for messages
+        self._format_place = format_place  # formats the place of a line or row for messages
         self._rows: list[StoredRow] = []
         self._sources: dict[tuple[str | None, str], Source] = {}
         self._first_problem = self._next_key("problems")
         self._first_record = self._next_key("records")
-        self._problem_places = array("q")  # the line of each new problem, in order of keys
+        self._problem_places = array("q")  # the place in the file of each new problem, by ascending key
         self._record_places = array("q")
         self.samples = self.failures = self.skipped = 0
 
     @property
     def problems(self) -> int:
-        """The number of new problems."""
+        """The number of problems inserted so far."""
         return len(self._problem_places)
 
     def add(self, line: ProblemLine, place: int, classes: Sequence[int] | None = None) -> None:
-        """Adds the line number `place`; `classes` are the class numbers of its samples' answers, if known."""
+        """Adds the line at `place`; `classes` gives the class numbers of its samples' answers, if known."""
         with map_read_errors(self._path):
             record_and_prefix = self._insert_record(line, place)
         if record_and_prefix is None:
@@ -429,9 +432,9 @@ class BulkInsert:
             self.flush()
 
     def _insert_record(self, line: ProblemLine, place: int) -> tuple[int, bytes] | None:
-        """Inserts the row that links the line's problem to its source; None if there is nothing to add."""
+        """Inserts the row that links a problem to a source; returns None if the line adds no samples."""
         problem, new = self._insert_problem(line.problem, place)
-        if line.bare:  # the line is only a problem, which is now stored
+        if line.bare:  # the line has nothing but a problem, which is stored now
             self.skipped += not new and problem < self._first_problem
             return None
         source = self._get_source(line)
@@ -445,7 +448,7 @@ class BulkInsert:
         return record, prefix
 
     def flush(self) -> None:
-        """Inserts the samples that are still in memory."""
+        """Inserts the samples that are waiting in memory."""
         insert_samples(self._connection, self._rows)
         self._rows.clear()
 
@@ -512,19 +515,19 @@ _SELECT_CALL_SUMS = """
     FROM calls WHERE source = ?
 """
 _SELECT_LARGEST_REPLY = "SELECT max(got + surplus) FROM calls WHERE source = ? AND paid = 'yes'"
-_ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of _SELECT_CALL_SUMS
+_ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # must have the same order as _SELECT_CALL_SUMS
 _UNSTORED = ("cached_tokens", "estimated", "unmetered", "usage_details")
 _CALL_FIELDS = [field.name for field in fields(Call) if field.name not in _UNSTORED]
 _SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
 
 
 def insert_calls(connection: sqlite3.Connection, calls: Iterable[Call], source: Source) -> None:
-    """Inserts calls to one model with its parameters, in order."""
+    """Inserts calls to one source (a model with its parameters), in the given order."""
     connection.executemany(_INSERT_CALL, [_build_call_row(call, source) for call in calls])
 
 
 def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
-    """Sums all calls to one model with its parameters; empty if there were none."""
+    """Sums all calls to one source (a model with its parameters); the sums are 0 if there are none."""
     if source is None or not has_calls_table(connection):
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
@@ -532,7 +535,7 @@ def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
 
 
 def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCharge:
-    """Finds how prompts of calls to one model with its parameters were charged."""
+    """Derives from the recorded calls to one source how its prompts were charged."""
     account = sum_calls(connection, source)
     if not account.paid or not account.prompt_tokens:
         return PromptCharge()
@@ -541,7 +544,7 @@ def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCha
 
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
-    """Yields every call to one model with its parameters, in stored order."""
+    """Yields every call to one source (a model with its parameters), in the order of storage."""
     if source is None or not has_calls_table(connection):
         return
     for *row, estimated in connection.execute(_SELECT_CALLS, (source,)):

@@ -1,4 +1,4 @@
-"""Checks a pool's rows against their stored hashes, and computes a hash of all content."""
+"""Checks a pool's rows against their stored hashes, and computes one hash of a pool's whole content."""
 
 import json
 import sqlite3
@@ -26,8 +26,8 @@ from adacompute.pool.sqlite import (
 
 Row = Sequence[Any]
 
-_MAX_MISMATCHES = 1000  # only this many changed rows are listed
-# reads texts as bytes: hashes are of bytes, and damaged text can't be decoded
+_MAX_MISMATCHES = 1000  # maximum number of changed rows that are listed
+# texts are read as bytes, because hashes are computed from bytes and damaged text can't be decoded
 _SELECT_RECORDS = """
     SELECT r.key, CAST(p.id AS BLOB), CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB),
         CAST(r.spelling AS BLOB), r.hash
@@ -60,16 +60,16 @@ _SELECT_CALLS = """
 class Verification:
     """The result of checking a whole pool."""
 
-    problems: int  # number of rows checked
+    problems: int  # number of problems checked
     samples: int
     failures: int
-    mismatches: tuple[str, ...]  # rows that differ from what was written, e.g. by problem and sample
+    mismatches: tuple[str, ...]  # names of rows that have changed since they were written
     integrity: tuple[str, ...]  # errors that SQLite found in the file
     foreign_keys: tuple[str, ...]  # rows that refer to missing rows
 
     @property
     def ok(self) -> bool:
-        """Whether the pool has no errors."""
+        """Whether no errors were found."""
         return not (self.mismatches or self.integrity or self.foreign_keys)
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class _Check:
         self.mismatches: list[str] = []
 
     def compare(self, kind: str, name: str, hash_row: Callable[..., bytes | str], row: Row) -> None:
-        """Counts a row, and adds its name to the mismatches unless the hash in its last column is right."""
+        """Counts a row, and adds its name to the mismatches if the hash in its last column is wrong."""
         self.rows[kind] += 1
         try:
             if hash_row(*row[:-1]) == row[-1]:
                 return
-        except (*DAMAGE_ERRORS, AdacomputeError):  # a column has the wrong type
+        except (*DAMAGE_ERRORS, AdacomputeError):  # a damaged row may be impossible to hash
             pass
         if len(self.mismatches) < _MAX_MISMATCHES:
             self.mismatches.append(name)
 
 
 def verify(connection: sqlite3.Connection) -> Verification:
-    """Recomputes all hashes and runs SQLite's checks. It finds changed rows, not missing ones."""
+    """Recomputes all hashes and runs SQLite's own checks; it finds changed rows, but not deleted ones."""
     check = _Check()
     integrity: list[str] = []
     foreign: list[str] = []
@@ -154,7 +154,7 @@ def _hash_parameters(text: str) -> str:
 
 
 def compute_pool_digest(connection: sqlite3.Connection) -> str:
-    """Computes a hash of all content, 64 hex digits, that doesn't depend on the order of rows or the file."""
+    """Computes a hash of all content as 64 hex digits; it doesn't depend on the order of rows or the file."""
     hasher = blake2b(digest_size=32)
     for *problem, _ in connection.execute(_SELECT_PROBLEMS):
         hasher.update(hash_problem(*problem))
@@ -164,7 +164,7 @@ def compute_pool_digest(connection: sqlite3.Connection) -> str:
         hasher.update(hash_record(prefix, spelling))
         for idx, text, answer, _, *rest, _ in connection.execute(_SELECT_SAMPLES, (key,)):
             hasher.update(hash_sample(prefix, idx, text, answer, NO_CLASS, *rest))
-        # failures have no index, so sort them by content
+        # a failure has no unique index, so failures are sorted by their hashes
         for mark in sorted(
             hash_failure(prefix, *row[:-1]) for row in connection.execute(_SELECT_FAILURES, (key,))
         ):
