@@ -444,6 +444,7 @@ def _find_marked(text: str) -> str | None:
     return _run_plan(_MARKED_PLAN, text)
 
 
+@lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
     """The text after "Answer:" or "the answer is", unless it is long or a hedge."""
     if not any(map(text.lower().__contains__, (*_ANSWER_WORDS, "####"))):

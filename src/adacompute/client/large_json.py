@@ -42,13 +42,6 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return await asyncio.get_running_loop().run_in_executor(_executor[1], lambda: function(*args, **kwargs))
 
 
-async def run_by_size(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a function that reads a reply of `size` bytes: at once if it is short, else in that thread."""
-    if size <= MAX_INLINE:
-        return function(*args, **kwargs)
-    return await run_in_thread(function, *args, **kwargs)
-
-
 class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
     """A token and its log-probability, without alternative tokens. Other fields of a server are dropped.
 
@@ -156,11 +149,6 @@ def _read_field(value: object) -> object:
 
 def _load_untyped(raw: Bytes, max_marks: int) -> tuple[object, bool]:
     _check_marks(raw, max_marks)
-    return load_json(raw)
-
-
-def load_json(raw: Bytes) -> tuple[object, bool]:
-    """Parses a body, and returns whether it was strict JSON."""
     try:
         return orjson.loads(raw), True
     except ValueError:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal
@@ -131,6 +131,7 @@ class RateLimiter:
         loop: asyncio.AbstractEventLoop,
         gate: SendGate | None = None,
         outer: "RateLimiter | None" = None,
+        adaptive: bool = True,
     ) -> None:
         """An `outer` limiter applies the rates per minute instead of this one."""
         self._loop = loop
@@ -139,7 +140,7 @@ class RateLimiter:
         self._gate.on_open(self._admit_waiters)
         now = loop.time()
         self._max_concurrency = limits.concurrency
-        self._adaptive = limits.adaptive
+        self._adaptive = adaptive and limits.adaptive
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
@@ -305,7 +306,7 @@ class Limiters:
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
-        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
+        self._all = RateLimiter(limits, loop=loop, gate=gate, adaptive=False)
         self._by_model: RecentlyUsed[str, RateLimiter] = RecentlyUsed(
             partial(RateLimiter, limits, loop=loop, outer=self._all)
         )

@@ -9,10 +9,10 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import orjson
 from yarl import URL
@@ -30,8 +30,9 @@ from adacompute.client.large_json import (
     Alternative,
     ReplyToken,
     encode_token,
-    load_json,
     load_large_json,
+    load_odd_json,
+    run_in_thread,
 )
 from adacompute.client.server_quirks import (
     LOGPROBS,
@@ -49,6 +50,9 @@ from adacompute.errors import (
     shorten,
 )
 from adacompute.records import Call, Sample, Secret, Signals
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # rough average for English text
@@ -599,6 +603,13 @@ def _to_dict(value: object) -> dict[str, Any]:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+async def run_by_size(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs a function that reads a reply of `size` bytes: at once if it is short, else in a thread."""
+    if size <= MAX_INLINE:
+        return function(*args, **kwargs)
+    return await run_in_thread(function, *args, **kwargs)
+
+
 def read_json(
     raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
 ) -> tuple[object, bool]:
@@ -609,12 +620,20 @@ def read_json(
     """
     try:
         is_large = len(raw) > MAX_INLINE
-        value, is_strict = load_large_json(raw, max_marks=max_marks) if is_large else load_json(raw)
+        value, is_strict = load_large_json(raw, max_marks=max_marks) if is_large else _load_json(raw)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
     # if the JSON isn't strict, a key may have other bytes, e.g. in UTF-16
     unchanged = is_strict and (key is None or not _may_contain_key(raw, key))
     return (value if unchanged else mask_key(value, key)), unchanged
+
+
+def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
+    """Parses a small body, and returns whether it was strict JSON."""
+    try:
+        return orjson.loads(raw), True
+    except ValueError:
+        return load_odd_json(raw), False
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from yarl import URL
 
 from adacompute.client.error_object import CertificateUntrusted
-from adacompute.client.large_json import MAX_MARKS, MAX_PLAIN_MARKS, run_by_size
+from adacompute.client.large_json import MAX_MARKS, MAX_PLAIN_MARKS
 from adacompute.client.rate_limit import AttemptTimer, Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -25,6 +25,7 @@ from adacompute.client.response_parser import (
     estimate_prompt_tokens,
     interpret_reply,
     read_token_cap,
+    run_by_size,
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries

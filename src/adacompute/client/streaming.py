@@ -13,7 +13,7 @@ from typing import Any, Unpack, cast
 from yarl import URL
 
 from adacompute.client.error_object import NotHttp, infer_status, unwrap_error
-from adacompute.client.large_json import MAX_INLINE, compact_tokens, run_by_size
+from adacompute.client.large_json import MAX_INLINE, compact_tokens
 from adacompute.client.rate_limit import AttemptTimer
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
@@ -28,6 +28,7 @@ from adacompute.client.response_parser import (
     parse_choices,
     parse_count,
     read_json,
+    run_by_size,
 )
 from adacompute.client.retry import CallAttempt, CallContext, CallOptions, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks

@@ -39,9 +39,9 @@ from adacompute.client.error_object import (
     translate_error,
     unwrap_error,
 )
-from adacompute.client.large_json import MAX_MARKS, run_by_size
+from adacompute.client.large_json import MAX_MARKS
 from adacompute.client.rate_limit import AttemptTimer, LoopShare
-from adacompute.client.response_parser import HttpReply, one_line, read_json, redact
+from adacompute.client.response_parser import HttpReply, one_line, read_json, redact, run_by_size
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 

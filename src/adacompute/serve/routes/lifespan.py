@@ -95,7 +95,7 @@ async def open_gateway(
         keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, modes)
-    verifier = _build_verifier(config.verifier, modes)
+    verifier = _build_verifier(config.verifier, modes) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
         policy = make_cascades({mode.name: _guess_cost(mode, budget.unit) for mode in modes})
