@@ -2,7 +2,7 @@
 
 A mode is a model with its settings. With one mode, policies are compared with uniform sampling: the same
 number of samples for every request. With several, a policy over all modes is compared with each mode alone,
-mixes, routers and cascades. Reports and printing are elsewhere.
+mixes, routers and cascades. Code that prints results or builds reports is elsewhere.
 """
 
 from adacompute.evaluate.comparison import (

@@ -1,9 +1,10 @@
 """Builds a policy's chart: its cost and accuracy at several average budgets.
 
 Prices and costs are measured on the samples that the policy was fitted on, and need no labels. If there are
-enough problems, agreement and accuracy are measured on problems that a policy wasn't fitted on: with the
-policies fitted for a verdict, or with two policies, each fitted on one half and evaluated on the other. If no
-single price costs exactly the budget, two neighbouring prices are mixed, as in the gateway.
+enough problems, agreement and accuracy are measured on problems that a policy wasn't fitted on: either with
+the policies that were fitted for a verdict, or with two policies that are each fitted on one half of the
+problems and evaluated on the other half. If no single price makes the average cost equal to the budget, two
+neighbouring prices are mixed, as in the gateway.
 """
 
 import math
@@ -40,29 +41,29 @@ from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
 Refit = Callable[[Ballots], Policy]
-FoldFit = tuple[Policy, Sequence[str]]  # a policy and its training prompts
+FoldFit = tuple[Policy, Sequence[str]]  # a fitted policy, and the prompts that it was fitted on
 
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
-_QUALITY_COSTS = 60  # number of average costs at which accuracy gains are measured
-_COST_RATIO = 1000.0  # ratio of the highest to the lowest cost over several modes
-_FEWEST_PROBLEMS = 60  # with fewer problems, half of them are too few to fit a policy
-_PRICE_RANGE = (1e-9, 1e3)  # lowest and highest price per sample that is tried, besides 0
+_QUALITY_COSTS = 60  # how many average costs are tried for a policy over several modes
+_COST_RATIO = 1000.0  # average costs tried for several modes differ by at most this factor
+_FEWEST_PROBLEMS = 60  # minimum number of problems for fitting on one half and testing on the other
+_PRICE_RANGE = (1e-9, 1e3)  # minimum and maximum price per sample to try, besides 0
 _STEPS = 60
-_DIAL_TOLERANCE = 1e-9  # relative; prices or thresholds closer than this are equal
-_BUDGET_TOLERANCE = 0.005  # relative; budgets closer than this are equal
-# a search for a price or threshold begins at the guess divided by this, and multiplied by it
+_DIAL_TOLERANCE = 1e-9  # prices or thresholds with a smaller relative difference count as equal
+_BUDGET_TOLERANCE = 0.005  # budgets with a smaller relative difference count as equal
+# a search for a price or threshold first tries the guess divided by this factor and multiplied by it
 _GUESS_FACTOR = 1.15
-_DIGITS = 5  # significant digits of a price
-_UNFITTABLE = (PolicyError, ScoreError)  # raised if half of the problems are too few to fit a policy
+_DIGITS = 5  # number of significant digits in a printed price
+_UNFITTABLE = (PolicyError, ScoreError)  # errors raised if half of the problems are too few for a fit
 
 
 class PolicyReplays:
-    """Replays policies of one kind, each on its own recorded samples, at any price or threshold."""
+    """Policies of one kind that can be replayed at any price or threshold, each on its own samples."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
-        """With `threads`, policies run in parallel."""
+        """Takes policies with the sample orders to replay; with `threads`, policies run in parallel."""
         self.dial: Dial | None = parts[0][0].dial
         self.unit: Any = getattr(parts[0][0], "unit", "samples")
         self.dial_range = (
@@ -77,7 +78,7 @@ class PolicyReplays:
         self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Returns means per request at one price or threshold; accuracy is NaN without labelled problems."""
+        """Returns means per request at a price or threshold, by name; without labels, accuracy is NaN."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             wanted = [
@@ -104,7 +105,7 @@ class PolicyReplays:
         return self._known[dial]
 
     def find_tails(self, dial: float | None) -> tuple[int, tuple[float, ...]]:
-        """Returns the 95th percentile of rounds, and shares of requests with more than 1, 2, … samples."""
+        """Returns the 95th percentile of rounds, and the share of requests with more than 1, 2, … samples."""
         self.at(dial)
         return self._tails[dial]
 
@@ -114,9 +115,9 @@ class PolicyReplays:
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """Returns the means at an average cost, by mixing the prices or thresholds just below and above it.
+        """Returns the means at an average cost, by mixing two prices or thresholds: one costs more, one less.
 
-        The search begins near `guess`.
+        The search for the two begins near `guess`.
         """
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
@@ -127,7 +128,7 @@ class PolicyReplays:
         return {name: share * at_low[name] + (1 - share) * at_high[name] for name in at_high}
 
     def uniform_samples(self, accuracy: float) -> float:
-        """Finds the fixed number of samples per request with this accuracy; at most the number recorded."""
+        """Finds how many samples uniform sampling needs for an accuracy, at most the number recorded."""
         longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
             self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
@@ -146,9 +147,9 @@ class PolicyReplays:
 
 
 def bracket_dial(replays: PolicyReplays, cost: float) -> tuple[float, float]:
-    """Finds the nearest two prices or thresholds that cost more than `cost`, and at most `cost`.
+    """Finds two neighbouring prices or thresholds: one that costs more than `cost`, and one that doesn't.
 
-    They are among those searched, so that the ends of the range may cost less or more.
+    Returns 0 twice if a price of 0 doesn't cost more. If all prices cost more, the second is the highest.
     """
 
     def cost_at(dial: float) -> float:
@@ -182,20 +183,21 @@ def build_chart(
     fits: Iterable[FoldFit] = (),
     judged: Callable[[], PairedResults | None] = lambda: None,
 ) -> Chart | None:
-    """Builds the chart of a policy fitted on these samples; `refit` fits the same kind on a part of them.
+    """Builds the chart of a policy that was fitted on these samples.
 
-    `fits` are policies of the same kind with their training prompts. If each problem is unknown to exactly
-    one of them, nothing is refitted. `judged` returns the results behind a verdict on such a policy; the
-    chart takes its accuracy and equivalent uniform samples from there. Both are read last, so their work may
-    still be in progress. `threads` refit on two halves in parallel; call this function from another thread.
-    A policy without a price or threshold is measured at the first budget, for which it was fitted. Returns
-    None if the policy reaches no budget.
+    `refit` fits a policy of the same kind on given samples. `fits` are policies of the same kind that have
+    been fitted already, each with the prompts that it was fitted on. If every problem is new to exactly one
+    of them, they are tested on these problems, and `refit` isn't called. `judged` returns the results that a
+    verdict on this kind of policy is based on; the chart takes its accuracies from there. `fits` and `judged`
+    are used last, so both may still be computed while the chart is being built. `threads` fit on both halves
+    in parallel; don't call this function from one of them. A policy without a price or threshold is measured
+    at the first budget, for which it was fitted. Returns None if the policy reaches no budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = find_prices(fitted, budgets)
-    else:  # takes its turn after tasks that are already queued, such as the fits of the folds
+    else:  # the search for prices waits until the tasks queued before it have started
         prices = threads.submit(find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
@@ -232,7 +234,7 @@ def build_chart(
 
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
-    """Replaces the chart's accuracies and equivalent uniform samples with those of a verdict."""
+    """Replaces the chart's accuracies, and their worth in uniform samples, with a verdict's numbers."""
     if results is None:
         return chart
     chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
@@ -246,9 +248,9 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
 
 
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
-    """Measures the accuracy that a policy gains over fixed numbers of samples, by average cost.
+    """Compares a policy's accuracy at each average cost with the accuracy of fixed numbers of samples.
 
-    Both are measured on the same problems, with the same kind of vote.
+    The policy and the fixed numbers are measured on the same problems, with the same kind of vote.
     """
     costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
     rivals = {
@@ -267,8 +269,9 @@ def build_mode_chart(
 ) -> Chart | None:
     """Measures what a policy over several modes gains over each mode alone, on held-out problems.
 
-    Costs are in the modes' unit. For each fold, a policy of the same kind is fitted on the other folds. Folds
-    keep similar problems together. Returns None if there are too few problems or groups, or only one mode.
+    Costs are in the modes' unit. Each fold tests a policy of the same kind that was fitted on the other
+    folds, and similar problems are in the same fold. Returns None if there is only one mode, or if there are
+    too few problems or too few groups of similar problems.
     """
     graded, basis = select_graded(ballots.group().select(policy.modes))
     is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)
@@ -343,7 +346,7 @@ def assemble_chart(
 
 
 def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
-    """Returns the reachable budgets, ascending, with their prices; None for a policy without prices."""
+    """Returns the budgets that can be met, each with its price, or with None if the policy has no price."""
     if fitted.dial is None:
         return [(budgets[0], None)]
     prices: list[tuple[float, float | None]] = []
@@ -352,18 +355,19 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # a larger budget has a lower price, but rounding up may lift it above the previous price
+        # prices must fall as budgets rise, but rounding up could lift a price above the previous one
         _, within = bracket_dial(fitted, budget)
         next_price = min(price, round_price_up(within))
         next_cost = fitted.at(next_price)["cost"]
-        if next_cost >= cost:  # with few rounds, a lower price may cost less: skip it
+        # skip a budget if its lower price buys fewer samples, which can happen if rounds are limited
+        if next_cost >= cost:
             prices.append((budget, next_price))
             cost, price = next_cost, next_price
     return prices
 
 
 def round_price_up(price: float) -> float:
-    """Rounds a price up to its printed digits, so that costs are measured at the number that people copy."""
+    """Rounds a price up to the digits that are printed, because people will copy the printed price."""
     if price <= 0:
         return price
     step = 10.0 ** (math.floor(math.log10(price)) - _DIGITS + 1)
@@ -401,7 +405,8 @@ def _find_tests(
 ) -> list[tuple[Policy, Ballots]] | None:
     """Pairs each fitted policy with the problems that it wasn't fitted on.
 
-    Returns None unless this gives every problem exactly once and all settings equal those of `policy`.
+    Returns None if these problems overlap or don't cover all problems, or if a policy's settings differ from
+    those of `policy`.
     """
     tests = []
     for fold, prompts in fits:
@@ -410,14 +415,14 @@ def _find_tests(
         known = set(prompts)
         rows = [row for row, prompt in enumerate(ballots.prompts) if prompt not in known]
         tests.append((rows, fold))
-    tests.sort(key=lambda test: test[0])  # folds may finish in any order
+    tests.sort(key=lambda test: test[0])  # sort, because folds may have finished in any order
     if sorted(row for rows, _ in tests for row in rows) != list(range(len(ballots))):
         return None
     return [(fold, ballots.only(np.array(rows))) for rows, fold in tests if rows]
 
 
 def _describe_kind(policy: Policy) -> tuple[object, ...]:
-    """Returns the settings that two policies of the same kind share, whatever their training data."""
+    """Returns the settings that are equal in all policies of the same kind, whatever they have learned."""
     names = ("max_waves", "ladder", "unit", "auto", "features")
     settings = (getattr(policy, name, None) for name in names)
     return policy.kind, policy.longest, policy.weigh is None, *settings
@@ -426,7 +431,7 @@ def _describe_kind(policy: Policy) -> tuple[object, ...]:
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
-    """Fits a policy on each half and replays it on the other half; None if a half can't be fitted."""
+    """Fits a policy on each half of the problems and replays it on the other half; None if a fit fails."""
     if refit is None:
         return None
     try:
@@ -442,7 +447,7 @@ def _replay_held_out(
 def _replay_tests(
     tests: Sequence[tuple[Policy, Ballots]], *, orders: int, seed: int, threads: Threads | None
 ) -> PolicyReplays:
-    """Replays each policy on the problems that it is tested on."""
+    """Prepares the replay of each policy on the problems that it is paired with."""
     parts = [(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in tests]
     return PolicyReplays(parts, threads=threads)
 

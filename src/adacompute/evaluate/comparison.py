@@ -1,8 +1,9 @@
-"""Compares policies at exactly equal average cost, each by the best mix of two of its settings.
+"""Compares policies at exactly equal average cost, each with the best mix of two of its settings.
 
-A mix gives a request the more expensive setting with the probability that meets the budget on average. The
-best mixes form the upper concave hull of the settings. The hull is taken on the same problems that it is
-evaluated on, which favours policies with many settings. The classes of an evaluation's results are here too.
+A mix gives each request one of two settings at random; the probability makes the average cost equal to the
+budget. The best mixes form the upper concave hull of the settings' costs and accuracies. The hull is computed
+and evaluated on the same problems, which favours policies with many settings. The classes that hold the
+results of an evaluation are here too.
 """
 
 import math
@@ -41,14 +42,14 @@ Decision = Literal[
     "too few problems to tell",
     "nothing to compare",
 ]
-SplitResults = Mapping[tuple[int, str], SplitResult]  # keys: the split's number and the policy's name
+SplitResults = Mapping[tuple[int, str], SplitResult]  # keys: number of the split, name of the policy
 
-_TOLERANCE = 1e-9  # rounding error of costs that are summed in another order
-_ROUNDING = 1e-12  # accuracies closer than this are equal
+_TOLERANCE = 1e-9  # tolerance for rounding errors in costs
+_ROUNDING = 1e-12  # accuracies with a smaller difference count as equal
 _POOLED_FIELDS = ("rows", "points", "draws")
-_STEPS_PER_DOUBLING = 8  # grid points per doubling of cost
-UNREACHABLE = 1e9  # number of samples that stands for infinity when percentiles are computed
-SMALLEST_GAIN = 0.001  # gain in accuracy; shares of smaller gains aren't computed
+_STEPS_PER_DOUBLING = 8  # number of grid points for each doubling of the cost
+UNREACHABLE = 1e9  # stands for an infinite number of samples when percentiles are computed
+SMALLEST_GAIN = 0.001  # if the oracle's gain in accuracy is smaller, policies' shares of it aren't computed
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
@@ -61,20 +62,21 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
     >>> round(mix.accuracy, 3), round(mix.probability, 3), mix.each.round(3).tolist()
     (0.7, 0.333, [0.6, 0.8])
     """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # means of each of the settings
+    # means over problems, for each setting
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)
     corners = find_hull(cost, accuracy)
     hull_cost = cost[corners]
     if budget < hull_cost[0] - _TOLERANCE * max(1.0, budget):
         return None
     above = int(np.searchsorted(hull_cost, budget - _TOLERANCE))
-    if above == 0 or above == len(corners):  # the budget is outside the settings' costs
+    if above == 0 or above == len(corners):  # no setting costs less than the budget, or none costs more
         low = high = int(corners[min(above, len(corners) - 1)])
         share = price = 0.0
     else:
         low, high = int(corners[above - 1]), int(corners[above])
         share = min(1.0, (budget - cost[low]) / (cost[high] - cost[low]))
         price = float((accuracy[high] - accuracy[low]) / (cost[high] - cost[low]))
-    mixed_cost = (1 - share) * points.cost[low] + share * points.cost[high]  # expected cost for each problem
+    mixed_cost = (1 - share) * points.cost[low] + share * points.cost[high]  # expected cost of each problem
     mixed_accuracy = (1 - share) * points.accuracy[low] + share * points.accuracy[high]
     mean_cost = float(mixed_cost.mean())
     return MatchedCost(
@@ -102,85 +104,96 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """A policy's results at one budget; calibrated on training problems, so its cost differs slightly."""
+    """A policy's results at one budget.
+
+    The policy meets the budget on training problems, so its cost on test problems differs slightly.
+    """
 
     policy: str
-    budget: float  # requested average samples
-    cost: float  # actual average samples
+    budget: float  # requested average number of samples per request
+    cost: float  # measured average number of samples per request
     accuracy: float
     low: float | None  # lower end of the accuracy's 95% interval over problems
     high: float | None
-    protocol: str  # description of the measurement
-    waves: float | None = None  # mean rounds of sampling per request
-    tokens: float | None = None  # mean output tokens per request; None if not recorded
-    reached: bool = True  # False: no price or threshold of the policy meets the budget
-    cost_std: float | None = None  # standard deviation over seeds; only in the paper's protocol
+    protocol: str  # how the row was measured, in words
+    waves: float | None = None  # mean number of sampling rounds per request
+    tokens: float | None = None  # mean number of output tokens per request; None if tokens aren't recorded
+    reached: bool = True  # False if no price or threshold of the policy meets the budget
+    cost_std: float | None = None  # standard deviation of the cost over seeds; only in the paper's protocol
     accuracy_std: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A policy's results at exactly one average cost, from the best mix of two of its settings."""
+    """A policy's results at a given average cost, from the best mix of two of its settings."""
 
     policy: str
     budget: float
-    cost: float  # the budget, or less if the policy's best setting costs less
+    cost: float  # average cost: the budget, or less if the policy's best setting costs less
     accuracy: float
     low: float | None
     high: float | None
-    # accuracy gain over the baseline at equal cost; None for the baseline itself, or if none was measured
+    # accuracy gain over the baseline at equal cost; None for the baseline itself, or without a baseline
     gain: Interval | None
-    lead: Interval | None  # accuracy gain of the verdict's policy over this one; None for itself
-    recovered: tuple[float | None, float | None]  # share of the oracle's gain, for its two bounds
-    worth: Interval | None  # number of uniform samples that is as accurate; infinite: more than recorded
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples per request from each mode
+    # gain in accuracy of stopping (with several modes: of the policy over all modes) over this policy
+    lead: Interval | None
+    # this policy's gain as a share of the oracle's gain, for the oracle's lower and upper bound
+    recovered: tuple[float | None, float | None]
+    # how many samples uniform sampling needs for the same accuracy; infinite: more than recorded
+    worth: Interval | None
+    # mean number of samples per request from each mode, by its name
+    draws: Mapping[str, float] = field(default_factory=dict)
     rounds: float | None = None  # mean number of sampling rounds per request
     rounds_p95: int | None = None  # 95th percentile of sampling rounds per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleBracket:
-    """Bounds on the accuracy of an oracle that knows each problem's best number of samples, at one budget."""
+    """Bounds on the accuracy, at one budget, of an oracle that knows how many samples each problem needs."""
 
     budget: float
-    cost: float  # the budget, or less if spending more doesn't help
-    low: Interval | None  # lower bound: chosen and evaluated on different samples; None: too few samples
-    high: float  # upper bound: chosen and evaluated on the same samples
-    why: str = ""  # why there is no lower bound
+    cost: float  # average cost: the budget, or less if spending more doesn't help
+    # lower bound: choices are made and evaluated on different samples; None: too few samples
+    low: Interval | None
+    high: float  # upper bound: choices are made and evaluated on the same samples
+    why: str = ""  # why there is no lower bound; "" if there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imitation:
-    """How often a classifier chooses the number of samples that the oracle chooses."""
+    """How often a classifier chooses the same number of samples as the oracle."""
 
     budget: float
     accuracy: float
-    majority: float  # result of always predicting the training problems' most common number
-    protocol: str  # whether measured on held-out or training problems
+    # accuracy of always choosing the number of samples that is most common among training problems
+    majority: float
+    protocol: str  # says whether the problems were held out or used for training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUse:
     """What a request uses on average, and what uniform sampling uses for the same accuracy.
 
-    Prompts are counted as often as they are paid for (`PromptCharge`). If no uniform number of samples is as
-    accurate, all recorded samples are counted.
+    A prompt that is paid for several times counts as several (`PromptCharge`). If uniform sampling isn't as
+    accurate even with all recorded samples, the usage of all recorded samples is given.
     """
 
-    tokens: float  # output tokens of all its responses
-    prompts: float  # times that the average prompt is paid for
+    tokens: float  # mean number of output tokens in all responses to a request
+    prompts: float  # how many times a prompt of average length is paid for
     uniform_tokens: float
     uniform_prompts: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """An average budget compared with uniform sampling of the same accuracy; money is per request."""
+    """What a request costs at an average budget, and with equally accurate uniform sampling, in money."""
 
     budget: float  # average number of samples
-    same_as: float | None  # number of uniform samples that is as accurate; None: more than recorded
+    # how many samples uniform sampling needs for the same accuracy; None: more than recorded
+    same_as: float | None
     cost: float
-    same_cost: float  # cost of so many uniform samples, or of all recorded samples if that is less
+    # cost of equally accurate uniform sampling, or of all recorded samples if it needs more
+    same_cost: float
 
     @property
     def is_bound(self) -> bool:
@@ -202,43 +215,45 @@ class Saving:
 class VerdictRow:
     """Compares the policy with uniform sampling at equal average cost.
 
-    With several modes, it is compared with the best mode or mix of modes instead, and `worth` is a cost.
+    With several modes, the policy is compared with the best single mode or mix of modes instead, and `worth`
+    is the cost at which that alternative is as accurate.
     """
 
     budget: float
-    cost: float  # the budget, or less if the policy's most expensive setting costs less
-    accuracy: float  # accuracy of the policy
-    uniform: float  # accuracy of uniform sampling
-    gain: Interval  # accuracy of the policy minus uniform's; 95% interval for this budget alone
-    joint: Interval  # the same gain, with an interval that holds for all budgets at once
-    worth: Interval  # number of uniform samples that is as accurate; infinite: more than recorded
-    use: RequestUse | None = None  # None if tokens aren't recorded
-    rounds: float | None = None  # mean number of sampling rounds per request; uniform sampling has 1
+    cost: float  # average cost: the budget, or less if the policy's most expensive setting costs less
+    accuracy: float  # accuracy of the policy that the verdict is about
+    uniform: float  # accuracy of uniform sampling at the same cost
+    gain: Interval  # the policy's gain in accuracy over uniform sampling; 95% interval for this budget alone
+    joint: Interval  # gain with a 95% interval that holds for all budgets at once
+    # how many samples uniform sampling needs for the same accuracy; infinite: more than recorded
+    worth: Interval
+    use: RequestUse | None = None  # tokens and prompts that a request uses; None if tokens aren't recorded
+    rounds: float | None = None  # mean number of sampling rounds per request; uniform sampling needs 1
     rounds_p95: int | None = None  # 95th percentile of sampling rounds per request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A sentence, with its numbers, on whether a policy beats uniform sampling.
+    """A sentence that says whether a policy beats uniform sampling, with the numbers behind it.
 
-    With several modes: whether using all of them beats using a single one.
+    With several modes, it says whether a policy over all modes beats each mode alone and mixes of modes.
     """
 
     decided: Decision
     sentence: str
-    support: str = ""  # the sentence's interval and protocol, in words
-    policy: str | None = None  # None: there was no policy to evaluate
+    support: str = ""  # text that supports the sentence: its interval, and how it was measured
+    policy: str | None = None  # name of the policy; None: there was no policy to evaluate
     budget: float | None = None  # average number of samples that the sentence is about
     basis: Basis
-    problems: int = 0  # number of problems evaluated; equal questions count once
-    groups: int = 0  # groups of similar problems, held out and resampled whole
-    # additional problems needed for a decision, at most 10,000; None: decided
+    problems: int = 0  # number of evaluated problems; problems with the same question count once
+    groups: int = 0  # number of groups of similar problems; a group is held out and resampled as a whole
+    # how many more problems would allow a decision, at most 10,000; None: already decided
     problems_needed: int | None = None
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one row for each budget
-    prompt_tokens: float | None = None  # mean length of the prompts
+    prompt_tokens: float | None = None  # mean length of a prompt in tokens
     charge: str = ""  # how prompts are charged, in words
-    # with several modes: accuracy gain over each alternative by name, mean over budgets
+    # with several modes: accuracy gain over each alternative, averaged over budgets; keys are their names
     gains: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
@@ -247,12 +262,12 @@ class Verdict:
 
     @property
     def sure_budgets(self) -> tuple[float, ...]:
-        """Budgets at which the policy certainly beats uniform sampling, by the joint intervals."""
+        """Budgets at which the policy certainly beats uniform sampling: the joint interval is above zero."""
         lows = ((row.budget, row.joint.low) for row in self.rows)
         return tuple(budget for budget, low in lows if low is not None and round(100 * low, 1) > 0)
 
     def row(self, budget: float | None) -> VerdictRow | None:
-        """Finds the row of a budget; None if it wasn't evaluated or the policy always costs more."""
+        """Finds the row of a budget; None if the budget wasn't evaluated or the policy always costs more."""
         return next((row for row in self.rows if row.budget == budget), None)
 
     def compute_savings(
@@ -275,45 +290,46 @@ class Verdict:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain data for JSON; null stands for unknown values and for more samples than recorded."""
+        """Returns plain data for JSON; unknown values and infinite numbers of samples become null."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Policies compared at equal average costs on recorded samples."""
+    """The result of comparing policies at equal average costs on recorded samples."""
 
     problems: int
-    folds: int  # number of folds; number of seeds in the paper's protocol
+    folds: int  # number of folds, or of seeds in the paper's protocol
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
-    basis: Basis  # what is measured: agreement with the vote of all samples if there are no grades
+    basis: Basis  # what is measured; without grades, agreement with the vote of all samples
     orders: int  # number of random orders of each problem's samples
-    longest: int  # largest number of samples per request
+    longest: int  # maximum number of samples per request
     dropped: int  # number of problems left out because they have no grades
-    left_out: tuple[str, ...]  # policies that can't learn without grades
+    left_out: tuple[str, ...]  # names of policies left out because they can't learn without grades
     rows: tuple[EvaluationRow, ...]
     matched: tuple[Match, ...]
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
     budgets: tuple[float, ...]  # average numbers of samples at which policies are compared
-    verdict: Verdict  # with one mode, measured separately: folds, orders and seed above don't apply
+    verdict: Verdict  # with one mode, the verdict has folds, orders and a seed of its own
     short: int = 0  # number of problems left out because they have fewer samples than `longest`
     groups: int = 0  # number of groups of similar problems, used for folds and intervals
-    unit: BudgetUnit | ModeUnit = "samples"  # unit of budgets and costs
+    unit: BudgetUnit | ModeUnit = "samples"  # unit of all budgets and costs of this evaluation
     currency: str = ""  # name of the currency if the unit is money
     least: float | None = None  # cost of a request with one sample; None if costs are in samples
     mode_set: ModeSet | None = None  # the modes, if there are several
-    weighed_by: tuple[str, ...] = ()  # what votes are weighted by: mode, confidence, score
+    # what the weight of a vote depends on, such as "mode", "confidence" or "score"
+    weighed_by: tuple[str, ...] = ()
     by_score: tuple[ScoreRow, ...] = ()  # how much a verifier's recorded scores improve votes
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of policies that reach at least one budget."""
+        """Names of the policies that can meet at least one budget."""
         return tuple(dict.fromkeys(match.policy for match in self.matched))
 
     def get_modes(self) -> ModeSet:
-        """Returns the modes of an evaluation of several modes; raises PolicyError if there is only one."""
+        """Returns the modes that were compared; raises PolicyError if there was only one."""
         if self.mode_set is None:
             raise PolicyError("this evaluation is of a single mode, not of several; evaluate several modes")
         return self.mode_set
@@ -323,18 +339,18 @@ class Evaluation:
         return f"{budget:g}" if self.mode_set is None else self.mode_set.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
-        """Finds the most accurate of some policies at a budget, in hindsight."""
+        """Finds the policy among `policies` that turned out to be the most accurate at a budget."""
         met = [match for name in policies if (match := self.match(name, budget)) is not None]
         return max(met, key=lambda match: match.accuracy, default=None)
 
     def match(self, policy: str, budget: float) -> Match | None:
-        """Finds a policy's result at a budget; None if it wasn't evaluated or the policy costs more."""
+        """Finds a policy's result at a budget; None if the policy wasn't evaluated or always costs more."""
         return next(
             (match for match in self.matched if (match.policy, match.budget) == (policy, budget)), None
         )
 
     def row(self, policy: str, budget: float) -> EvaluationRow | None:
-        """Finds the first row of a policy at a budget."""
+        """Finds a policy's row at a budget; None if there is none."""
         return next((row for row in self.rows if (row.policy, row.budget) == (policy, budget)), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -348,24 +364,25 @@ class PolicyResult:
     """A policy's results on all problems, pooled over folds or seeds."""
 
     name: str
-    cost: Floats = field(repr=False)  # shape (budgets, problems), like the next three
+    cost: Floats = field(repr=False)  # cost, accuracy, waves and tokens have shape (budgets, problems)
     accuracy: Floats = field(repr=False)
     waves: Floats = field(repr=False)
     tokens: Floats = field(repr=False)
-    reached: tuple[bool, ...]  # for each budget, whether the policy reaches it in every fold
+    reached: tuple[bool, ...]  # for each budget, whether the policy meets it in every fold
     points: PolicyPoints
-    point_tokens: Floats | None = field(default=None, repr=False)  # shape (settings, problems)
+    # mean number of output tokens; shape (settings, problems)
+    point_tokens: Floats | None = field(default=None, repr=False)
     point_waves: Floats | None = field(default=None, repr=False)
-    # with several modes: samples from each mode; shape (settings, modes, problems)
+    # with several modes: mean number of samples from each mode; shape (settings, modes, problems)
     point_draws: Floats | None = field(default=None, repr=False)
     imitation: Floats | None = None  # mean of `measure_imitation` over folds; shape (budgets, 4)
-    cost_std: Floats | None = None  # standard deviation over seeds, for each budget
+    cost_std: Floats | None = None  # standard deviation of the cost over seeds, for each budget
     accuracy_std: Floats | None = None
 
     def match(self, budget: float, at: int) -> MatchedCost | None:
-        """Finds the policy's best mix of settings at the budget with index `at`; None if all cost more.
+        """Finds the policy's best mix of settings at a budget; None if all settings cost more.
 
-        With several modes, only the settings chosen for that budget are mixed.
+        `at` is the budget's index. With several modes, mixes only settings that were chosen near it.
         """
         near, points = self._settings_near(at), self.points
         rounds = None if points.rounds is None else points.rounds[near]
@@ -385,7 +402,7 @@ class PolicyResult:
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Combines a policy's results of all folds: each problem has the results of the fold that tested it."""
+    """Combines a policy's results from all folds; a problem's results come from the fold that tested it."""
     parts = [results[number, name] for number in range(len(splits))]
     problems = sum(len(split.test) for split in splits)
     pooled = {}
@@ -398,7 +415,7 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
-    """Combines a policy's results of all seeds: each problem has its mean; the spread over seeds is kept."""
+    """Averages a policy's results over all seeds, for each problem; adds standard deviations over seeds."""
     parts = [results[number, name] for number in range(len(splits))]
     pooled = {
         field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _list_fields(parts)
@@ -435,26 +452,26 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
-    """A policy's accuracy by average cost, from its cheapest to its best setting; shape (costs,)."""
+    """A policy's accuracy by cost, from its cheapest to its best setting; arrays have shape (costs,)."""
 
     policy: str
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    low: Floats = field(repr=False)  # lower end of the 95% interval over problems, or the accuracy
+    low: Floats = field(repr=False)  # lower end of the 95% interval, or the accuracy if there is no interval
     high: Floats = field(repr=False)
-    gain: Floats = field(repr=False)  # accuracy gain over uniform sampling at equal cost; NaN: not compared
+    gain: Floats = field(repr=False)  # accuracy gain over the baseline at equal cost; NaN without a baseline
     gain_low: Floats = field(repr=False)
     gain_high: Floats = field(repr=False)
 
     def at(self, cost: float) -> float | None:
-        """Returns the accuracy at one cost; None outside the curve."""
+        """Returns the accuracy at one cost; None if the cost is outside the curve's range."""
         if not self.cost[0] - _TOLERANCE <= cost <= self.cost[-1] + _TOLERANCE:
             return None
         return float(np.interp(cost, self.cost, self.accuracy))
 
 
 def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
-    """Lists costs from 1 to the largest, evenly spaced by ratio, including the given budgets."""
+    """Lists costs from 1 to `largest` at equal ratios, and the given budgets within this range."""
     even = np.geomspace(1.0, largest, max(2, round(_STEPS_PER_DOUBLING * np.log2(largest)) + 1))
     inside = [budget for budget in budgets if 1.0 <= budget <= largest]
     return np.unique(np.concatenate([even, inside]).round(9))
@@ -463,7 +480,10 @@ def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
 def trace_curve(
     policy: str, points: PolicyPoints, grid: Floats, boot: Bootstrap, *, base: PolicyPoints | None = None
 ) -> CostCurve | None:
-    """Traces a policy's accuracy by cost, with its gain over `base`; None if the policy always costs more."""
+    """Traces a policy's accuracy by cost, with its gain over `base`.
+
+    Returns None if the policy always costs more than the highest cost in `grid`.
+    """
     rows = []
     for budget in grid.tolist():
         mix = match_cost(points, budget)
@@ -476,7 +496,8 @@ def trace_curve(
             difference = boot.difference(mix.each, base_mix.each)
             gain = (difference.mean, *_interval_ends(difference, difference.mean))
         rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
-        if mix.cost < budget - _TOLERANCE:  # the best setting costs less: the curve ends here
+        # the curve ends here: spending more than the best setting costs doesn't help
+        if mix.cost < budget - _TOLERANCE:
             break
     if not rows:
         return None
@@ -486,7 +507,7 @@ def trace_curve(
 
 
 def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
-    """Returns the ends of the interval; the mean stands for a missing end."""
+    """Returns the ends of the interval; a missing end is replaced by the mean."""
     return mean if own.low is None else own.low, mean if own.high is None else own.high
 
 
@@ -506,15 +527,16 @@ def basis_name(basis: Basis) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformCurves:
-    """Uniform sampling's accuracy by cost, made concave: over all problems, and in each bootstrap draw."""
+    """Concave curves of uniform sampling's accuracy by cost, for all problems and each bootstrap draw."""
 
-    most: float  # largest number of samples
+    most: float  # maximum average cost, in samples
     overall: HullCurve
-    by_draw: list[HullCurve]  # a curve for each bootstrap draw of problems; empty for a single problem
+    by_draw: list[HullCurve]  # one curve for each bootstrap draw of problems; empty for a single problem
 
     @classmethod
     def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
-        cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy  # (settings,) and (settings, problems)
+        # shapes (settings,) and (settings, problems)
+        cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy
         order = np.argsort(cost, kind="stable")
         cost, accuracy = cost[order], accuracy[order]
         draws = boot.shares @ accuracy.T if accuracy.shape[1] > 1 else ()  # shape (draws, settings)
@@ -533,13 +555,13 @@ def match_policies(
     oracle: Sequence[OracleBracket],
     mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
-    """Compares every policy at every budget; with one mode, also the best mix of all the other policies."""
+    """Compares every policy at every budget; with one mode, also the best mix over all rivals' settings."""
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
     if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
     ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
-    # curves are traced once, for all policies and budgets
+    # uniform sampling's curves serve all policies and budgets, so they are traced once
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
     for at, budget in enumerate(budgets):
@@ -587,7 +609,7 @@ def _make_match(
 def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
-    """Computes a policy's share of the oracle's gain over uniform sampling, for both bounds of the oracle."""
+    """Divides a policy's gain over uniform sampling by the oracle's gain, for both bounds of the oracle."""
     if bracket is None:
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
@@ -599,9 +621,9 @@ def _compute_recovered_shares(
 
 
 def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
-    """Finds how many uniform samples are as accurate as this mix; infinite if all recorded samples aren't.
+    """Finds how many uniform samples are as accurate as this mix; infinite if more than were recorded.
 
-    The interval is paired: each bootstrap draw of problems recomputes both accuracies.
+    The interval is paired: both accuracies are recomputed on each bootstrap draw of problems.
     """
     mean = find_least_cost(uniform.overall, mix.accuracy)
     if not uniform.by_draw:
@@ -610,7 +632,8 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
     values = np.array(
         [find_least_cost(own, wanted) for own, wanted in zip(uniform.by_draw, reached, strict=True)]
     )
-    interval = make_interval(mean, np.minimum(values, UNREACHABLE))  # percentiles need finite values
+    # infinite values would make percentiles NaN
+    interval = make_interval(mean, np.minimum(values, UNREACHABLE))
     low, high = (
         math.inf if end is None or end > uniform.most else end for end in (interval.low, interval.high)
     )
@@ -618,6 +641,6 @@ def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootst
 
 
 def find_least_cost(curve: HullCurve, wanted: float) -> float:
-    """Finds the lowest cost at which a curve reaches an accuracy; infinite if never."""
+    """Finds the lowest cost at which a curve reaches an accuracy; infinite if it never does."""
     cost, accuracy = curve
     return math.inf if wanted > accuracy[-1] + _ROUNDING else float(np.interp(wanted, accuracy, cost))

@@ -41,10 +41,11 @@ class EvaluationRuns:
     everyone: tuple[PolicyResult, ...]
     parts: int  # number of folds or seeds
     dropped: int = 0  # number of problems left out because they have no grades
-    left_out: tuple[str, ...] = ()  # policies that can't learn without grades
+    left_out: tuple[str, ...] = ()  # names of policies left out because they can't learn without grades
     protocol: ProtocolName = "held-out"
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # other results, by name
+    # results that aren't about a policy, by name
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def get(self, name: str) -> PolicyResult:
         """Finds a policy's result by its name."""
@@ -89,16 +90,16 @@ def assemble_evaluation(
 
 
 def _list_weights(setup: EvaluationSetup) -> tuple[str, ...]:
-    """Lists what votes are weighted by; what each mode's votes weigh is always learned."""
+    """Lists what the weight of a vote depends on; with several modes, it always depends on the mode."""
     recorded = {"confidence": records_confidence, "score": records_scores}
     names = [name for name, records in recorded.items() if any(map(records, setup.ballots.parts))]
     return (*(() if setup.mode_set is None else ("mode",)), *(names if setup.weighted else ()))
 
 
 def compare_by_score(setup: EvaluationSetup, splits: Sequence[Split]) -> tuple[ScoreRow, ...]:
-    """Compares unweighted votes, votes weighted by a verifier's scores, and the sample with the best score.
+    """Compares three choices: a plain vote, a vote weighted by verifier scores, and the best-scored sample.
 
-    Returns no rows unless every answer has a score. The weight of scores is learned on the other folds.
+    Returns no rows unless every answer has a score. How scores weight votes is learned on other folds.
     """
     ballots, boot = setup.ballots, make_bootstrap(setup)
     counts = [count for count in _SCORED if count <= setup.longest]
@@ -126,7 +127,7 @@ def compare_by_score(setup: EvaluationSetup, splits: Sequence[Split]) -> tuple[S
 
 
 def make_bootstrap(setup: EvaluationSetup) -> Bootstrap:
-    """Draws the bootstrap samples for all intervals of an evaluation; keeps similar problems together."""
+    """Draws the bootstrap samples for all intervals of an evaluation; similar problems are drawn together."""
     return Bootstrap.of_groups(setup.ballots.groups, rng=np.random.default_rng([setup.seed, 0xB007]))
 
 
@@ -156,7 +157,7 @@ def _policy_rows(
 
 
 def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
-    """Lists how often each classifier chooses as the oracle does, on test and on training problems."""
+    """Lists how often each classifier agrees with the oracle, on test problems and on training problems."""
     tested = (
         "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )

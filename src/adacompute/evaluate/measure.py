@@ -1,8 +1,8 @@
-"""Measures a policy on a split: fitted and calibrated on training problems, run on test problems.
+"""Measures a policy on a split: fits and calibrates it on training problems, and runs it on test problems.
 
-A dial (a policy's price or threshold) is calibrated by cost alone on the training problems, so it uses no
-labels and no samples of test problems. A policy that scores the state of the votes scores each state once,
-however many dials are tried.
+Calibration chooses the dial (a policy's price or threshold) that meets a budget on the training problems. It
+needs only costs, so it uses neither labels nor test problems. A policy that scores votes
+scores them only once after each sample, however many prices or thresholds are tried.
 """
 
 import copy
@@ -40,26 +40,32 @@ from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Basis = Literal["accuracy", "agreement"]  # whether answers are compared with grades or with the full vote
+# how answers are judged: by their grades, or by agreement with the vote of all samples
+Basis = Literal["accuracy", "agreement"]
 
 Votes = Literal["auto", "plain", "weighted"]
 
-LONGEST = 16  # largest number of samples per request, if all problems have as many
+LONGEST = 16  # maximum number of samples per request, if that many were recorded
 AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
-PEERS = "peers"  # best mix of the settings of all policies except ours and the oracle
-UNIFORM = "fixed"  # policy that gives every problem the same number of samples
-ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # variants of "stopping" with at most so many rounds
+PEERS = "peers"  # name in tables for the best mix of all policies except stopping and the oracle
+UNIFORM = "fixed"  # name of the policy that gives every problem the same number of samples
+# variants of "stopping", with their maximum number of rounds
+ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # so many problems, and this share of all, must have enough samples
-_PRICES, _THRESHOLDS = 64, 16  # numbers of prices and thresholds tried
+# minimum number and share of problems that must have as many samples as a request may use
+_MIN_PROBLEMS, _MIN_SHARE = 50, 0.05
+_PRICES, _THRESHOLDS = 64, 16  # how many prices to try, and how many thresholds
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
-_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # methods that score the state of a vote
-_CALIBRATION_ORDERS = 10  # random orders of a training problem's samples; few suffice for an average cost
-# policies without a price or threshold are also fitted for a larger budget: they may spend too little
+# methods of policies that score the votes counted so far
+_JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")
+# number of random orders of a training problem's samples; few suffice to estimate an average cost
+_CALIBRATION_ORDERS = 10
+# policies without a price or threshold may spend too little, so they are also fitted for a larger budget
 _ABOVE_LARGEST = 1.6
-_BELOW_SMALLEST = 1.2  # such policies are also fitted for a budget of at most this
+# policies without a price or threshold are also fitted for a smaller budget, which is at most this
+_BELOW_SMALLEST = 1.2
 
 
 class PolicyMaker(Protocol):
@@ -76,11 +82,11 @@ class PolicyMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPolicy:
-    """A policy to be compared: its name in tables, and a callable that makes it."""
+    """A policy to compare: its name in tables, and a callable that makes and fits it."""
 
     name: str
     maker: PolicyMaker
-    limited: tuple[str, ...] = ()  # variants with a limit on rounds, by name in `ROUND_LIMITS`
+    limited: tuple[str, ...] = ()  # names of variants with few rounds that share this policy's fit
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
         """Fits and measures the policy and its variants on one split; returns results by name."""
@@ -95,25 +101,26 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _RegistryMaker:
-    """Makes a policy of a registered kind. It can be pickled and sent to other processes."""
+    """Makes and fits a policy of a registered kind; can be pickled, so other processes can use it."""
 
     kind: str
-    all_ballots: Ballots | None = None  # all training and test problems
-    settings: Mapping[str, Any] = field(default_factory=dict)  # options specific to this policy
-    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # options for its `fit`
+    all_ballots: Ballots | None = None  # all problems, for training and for testing
+    settings: Mapping[str, Any] = field(default_factory=dict)  # options for the policy's constructor
+    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # options for the policy's `fit`
 
     def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
         options: dict[str, Any] = {"weigh": weigh, "longest": longest}
         if self.kind in _TAKE_BUDGET:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
-            options["weigh"] = "auto"  # the policy fits the same weights itself
-        if self.kind == "guarantee":  # this policy's guarantee needs unweighted votes; its delta is varied
+            options["weigh"] = "auto"  # with "auto", the policy fits the same vote weights itself
+        # the guarantee needs unweighted votes; delta=None makes delta the threshold to try
+        if self.kind == "guarantee":
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
-        if self.kind == OURS:  # the prior that comes with the package must not know the test problems
+        if self.kind == OURS:  # the package's prior must not have been learned from test problems
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
             policy.fit(train, budget=budget)
@@ -130,7 +137,7 @@ def make_policy(
     settings: Mapping[str, Any] | None = None,
     fit_settings: Mapping[str, Any] | None = None,
 ) -> ComparedPolicy:
-    """Makes an entry for a policy of a registered kind with its own settings, evaluated on `all_ballots`."""
+    """Describes a policy of a registered kind with special settings, to be compared on `all_ballots`."""
     maker = _RegistryMaker(
         kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
     )
@@ -140,9 +147,9 @@ def make_policy(
 def select_policies(
     policies: Sequence[str | tuple[str, PolicyMaker]], all_ballots: Ballots | None = None
 ) -> tuple[ComparedPolicy, ...]:
-    """Looks up the policies to compare, by name or as (name, maker) pairs; skips the oracle, which isn't one.
+    """Looks up the policies to compare, given as names or as (name, maker) pairs; leaves out the oracle.
 
-    `all_ballots` has every test problem; these are removed from the prior that comes with the package.
+    `all_ballots` are all test problems; the package's prior is replaced by one that hasn't seen them.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -161,7 +168,8 @@ def select_policies(
             chosen[name] = ComparedPolicy(
                 name=name, maker=maker or _RegistryMaker(name, all_ballots if name == OURS else None)
             )
-    if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):  # one fit serves all variants
+    # variants with few rounds share one fit
+    if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):
         limited = tuple(
             name for name in ROUND_LIMITS if name in chosen and isinstance(chosen[name].maker, _RegistryMaker)
         )
@@ -171,20 +179,20 @@ def select_policies(
 
 
 def make_dial_grid(policy: Policy) -> Floats:
-    """Lists the prices or thresholds to try, ascending, whatever the policy has learned."""
+    """Lists the prices or thresholds to try, ascending; they don't depend on what the policy has learned."""
     if policy.dial == "price":
         return np.concatenate([[0.0], np.geomspace(2e-4, 0.6, _PRICES - 2), [1.1]])
     windows = 1.0 / np.arange(policy.longest, 0, -1)
-    if policy.kind == "esc":  # the threshold of this policy is one over a whole number
+    if policy.kind == "esc":  # only thresholds of 1/1, 1/2, 1/3 … make a difference to this policy
         return windows
     return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
-    """Replays a policy at several prices or thresholds, but scores each state of the votes only once.
+    """Replays a policy at several prices or thresholds, but scores the votes after each sample only once.
 
-    A state's score (its critical price, or its doubt about the leader) doesn't depend on the price or
-    threshold; only the decision does. The result equals that of `sweep` in `replay`.
+    The score (a critical price, or the doubt about the leading answer) doesn't depend on the price or
+    threshold; only the decision to stop does. The result is the same as that of `sweep` in `replay`.
     """
     if _judge_method(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
@@ -201,7 +209,7 @@ def _judge_method(policy: Policy) -> str | None:
 
 
 class CachedPolicy:
-    """Replays a policy at several prices or thresholds; reads prompts and scores states only once."""
+    """A policy on recorded samples that reads prompts and scores votes only once, for any number of runs."""
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
@@ -214,7 +222,7 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # treat every order of samples as a problem: `_JudgmentCache` gets its number in place of a prompt
+        # treat each order of samples as a problem: the cache then gets the order's number instead of a prompt
         self._paths = replace(paths, ballots=range(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
@@ -230,16 +238,17 @@ class CachedPolicy:
 
 
 class _JudgmentCache:
-    """Keeps the policy's scores after 1, 2, ... samples of every sample order, computed on first use."""
+    """A policy's scores after 1, 2, ... samples in every order of samples, computed when first needed."""
 
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
         self.by_draws: dict[int, Floats] = {}
-        self.lowest: tuple[int, Floats] | None = None  # result of the latest `trace_lowest`, with its start
+        # `start` and result of the last computation in `trace_lowest`
+        self.lowest: tuple[int, Floats] | None = None
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
-        """Returns the scores of the sample orders with these numbers; NaN before the first sample."""
+        """Returns the current scores of the sample orders with these numbers; NaN before the first sample."""
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
         for drawn in np.unique(state.drawn).tolist():
@@ -254,7 +263,7 @@ class _JudgmentCache:
         return self.by_draws[drawn]
 
     def trace_lowest(self, start: int, longest: int) -> Floats:
-        """Returns the lowest score from `start` samples up to each later number, (samples, sample orders)."""
+        """Returns each order's lowest score after `start` or more samples; shape (more samples, orders)."""
         if self.lowest is None or self.lowest[0] != start:
             trace = np.empty((longest - start, len(self.paths)))
             for row, drawn in enumerate(range(start, longest)):
@@ -265,7 +274,7 @@ class _JudgmentCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvaluationSetup:
-    """Settings shared by all policies of an evaluation."""
+    """The samples and options that all policies of an evaluation share."""
 
     ballots: Ballots = field(repr=False)
     budgets: tuple[float, ...]
@@ -274,9 +283,10 @@ class EvaluationSetup:
     longest: int
     seed: int
     basis: Basis
-    calibrates: bool = True  # False: skips calibration, so that results have no rows for budgets
-    mode_set: ModeSet | None = None  # modes, and the unit of budgets; None: one mode, budgets in samples
-    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if any
+    calibrates: bool = True  # False: don't calibrate, so there are no results by budget
+    mode_set: ModeSet | None = None  # the modes and their unit of cost; None: one mode, costs in samples
+    # whether a policy over several modes learns from grades; None: yes, if there are grades
+    labels: bool | None = None
 
     @property
     def modes(self) -> ModeSet:
@@ -287,7 +297,7 @@ class EvaluationSetup:
 
     @property
     def learns_by_agreement(self) -> bool:
-        """Whether settings are chosen by agreement with the full vote, without labels."""
+        """Whether settings are chosen by agreement with the vote of all samples, so without labels."""
         return self.labels is False or self.basis == "agreement"
 
 
@@ -300,7 +310,7 @@ def prepare_setup(
     seed: int,
     calibrates: bool = True,
 ) -> tuple[EvaluationSetup, int]:
-    """Checks everything before fitting; returns the shared setup, and the number of problems left out."""
+    """Checks samples and budgets before fits begin; returns the setup, and how many problems are left out."""
     if orders < 1:
         raise PolicyError(f"{orders} orders of the samples can't be replayed; give 1 or more, e.g. 50")
     evaluated, basis = select_graded(ballots)
@@ -311,7 +321,8 @@ def prepare_setup(
     if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
         raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
-    evaluated, _ = select_replayable(evaluated, [longest])  # raises an error if the samples can't be replayed
+    # called only to raise an error if samples can't be replayed
+    evaluated, _ = select_replayable(evaluated, [longest])
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
     setup = EvaluationSetup(
@@ -337,7 +348,7 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """Does the same as `prepare_setup` for several modes; default budgets depend on the modes' costs."""
+    """Does for several modes what `prepare_setup` does for one; default budgets depend on modes' costs."""
     modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
         raise PolicyError(
@@ -364,7 +375,7 @@ def prepare_modes(
 
 
 def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[float, ...]:
-    """Checks and sorts average costs; by default, chooses some around the modes' costs."""
+    """Checks and sorts average costs; if none are given, chooses some that suit the modes' costs."""
     cheapest, dearest = float(mode_set.costs[0]), float(mode_set.costs[-1])
     if budgets is None:
         low = max(cheapest * 1.5, dearest * 0.2)
@@ -382,7 +393,7 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """Selects the problems with grades and answers; if none has any, all problems, evaluated by agreement."""
+    """Selects the problems with grades and answers; without any grades, all problems, judged by agreement."""
     usable = mask_graded(ballots, grade_samples(ballots)) & mask_votable(ballots)
     if not usable.any():
         return ballots, "agreement"
@@ -390,10 +401,10 @@ def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
 
 
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
-    """Returns the problems with enough samples to learn from, and that number of samples.
+    """Returns the problems that have enough samples to learn from, and how many samples are enough.
 
-    The number is `requested`, or else the largest up to 16 that at least 50 problems and a twentieth of all
-    have. If fewer problems have two samples, it is the largest number that all of those have.
+    This is `requested`, or else the largest number up to 16 that at least 50 problems and a twentieth of all
+    problems have. If too few problems have two samples, it is the largest number that all of those have.
     """
     longest = _choose_longest(ballots.drawn) if requested is None else requested
     rows = np.flatnonzero(ballots.drawn >= longest)
@@ -406,7 +417,7 @@ def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Bal
 
 
 def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
-    """Leaves out problems with fewer samples than `select_problems` requires; also returns how many.
+    """Leaves out problems with fewer samples than `select_problems` requires; also returns their number.
 
     Nothing is left out if no problem has two samples.
     """
@@ -440,7 +451,7 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
 
 
 def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether to weight votes by confidence or scores: if all samples have it, unless `votes` is "plain"."""
+    """Whether votes are weighted: if all samples have confidence or scores, and `votes` isn't "plain"."""
     recorded = records_confidence(ballots) or records_scores(ballots)
     if votes == "weighted" and not recorded:
         raise NotRecorded(
@@ -451,7 +462,7 @@ def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
 
 
 def records_confidence(ballots: Ballots) -> bool:
-    """Whether every sample has tokens and a log-probability."""
+    """Whether every sample records its number of tokens and its log-probability."""
     return bool(np.isfinite(ballots.signal("logprob")[ballots.classes != ABSENT]).all())
 
 
@@ -462,12 +473,12 @@ def records_scores(ballots: Ballots) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """A mix of two prices or thresholds that meets a budget: `second` with `probability`, else `first`."""
+    """Two prices or thresholds that meet a budget on average: `second` with `probability`, else `first`."""
 
     first: float
     second: float
     probability: float
-    reached: bool  # False: every price or threshold costs more than the budget, or less
+    reached: bool  # False: every price or threshold costs more than the budget, or every one costs less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -476,10 +487,12 @@ class SplitResult:
 
     rows: Floats  # cost, accuracy, rounds and tokens at each budget; shape (4, budgets, problems)
     points: Floats  # cost, accuracy, rounds and tokens at each setting; shape (4, settings, problems)
-    dials: tuple[CalibratedDial | None, ...]  # price or threshold for each budget; None: the policy has none
-    rounds: Floats  # share of requests by number of rounds; shape (settings, rounds + 1)
-    draws: Floats | None = None  # with several modes: samples from each; shape (settings, modes, problems)
-    imitation: Floats | None = None  # for classifiers: result of `measure_imitation`, (budgets, 4)
+    # price or threshold for each budget; None if the policy has none
+    dials: tuple[CalibratedDial | None, ...]
+    rounds: Floats  # share of requests with 0, 1, ... rounds; shape (settings, rounds + 1)
+    # with several modes: mean number of samples from each; shape (settings, modes, problems)
+    draws: Floats | None = None
+    imitation: Floats | None = None  # for classifiers: result of `measure_imitation`; shape (budgets, 4)
 
 
 class SplitData:
@@ -493,13 +506,13 @@ class SplitData:
 
     @cached_property
     def weigh(self) -> VoteWeights | None:
-        """Vote weights, fitted on the training problems."""
+        """Weights of votes, fitted on the training problems; None if votes aren't weighted."""
         if not self.setup.weighted:
             return None
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def draw_paths(self, weigh: VoteWeights | None, *, training: bool) -> Paths:
-        """Returns random orders of the training or test problems' samples, the same for any vote weights."""
+        """Returns random orders of the training or test problems' samples, whatever the vote weights."""
         if (training, weigh) not in self._paths_by_stream:
             self._paths_by_stream[training, weigh] = draw_paths(
                 self.train if training else self.test,
@@ -511,11 +524,11 @@ class SplitData:
         return self._paths_by_stream[training, weigh]
 
     def make_rng(self, *, training: bool) -> np.random.Generator:
-        """Makes the generator of random sample orders, the same for every policy."""
+        """Returns a random generator with a fixed seed, so that all policies get the same sample orders."""
         return np.random.default_rng([self.setup.seed, self.number, 0 if training else 1])
 
     def count_orders(self, *, training: bool) -> int:
-        """Returns the number of random sample orders of each problem."""
+        """Returns how many random orders of a problem's samples are used."""
         return min(_CALIBRATION_ORDERS, self.setup.orders) if training else self.setup.orders
 
     def fit_policy(self, maker: PolicyMaker, budget: float) -> Policy:
@@ -524,14 +537,14 @@ class SplitData:
 
 
 def measure_policy(data: SplitData, compared: ComparedPolicy, policy: Policy) -> SplitResult:
-    """Measures a policy, fitted for the first budget, on a split: at each budget and at each setting."""
+    """Measures a policy on a split, at each budget and setting; it must be fitted for the first budget."""
     if policy.dial is None:
         return _measure_without_dial(data, compared, policy)
     return _measure_with_dial(data, policy)
 
 
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
-    """Measures a policy fitted once; its price or threshold meets each budget on the training problems."""
+    """Measures a policy fitted once; its price or threshold for each budget is found on training problems."""
     grid = make_dial_grid(policy).tolist()
 
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
@@ -549,8 +562,9 @@ def measure_dial(
 ) -> SplitResult:
     """Finds the dial (a price or threshold) for each budget on training problems; returns test results.
 
-    `sweep_paths(training)` returns cost, accuracy, rounds and tokens, (4, dials, problems), and shares of
-    requests by number of rounds, (dials, rounds + 1). Costs must fall along the grid.
+    `sweep_paths(training)` returns two arrays: cost, accuracy, rounds and tokens, of shape (4, dials,
+    problems), and the share of requests with each number of rounds, of shape (dials, rounds + 1). Costs must
+    fall along the grid.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
@@ -572,7 +586,7 @@ def measure_dial(
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
-    """Fits the policy for each budget, and for others, so that its mixed settings reach all budgets."""
+    """Fits the policy for each budget and for others, so that mixes of these fits can meet every budget."""
     setup = data.setup
     extra = {
         min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
@@ -597,10 +611,10 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 
 
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
-    """Measures how often classifiers choose the oracle's number of samples for a problem, (budgets, 4).
+    """Measures how often classifiers choose the oracle's number of samples; shape (budgets, 4).
 
-    Columns: the classifier, then always choosing the training problems' most common number, both on test
-    problems; the same two on training problems.
+    The first two columns are for test problems: the classifier, and always choosing the number that is most
+    common among training problems. The last two columns are the same for training problems.
     """
     rows = []
     for classifier in classifiers:
@@ -617,21 +631,21 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
 
 
 def share_rounds(result: Sweep) -> Floats:
-    """Returns the share of requests with 0, 1, ... rounds, (dials, rounds + 1)."""
+    """Returns the share of requests with 0, 1, ... rounds; shape (dials, rounds + 1)."""
     counts = result.rounds.sum(axis=1)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def stack_sweep(result: Sweep, basis: Basis) -> Floats:
-    """Stacks mean cost, accuracy, rounds and tokens; shape (4, prices or thresholds, problems)."""
+    """Stacks mean cost, accuracy, rounds and tokens into an array (4, prices or thresholds, problems)."""
     accuracy = result.accuracy if basis == "accuracy" else result.agreement
     return np.stack([result.cost, accuracy, result.waves, result.tokens])
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Finds where falling costs cross a budget.
+    """Finds two neighbours among falling costs whose mix costs exactly the budget.
 
-    Returns the index of the last cost above it, the share of the next one, and whether the budget is reached.
+    Returns the index of the first, the share of the second, and whether the budget can be met.
 
     >>> interpolate_dial(np.array([8.0, 4.0, 2.0, 1.0]), 3.0)
     (1, 0.5, True)
@@ -640,5 +654,5 @@ def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
         return 0, 0.0, bool(budget == costs[0])
     if budget <= costs[-1]:
         return len(costs) - 1, 0.0, bool(budget == costs[-1])
-    next_at = int(np.argmax(costs <= budget))  # the first cost within the budget
+    next_at = int(np.argmax(costs <= budget))  # index of the first cost within the budget
     return next_at - 1, float((costs[next_at - 1] - budget) / (costs[next_at - 1] - costs[next_at])), True

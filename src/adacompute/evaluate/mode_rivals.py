@@ -1,11 +1,12 @@
 """Measures a policy over several modes, and its rivals, on one split.
 
-The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A setting
-determines how many samples of each mode a request gets, possibly from its votes so far. It is measured on all
-requests at once; each is a random order of a problem's recorded samples. Tables of the winning answer, by
-number of samples from one or two modes, save time. For each budget, the best mix of two settings is chosen on
-the training problems. Its cost on the test problems differs slightly from the budget, so each rival is
-measured at several nearby budgets, and its held-out results are interpolated to exactly the budget.
+The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A rival's
+setting determines how many samples of each mode a request gets; some settings look at the request's votes so
+far. A request is a random order of a problem's recorded samples, and a setting is measured on all requests at
+once. To save time, the winning answers for all numbers of samples from one or two modes are computed
+beforehand. For each budget, the best mix of two settings is chosen on the training problems. Its cost on the
+test problems differs slightly from the budget, so each rival is measured at several nearby budgets, and its
+results on test problems are interpolated to exactly the budget.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,40 +33,44 @@ from adacompute.score.grades import keep_first
 from adacompute.solve.hull import find_hull
 
 ALL_MODES = "menu"  # name of the policy over all modes
-# headings in tables: the best of the modes alone or mixed, and its cost for the same accuracy as the menu
+# table headings: the best single mode or mix, and its cost for the accuracy of the policy over all modes
 WITHOUT, NEEDED = "without a menu", "no menu needs"
-SINGLES = ("best fixed mix", "stopping, mixed")  # what can be done without a menu: modes alone, or mixed
+SINGLES = ("best fixed mix", "stopping, mixed")  # names of the best mixes of single modes
 CASCADES = ("sequential cascade", "threshold cascade")
-NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at these multiples of a budget
+NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at each budget multiplied by these
 
 Bools = npt.NDArray[np.bool_]
-Halves = npt.NDArray[np.float32]  # takes half the memory of Floats
-Ends = tuple[Ints, ...]  # for each mode, the numbers of samples drawn by all requests
-Setting = tuple[Ends, Ints | int]  # with the number of rounds of each request, or of all
+Halves = npt.NDArray[np.float32]  # 32-bit, to take half the memory of Floats
+Ends = tuple[Ints, ...]  # for each mode, the number of samples of each request
+Setting = tuple[Ends, Ints | int]  # for each request: number of samples from each mode, number of rounds
 
-_CHEAP, _DEAR = 8, 12  # largest numbers of samples from a cascade's first and last mode
+_CHEAP, _DEAR = 8, 12  # maximum number of samples from a cascade's first mode, and from its last
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-_AGREEMENTS = (1, 2, 3, 4, 5)  # a sequential cascade ends after so many equal answers of its last mode
-_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))  # (most samples, equal answers to stop)
-_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # such pairs for cascades whose modes stop differently
+_AGREEMENTS = (1, 2, 3, 4, 5)  # numbers of equal answers to try for ending the last mode of a cascade
+# pairs: (maximum samples of a mode, equal answers that end it)
+_CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))
+_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # pairs (maximum samples, equal answers) to combine across modes
 _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
-_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices of a sample that are tried
+_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices of a sample to try
 _ROUTER_PRICES = 40
-_GRID = 24  # number of costs at which single modes are measured, to find what the menu saves
+_GRID = 24  # number of additional costs at which rivals are measured, to find what using all modes saves
 _ROUTED = (1, 2, 4, 8, 16)  # numbers of samples that the prompt router can choose
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Settings:
-    """The results of a policy's settings on the same problems."""
+    """The results of each setting of a policy on the same problems."""
 
     cost: Floats = field(repr=False)  # mean cost; shape (settings, problems)
-    accuracy: Floats = field(repr=False)  # what is reported; shape (settings, problems)
-    worth: Floats = field(repr=False)  # what settings are chosen by; shape (settings, problems)
-    draws: Floats = field(repr=False)  # samples from each mode; shape (settings, modes, problems)
-    rounds: Floats = field(repr=False)  # share of test requests with 0, 1, ... rounds; (settings, rounds + 1)
+    accuracy: Floats = field(repr=False)  # accuracy for reporting; shape (settings, problems)
+    # accuracy or agreement for choosing settings; shape (settings, problems)
+    worth: Floats = field(repr=False)
+    # mean number of samples from each mode; shape (settings, modes, problems)
+    draws: Floats = field(repr=False)
+    # share of test requests with 0, 1, ... rounds; shape (settings, rounds + 1)
+    rounds: Floats = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.cost)
@@ -79,21 +84,22 @@ def join_settings(parts: Sequence[Settings]) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingMix:
-    """Two settings, the second used with a probability."""
+    """Two settings by index: `high` is used with probability `share`, otherwise `low`."""
 
     low: int
     high: int
     share: float
 
     def apply(self, values: Floats) -> Floats:
-        """Returns the expected values of the mix; `values` has a row for each setting."""
+        """Returns the mix's expected values; `values` has a row for each setting."""
         return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
 
 
 def mix_settings(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """Finds the best mix of two settings at a budget, on the training problems.
 
-    A budget below the cheapest setting gets the cheapest; a budget above the best setting gets the best.
+    If the budget is below the cheapest setting's cost, returns the cheapest setting; if it is above the
+    cost of the best setting, returns the best.
     """
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
@@ -116,8 +122,9 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
 def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """Mixes the cheapest and the most expensive mode at random, with equal numbers of samples.
 
-    The first half of `settings` is votes of 1, 2, ... samples from the cheapest mode, the second half from
-    the most expensive. The training problems decide the number of samples, the budget the probability.
+    The first half of `settings` are votes of 1, 2, ... samples from the cheapest mode, the second half are
+    votes from the most expensive mode. The number of samples is chosen on the training problems; the budget
+    determines the probability of the expensive mode.
     """
     cost, worth = settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1)
     most = len(settings) // 2
@@ -126,7 +133,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
         gap = cost[dear] - cost[cheap]
         if gap > _TOLERANCE * cost[cheap]:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
-        else:  # both cost the same: choose the better one
+        else:  # if both modes cost the same, choose the better one
             share = float(worth[dear] > worth[cheap])
         mixes.append(SettingMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
@@ -134,18 +141,20 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 
 
 class JointVotes:
-    """Votes over samples from several modes, for any number of recorded samples from each."""
+    """Measures votes that combine samples from several modes, with any number of samples from each."""
 
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """Takes each answer's value for reporting (`judged`) and for choosing settings (`chosen`).
+        """Takes the value of each answer, for reporting (`judged`) and for choosing settings (`chosen`).
 
-        Both have shape (requests, answers). Rounds are counted over the problems `test` (rows); None: all.
+        Both have shape (requests, answers). `test` are the indices of the problems whose rounds are counted;
+        None: all problems.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
-        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # (samples + 1, requests)
+        # shape (samples + 1, requests)
+        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
     @property
@@ -155,13 +164,13 @@ class JointVotes:
 
     @cached_property
     def first(self) -> list[npt.NDArray[np.int16]]:
-        """For each mode, the most common answer's votes after 0, 1, ... samples, (samples + 1, requests)."""
+        """Votes for the most common answer after 0, 1, ... samples; an array for each mode."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
     def measure(
         self, group: tuple[int, ...], settings: Iterator[Setting], *, by_table: bool = True
     ) -> Settings:
-        """Measures settings that draw from the modes in `group`; looks results up in tables if possible."""
+        """Measures settings that draw from the modes in `group`; `by_table` looks winners up in tables."""
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
         for ends, rounds in settings:
@@ -183,13 +192,13 @@ class JointVotes:
         return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=shares)
 
     def share_rounds(self, rounds: Ints | int) -> Floats:
-        """Returns the share of requests with 0, 1, ... rounds, from the rounds of each request."""
+        """Returns the share of requests with 0, 1, ... rounds, given the rounds of each request."""
         counted = np.broadcast_to(rounds, len(self.paths))[self._tested]
         shares = np.bincount(counted, minlength=sum(self.paths.longest) + 1) / len(counted)
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """Returns the value of each vote's winner, for reporting and for choosing settings."""
+        """Returns the values of the answers that win the votes, for reporting and for choosing settings."""
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -202,9 +211,10 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Returns tables of the winner's value by number of samples from one or two modes.
+        """Returns tables of the winning answer's value, by number of samples from one or two modes.
 
-        The first table is for reporting, the second for choosing; shape (samples + 1, ..., requests).
+        The first table is for reporting, the second for choosing settings. Both have an axis of samples for
+        each mode, and requests as the last axis.
         """
         if group not in self._tables:
             longest = self.paths.longest
@@ -219,7 +229,7 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """Returns the value of the answer with most votes; ties go to the first answer; 0 without votes."""
+        """Returns the values of the answer with the most votes, the first one if tied; 0 without votes."""
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
         judged = np.where(has_leader, self._judged[self._rows, leader], 0.0)
@@ -233,7 +243,7 @@ class JointVotes:
 
 
 def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
-    """Measures votes of 1, 2, ... samples of one mode, the same number for every request."""
+    """Measures votes of 1, 2, ... samples of one mode, up to `most`; all requests get the same number."""
     most = votes.paths.longest[mode] if most is None else most
     return votes.measure((mode,), (((votes.fill(count),), 1) for count in range(1, most + 1)))
 
@@ -254,11 +264,11 @@ def follow_joint_votes(votes: JointVotes) -> Settings:
 
 
 def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
-    """Measures cascades of every pair of modes, cheaper one first; with 3 or more modes also of all modes.
+    """Measures cascades of two modes, the cheaper one first, and of all modes if there are three or more.
 
-    A threshold cascade draws k samples from a mode and stops if the share of the most common answer reaches a
-    threshold. A sequential cascade draws until m samples from the mode agree, at most k. Otherwise the next
-    mode follows. The final answer is a vote over all samples.
+    A threshold cascade draws k samples from a mode, and stops if the share of the most common answer reaches
+    a threshold. A sequential cascade draws at most k samples, and stops as soon as m of them agree. A cascade
+    that doesn't stop goes on with the next mode. The final answer is a vote over all samples.
     """
     steps = _step_sequentially if sequential else _step_by_share
     parts = [votes.measure(pair, steps(votes, pair)) for pair in combinations(range(votes.modes), 2)]
@@ -305,9 +315,9 @@ def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Set
 
 
 def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
-    """Lists ways to end sampling from a mode: after some equal answers, or after a fixed number.
+    """Lists rules that end sampling from a mode, after some equal answers or a fixed number of samples.
 
-    Yields each request's number of samples, and the number of rounds.
+    For each rule, yields the number of samples and of rounds of each request.
     """
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
@@ -317,10 +327,10 @@ def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, 
 
 
 def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools, Ints]:
-    """Finds where requests end that draw until `agree` samples agree, or `draws` samples at most.
+    """Finds how many samples a request needs until `agree` of them agree; at most `draws`.
 
-    Returns each request's number of samples, whether enough agreed, and the number of rounds. Each round
-    draws the fewest samples that could suffice, so none is wasted.
+    Returns each request's number of samples, whether enough of them agreed, and its number of rounds. Each
+    round draws the minimum number of samples that could suffice, so no sample is wasted.
     """
     reached = first[1 : draws + 1] >= agree
     agrees = np.asarray(reached.any(axis=0))
@@ -334,7 +344,7 @@ def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Int
 
 
 def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
-    """Samples all modes in turn, until enough samples from one mode agree."""
+    """Yields settings that sample one mode after another, until enough samples from one mode agree."""
     longest, early = votes.paths.longest, votes.modes - 1
     steps = [(step,) * early for step in _CHAIN] + list(product(_CHAIN_STEPS, repeat=early))
     for chosen in dict.fromkeys(steps):
@@ -347,7 +357,7 @@ def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
-    """Draws fixed numbers of samples from all modes in turn, until an answer's share is large enough."""
+    """Yields settings that sample one mode after another, until an answer's share is large enough."""
     longest, early = votes.paths.longest, votes.modes - 1
     for draws, share, last in product(_CHAIN_DRAWS, _CHAIN_SHARES, _CHAIN_DRAWS):
         if draws <= min(longest[:-1]) and last <= longest[-1]:
@@ -359,7 +369,7 @@ def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
 
 
 def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
-    """Chains stages into a cascade: a request that stopped at an earlier stage draws no more samples."""
+    """Chains stages into a cascade: a request that stops at one stage draws nothing at later stages."""
     going, rounds = np.ones(len(stages[0][0]), dtype=bool), np.zeros(len(stages[0][0]), dtype=np.int64)
     ends = []
     for count, stops, own_rounds in stages:
@@ -384,11 +394,12 @@ def follow_stopping(
     ends = (
         1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64) for price in _STOPPING_PRICES
     )
-    return votes.measure((mode,), (((end,), end) for end in ends))  # each round draws one sample
+    # each round draws one sample, so `end` is also the number of rounds
+    return votes.measure((mode,), (((end,), end) for end in ends))
 
 
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
-    """Measures a router that chooses by prompt, at many prices; `single` has each mode's measured votes."""
+    """Measures a router that chooses by prompt, at many prices; `single` has each mode's vote results."""
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
     every = join_settings([single[name] for name in names])
@@ -412,7 +423,7 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
 
 
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
-    """Turns a policy's runs into settings; `worth` is just the accuracy, because nothing is chosen by it."""
+    """Turns a policy's runs into settings. No choice depends on their `worth`, so it equals the accuracy."""
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
     return Settings(
@@ -427,7 +438,7 @@ def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool)
 
 
 def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> Settings:
-    """Measures a control: each request gets the numbers of samples that another random request got."""
+    """Measures a control experiment: each request gets the sample counts of another request, at random."""
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
@@ -435,7 +446,8 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
     for run in runs:
         order = rng.permutation(problems)
         donor = np.empty(problems, dtype=np.int64)
-        donor[order] = np.roll(order, 1)  # no request keeps its own numbers of samples
+        # each problem gets the sample counts of another problem, never its own
+        donor[order] = np.roll(order, 1)
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
         settings.append((tuple(run.by_mode[rows].T), run.waves[rows]))
     return votes.measure(group, iter(settings), by_table=False)
@@ -466,7 +478,7 @@ class ModeRivals:
 
 
 def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
-    """Cuts training samples to as many of each mode as every problem has: a policy may draw no more."""
+    """Keeps only as many training samples of each mode as every problem has: a policy can't draw more."""
     counts = [int(votes.drawn.min()) for votes in ballots.parts]
     if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):
         return train
@@ -476,7 +488,7 @@ def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
 def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
 ) -> ModePaths:
-    """Draws random orders of every problem's samples; a split has the same orders for any vote weights."""
+    """Draws random orders of every problem's samples; vote weights don't change a split's orders."""
     rng = np.random.default_rng([setup.seed, number, 2])
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
@@ -488,14 +500,14 @@ def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = No
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """Lists the costs that every rival aims at: some around each budget, budget by budget."""
+    """Lists the average costs at which every rival is measured: several near each budget, in budget order."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 
 def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
-    """Measures the policy over all modes at every target cost, and the control with shuffled samples."""
+    """Measures the policy over all modes at every target cost, and a control with shuffled sample counts."""
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([setup.ballots.prompts[row] for row in split.test])
@@ -572,7 +584,7 @@ def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Spli
 
 
 def _list_grid(fixed: Settings) -> list[float]:
-    """Lists costs from the cheapest to the most expensive setting, at which single modes are measured."""
+    """Lists costs from the cheapest to the most expensive setting, at which rivals are also measured."""
     costs = fixed.cost.mean(axis=1)
     lowest = max(float(costs.min()), 1e-3 * float(costs.max()))
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
@@ -581,7 +593,10 @@ def _list_grid(fixed: Settings) -> list[float]:
 def apply_mixes(
     setup: EvaluationSetup, settings: Settings, mixes: Sequence[SettingMix], rows: Ints
 ) -> SplitResult:
-    """Returns the results of mixes on the problems `rows`; those exactly at a budget are also its row."""
+    """Returns the results of mixes of settings on the problems `rows`.
+
+    The results of the mixes that were chosen for exactly a budget are also the results at that budget.
+    """
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
     unknown = np.full(cost.shape, np.nan)

@@ -1,7 +1,8 @@
-"""The verdict on a policy over several modes (a menu): does it beat each mode alone and their mixes?
+"""The verdict on a policy over several modes: does it beat each mode alone and their mixes?
 
-Decides by the menu's gain in accuracy at equal cost, averaged over the requested budgets. It is compared with
-the better of two rivals: the best mix of fixed numbers of samples, and the best mix of stopping policies.
+The verdict depends on the policy's gain in accuracy at equal cost, averaged over the requested budgets. The
+gain is measured over the better of two rivals: the best mix of fixed numbers of samples, and the best mix of
+stopping policies.
 """
 
 import math
@@ -26,9 +27,10 @@ from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_grou
 from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-SPENT_TOLERANCE = 0.01  # a policy whose cost stays below a budget by more than this share can't spend it
-_FEW_SAMPLES = 3  # with fewer samples of a problem, the worth of a mode's vote can't be told
-_SMALL_GAIN = 0.005  # gain in accuracy: a menu that certainly gains less isn't worth it
+# a policy can't spend a budget if its cost is below the budget by more than this share
+SPENT_TOLERANCE = 0.01
+_FEW_SAMPLES = 3  # minimum number of samples per problem that shows what a mode's votes are worth
+_SMALL_GAIN = 0.005  # using all modes isn't worth it if the gain in accuracy is certainly smaller
 _UNDECIDED = "Whether a menu of these modes is worth it can't be told yet."
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
@@ -37,7 +39,7 @@ _SENTENCES: Mapping[Decision, str] = {
 
 
 class _Matches:
-    """Every policy's result at every budget; keys are the policy's name and the index of the budget."""
+    """Every policy's result at every budget, by the policy's name and the budget's index."""
 
     def __init__(self, runs: EvaluationRuns) -> None:
         self.results: dict[str, PolicyResult] = {result.name: result for result in runs.everyone}
@@ -48,14 +50,14 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """Returns the menu and the best of some policies at a budget; None if either always costs more."""
+        """Returns our policy's result and the best of `names` at a budget; None if either costs more."""
         ours = self.mixes[ALL_MODES, at]
         met = [mix for name in names if (mix := self.mixes[name, at]) is not None]
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
 
 
 def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
-    """Decides whether a menu of several modes is worth it, from all measurements."""
+    """Decides from all measurements whether using several modes is worth it."""
     setup, matches = runs.setup, _Matches(runs)
     mode_set, numbers = setup.modes, range(len(setup.budgets))
     curve = join_points([matches.results[name].points for name in SINGLES]).curve()
@@ -108,7 +110,7 @@ def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstr
 
 
 def _decide(gain: Interval | None) -> Decision:
-    """Decides whether the menu certainly gains accuracy, or certainly gains too little."""
+    """Decides whether using all modes certainly gains accuracy, or certainly gains too little."""
     if gain is None:
         return "nothing to compare"
     if gain.low is None or gain.high is None:
@@ -150,7 +152,7 @@ def _describe_gain(
 
 
 def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
-    """Describes the largest saving, among budgets at which the menu certainly gains accuracy."""
+    """Describes the largest saving among the budgets at which using all modes certainly gains accuracy."""
     clear = [row for row in rows if (row.gain.low or 0.0) > 0]
     if not clear:
         return ""
@@ -166,7 +168,7 @@ def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """Recommends the single mode that takes most of the cost when modes are mixed, or a random mix."""
+    """Recommends a single mode if the best mixes spend over 80% of their cost on it, else a random mix."""
     mode_set, name = setup.modes, SINGLES[-1]
     spent = np.zeros(len(mode_set))
     for at, budget in enumerate(setup.budgets):

@@ -1,9 +1,9 @@
 """Bounds on the accuracy of an oracle that knows the best number of samples for each problem.
 
-Choosing and evaluating on the same samples gives an upper bound, because it exploits luck. Choosing on half
-of the samples and evaluating on the other half (cross-fitting) gives a lower bound, because half of the
-samples choose worse. The oracle decides before sampling; a policy that watches votes may beat it. Its
-baseline, the same number of samples for every problem, is here too.
+If choices are made and evaluated on the same samples, they profit from luck, so the result is an upper bound.
+If they are made on half of the samples and evaluated on the other half (cross-fitting), they are worse than
+choices made on all samples, so the result is a lower bound. The oracle decides before sampling, so a policy
+that watches votes may beat it. Uniform allocation, the baseline that treats all problems alike, is here too.
 """
 
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[AccuracyTable, AccuracyTable]  # a table to choose on, and one to evaluate on
+Pair = tuple[AccuracyTable, AccuracyTable]  # first the table to choose on, then the table to evaluate on
 
-_TOLERANCE = 1e-9  # rounding error of accuracies that are summed in another order
+_TOLERANCE = 1e-9  # tolerance for rounding errors in accuracies and costs
 _SPLITS = 5
-_SEED = 0  # seed of random splits if no generator is given
-_DRAWS = 500  # subsets that simulate votes on half of the samples; more wouldn't help
-CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle can choose for a problem
-_MODE_CHOICES = (1, 2, 4, 8)  # numbers of samples from one of several modes that the oracle can choose
+_SEED = 0  # seed for random splits of samples
+_DRAWS = 500  # number of random subsets that simulate votes on half of the samples; more don't help
+CHOICES = (1, 2, 4, 8, 16)  # how many samples the oracle can give a problem
+_MODE_CHOICES = (1, 2, 4, 8)  # how many samples of a mode the oracle can give a problem, with several modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """The options of a call of `score`, other than samples and budgets.
+    """Options to pass to `score`, in addition to samples and budgets.
 
     >>> Scoring(aggregate="any-correct").cost
     'samples'
@@ -54,10 +54,10 @@ class Scoring:
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
     cost: Literal["samples", "tokens"] | TokenPrices = "samples"
     mode_set: ModeSet | None = None  # the modes to score, if there are several
-    mixed: bool = True  # also score mixed votes of two modes
+    mixed: bool = True  # whether to score votes over samples of two modes too
 
     def for_rows(self, rows: Sequence[int]) -> "Scoring":
-        """Returns the options for some of the problems, with only their prompt tokens."""
+        """Returns the options for some of the problems; keeps only their prompt tokens."""
         if not isinstance(self.cost, TokenPrices) or not isinstance(self.cost.prompt_tokens, Sequence):
             return self
         tokens = self.cost.prompt_tokens
@@ -72,7 +72,7 @@ class Scoring:
         draws: int = 2000,
         map_blocks: BlockMap = map,
     ) -> AccuracyTable:
-        """Scores these samples with these options."""
+        """Calls `score` on these samples with these options."""
         return score(
             ballots,
             budgets,
@@ -90,21 +90,22 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformAllocation:
-    """The same choice for all problems: each gets `modes[1]` with `probability`, else `modes[0]`."""
+    """An allocation that is the same for all problems: `modes[1]` with `probability`, else `modes[0]`."""
 
-    budget: float  # requested average cost
-    cost: float  # actual average cost
-    accuracy: MeanEstimate  # mean accuracy with its 95% interval over problems
-    modes: tuple[ModeName, ModeName]  # two columns of the table; equal if no mix is needed
-    probability: float  # probability of the second column; 0 if no mix is needed
+    budget: float  # requested average cost per problem
+    cost: float  # actual average cost per problem
+    accuracy: MeanEstimate  # mean accuracy over problems, with a 95% interval
+    # names of two columns of the table; the same name twice if no mix is needed
+    modes: tuple[ModeName, ModeName]
+    probability: float  # probability of the second of `modes`; 0 if no mix is needed
     each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
 
 
 def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
-    """Finds the best allocation at an average cost that treats all problems alike.
+    """Finds the best allocation at an average cost among those that treat all problems alike.
 
-    It mixes two columns of the table ("modes", such as numbers of samples): every problem gets the more
-    expensive one with the same probability.
+    The allocation mixes two columns of the table ("modes", such as numbers of samples): every problem gets
+    the more expensive column with the same probability.
 
     >>> allocation = solve_uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=1.5)
     >>> allocation.modes, allocation.probability, round(allocation.accuracy.mean, 3)
@@ -122,7 +123,8 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
     second = first
     for move in plan.mix:
         second, share = move.mode, move.probability
-    each = (1 - share) * table.accuracy[:, first] + share * table.accuracy[:, second]  # for each problem
+    # expected accuracy of each problem
+    each = (1 - share) * table.accuracy[:, first] + share * table.accuracy[:, second]
     return UniformAllocation(
         budget=budget,
         cost=plan.mixed_cost,
@@ -134,19 +136,19 @@ def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
 
 
 def uniform_frontier(table: AccuracyTable) -> Frontier:
-    """Computes the best accuracy at every average cost if all problems are treated alike."""
+    """Computes the best accuracy at every average cost among allocations that treat all problems alike."""
     return frontier(_average_modes(table))
 
 
 def cost_for_accuracy(curve: Frontier, accuracy: float) -> float | None:
-    """Finds the lowest average cost at which a frontier reaches an accuracy, to 1e-9; None if never."""
+    """Finds the lowest average cost at which a frontier reaches an accuracy; None if it never does."""
     if not accuracy <= curve.accuracy[-1] + _TOLERANCE:
         return None
     return float(np.interp(accuracy, curve.accuracy, curve.cost))
 
 
 def _average_modes(table: AccuracyTable) -> AccuracyTable:
-    """Returns a table with a single row: the average of each column over all problems."""
+    """Returns a table with a single row, which has each column's average over all problems."""
     return AccuracyTable.of(
         np.clip(table.accuracy.mean(axis=0, keepdims=True), 0.0, 1.0),
         costs=table.cost_matrix.mean(axis=0),
@@ -158,36 +160,39 @@ def _average_modes(table: AccuracyTable) -> AccuracyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossFit:
-    """The result of an oracle that chooses on half of the samples and is evaluated on the other half."""
+    """Results of an oracle that chooses on half of the samples and is evaluated on the other half."""
 
-    budget: float  # requested average cost
+    budget: float  # requested average cost per problem
     cost: float  # average cost on the evaluated half
-    accuracy: MeanEstimate  # mean accuracy with its 95% interval over problems
-    splits: int  # number of random splits averaged
+    accuracy: MeanEstimate  # mean accuracy over problems, with a 95% interval
+    splits: int  # how many random splits into halves the results are averaged over
     each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleComparison:
-    """Compares an average budget spent by the oracle (with both bounds) and spent uniformly."""
+    """Compares the oracle, by both of its bounds, with uniform sampling at the same average budget."""
 
-    plan: Allocation  # oracle chosen and evaluated on the same samples: the upper bound
-    crossfitted: CrossFit | None  # the lower bound; None if there are too few samples
+    plan: Allocation  # upper bound: the oracle chooses and is evaluated on the same samples
+    # lower bound: the oracle is evaluated on other samples; None: too few samples
+    crossfitted: CrossFit | None
     uniform: UniformAllocation
     difference: OracleGain
 
 
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
-    """Compares an allocation with its cross-fitted value and the uniform baseline at its budget.
+    """Compares an oracle's allocation with uniform allocation at the same budget; adds the lower bound.
 
-    `table` has plain accuracies, not shrunk to the mean: luck only misleads choices, and the baseline makes
-    none. `pairs` come from `score_halves`; without them there is no lower bound.
+    `table` must have plain accuracies, not accuracies shrunk to the mean. Shrinking protects choices from
+    luck, but the baseline doesn't choose by problem. `pairs` come from `score_halves`; without them, there
+    is no lower bound.
     """
     uniform = solve_uniform(table, budget=plan.budget)
     crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
     gain = OracleGain(
         low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
-        high_end=plan.mixed_accuracy - base,  # accuracy of the random mix that spends the whole budget
+        # accuracy of the mix that spends the whole budget
+        high_end=plan.mixed_accuracy - base,
         interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
     return OracleComparison(plan=plan, crossfitted=crossfitted, uniform=uniform, difference=gain)
@@ -202,11 +207,12 @@ def score_halves(
     splits: int = _SPLITS,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
-    """Splits each problem's samples into halves and scores both; returns pairs of tables.
+    """Splits each problem's samples into halves at random and scores each half; returns pairs of tables.
 
     An oracle chooses on the first table of a pair and is evaluated on the second. Each split gives two pairs,
-    so each half has both roles. `table` must come from the same `ballots` and `scoring`; its problems and
-    budgets are used. With several modes, `choices` are the budgets, common or by mode.
+    so that each half is used for choosing and for evaluation. `table` must come from the same `ballots` and
+    `scoring`, and determines which problems and numbers of samples are scored. With several modes, `choices`
+    are the numbers of samples, the same for all modes or by mode.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     wanted = set(table.ids or ballots.ids)
@@ -236,7 +242,7 @@ def _check_halves(ballots: Ballots, needed: int) -> None:
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
-    """Chooses on the first table of each pair and evaluates the choices on the second table.
+    """Makes an oracle's choices on the first table of each pair, and evaluates them on the second table.
 
     >>> luck = AccuracyTable.of([[0.5, 0.9]], costs=[1, 2])
     >>> truth = AccuracyTable.of([[0.5, 0.7]], costs=[1, 2])
@@ -245,7 +251,8 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     """
     plans = []
     for chosen, judge in pairs:
-        least = float(chosen.cost_matrix.min(axis=1).mean())  # this half of the samples may cost more
+        # this half's cheapest choices may cost more than the budget
+        least = float(chosen.cost_matrix.min(axis=1).mean())
         plans.append((solve(chosen, budget=max(budget, least)), judge))
     accuracy = np.mean(
         [compute_expectation(judge.accuracy, plan) for plan, judge in plans], axis=0
@@ -261,7 +268,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
 
 
 def compute_expectation(values: Floats, plan: Allocation) -> Floats:
-    """Computes each problem's expected value under an allocation; `values` is (problems, modes)."""
+    """Computes each problem's expected value under an allocation; `values` has shape (problems, modes)."""
     rows = np.arange(len(plan.choice))
     result = values[rows, plan.choice]
     mixed_rows, share = plan.mix.problems, plan.mix.probabilities
@@ -277,14 +284,15 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
 class Oracle:
     """Accuracy tables for an oracle: of all samples for its upper bound, of halves for its lower bound."""
 
-    choices: tuple[int, ...]  # numbers of samples to choose from; empty: the table's columns
+    choices: tuple[int, ...]  # how many samples the oracle can choose; empty with several modes
     table: AccuracyTable = field(repr=False)
-    pairs: Sequence[Pair] = field(repr=False)  # tables for the lower bound; empty: too few samples
-    why: str  # why `pairs` is empty
+    # tables for the lower bound; empty if there are too few samples
+    pairs: Sequence[Pair] = field(repr=False)
+    why: str  # why `pairs` is empty; "" if it isn't
 
     @classmethod
     def of(cls, setup: EvaluationSetup) -> Self:
-        """Scores the tables; votes are weighted as those of the policies are."""
+        """Scores the samples of an evaluation; votes are weighted if the policies' votes are."""
         weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in CHOICES if choice <= setup.longest]
@@ -293,17 +301,17 @@ class Oracle:
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
 
     def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
-        """Returns cost and each problem's accuracy, chosen and evaluated on the same samples."""
+        """Returns mean cost and each problem's accuracy; chooses and evaluates on the same samples."""
         plan = solve(self.table, budget=budget)
         return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
 
     def cross_fit_accuracy(self, budget: float) -> Floats | None:
-        """Returns each problem's cross-fitted accuracy; None if there are too few samples."""
+        """Returns each problem's accuracy on samples not used for choosing; None: too few samples."""
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 
 def bracket_oracle(setup: EvaluationSetup, *, oracle: Oracle | None = None) -> tuple[OracleBracket, ...]:
-    """Computes the oracle's lower and upper bound at each budget."""
+    """Computes the lower and upper bound on the oracle's accuracy at each budget."""
     if setup.mode_set is not None:
         return bracket_modes(
             setup.ballots,
@@ -332,11 +340,11 @@ def bracket_modes(
     splits: int = _SPLITS,
     seed: int = _SEED,
 ) -> tuple[OracleBracket, ...]:
-    """Computes bounds of an oracle that knows the best mode and number of samples for each problem.
+    """Computes bounds on an oracle that knows the best mode and number of samples for each problem.
 
-    Costs are in the unit of the modes. The oracle can choose any column of the table: a vote of one mode, or
-    of two. The upper bound chooses and evaluates on the same samples; the lower bound is cross-fitted on
-    halves of each mode's samples.
+    Costs are in the modes' unit. For each problem, the oracle chooses a vote over samples of one mode or of
+    two. For the upper bound, it chooses and is evaluated on the same samples; for the lower bound, on
+    different halves of each mode's samples.
     """
     scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)
     table = scoring.score_table(ballots, choices)

@@ -1,10 +1,10 @@
-"""Runs work on shared data in one or several processes, with the same results.
+"""Runs tasks on shared data in one process or several; the number of processes doesn't change the results.
 
-Each process uses one thread for its many small matrix products: more threads would cost more than they save.
-Each split has its own random numbers, so results don't depend on which process computes them.
+Each process uses one thread for its many small matrix products, because more threads would take longer. Each
+split has its own random numbers, so results don't depend on which process computes them.
 
 Tasks that spend most of their time in XGBoost, which releases the GIL, can run in `Threads` of this process
-instead. That avoids starting processes.
+instead, so that no processes have to be started.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ ResultsBySplit = dict[tuple[int, str], SplitResult]  # keys: number of the split
 
 
 class Compared(Protocol):
-    """Policies measured together on a split; must be picklable for several workers."""
+    """One or more policies that are measured together on a split; picklable, to run in other processes."""
 
     @property
     def name(self) -> str: ...
@@ -36,13 +36,15 @@ class Compared(Protocol):
     def measure(self, data: SplitData) -> dict[str, SplitResult]: ...
 
 
-SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable
+SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable, to be sent to other processes
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-ProgressCallback = Callable[[int, int, str], None]  # called with tasks done, tasks in all, name of the latest
+# arguments: number of finished tasks, number of all tasks, name of the latest task
+ProgressCallback = Callable[[int, int, str], None]
 T = TypeVar("T")
 
-_SHARED: list[Any] = []  # one item: data shared by this process's tasks; empty before the process is set up
-_INTERRUPT_SECONDS = 0.1  # seconds between attempts to interrupt a thread
+# the data that all tasks of a worker process share, as its only item; empty in other processes
+_SHARED: list[Any] = []
+_INTERRUPT_SECONDS = 0.1  # pause in seconds between attempts to interrupt a thread
 _BROKEN = (
     "one of {workers} worker processes ended early, perhaps for lack of memory; use one: --workers 1 "
     '(in Python: workers=1, or put the script\'s own work below `if __name__ == "__main__":`)'
@@ -51,9 +53,9 @@ _BROKEN = (
 
 @contextmanager
 def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
-    """Yields a function that runs `function(shared, *arguments)` for many arguments, in parallel.
+    """Yields a runner: it takes a function and a list of arguments, and calls `function(shared, *arguments)`.
 
-    That function yields the index and result of each task as soon as the task ends.
+    The calls run in parallel. The runner yields the index and result of each call as soon as the call ends.
     """
     if workers == 1:
 
@@ -74,7 +76,7 @@ def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
 
 @contextmanager
 def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
-    # spawn instead of fork: threads started by libraries don't survive a fork
+    # "spawn", because libraries have started threads, which a fork wouldn't copy
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
@@ -92,7 +94,7 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
 
         try:
             yield run_in_processes
-        except BaseException:  # interrupted, or a task failed: don't wait for the rest
+        except BaseException:  # after an interrupt or a failed task, don't wait for other tasks
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
@@ -100,14 +102,14 @@ def _open_processes(shared: object, workers: int) -> Iterator[RunTasks]:
 
 
 def start_worker(shared: object = None) -> None:
-    """Makes a worker process end quietly on Ctrl-C, and when its parent ends."""
+    """Sets up a worker process, which must end quietly on Ctrl-C and when its parent process ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process at once, without a traceback
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _SHARED[:] = [shared]
 
 
 def _exit_with_parent() -> None:
-    """Waits for the parent process to end, then ends this one."""
+    """Waits until the parent process ends, then ends this process."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -119,13 +121,13 @@ def _call_shared(function: Callable[..., T], *arguments: object) -> T:
 
 
 def call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
-    """Calls a function with one thread for matrix products: more threads may change a result's last bits."""
+    """Calls a function with one thread for matrix products; more could change the last bits of a result."""
     with _limit_blas():
         return function(*arguments)
 
 
 def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
-    """Limits matrix products to one thread in the whole process, until the context ends."""
+    """Limits matrix products to one thread in the whole process, until the returned context ends."""
     with needs_extra("fit"):
         from threadpoolctl import threadpool_limits
 
@@ -133,11 +135,11 @@ def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
 
 
 class _TaskInterrupted(BaseException):
-    """Raised in a thread whose result nobody needs any more."""
+    """Raised in a thread to end it, because its result is no longer needed."""
 
 
 class Threads:
-    """Threads of this process that run tasks in order of submission."""
+    """Threads of this process that start tasks in the order in which they were submitted."""
 
     def __init__(self, count: int) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = (
@@ -148,13 +150,13 @@ class Threads:
             thread.start()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Queues a call of a function; returns its future result."""
+        """Queues a call of a function; returns a future with its result."""
         future: Future[T] = Future()
         self._tasks.put((future, function, arguments))
         return future
 
     def run_beside(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Starts a function immediately in an additional thread: it may submit tasks and wait for them."""
+        """Starts a function at once in a thread of its own, so that it can submit tasks and wait for them."""
         future: Future[T] = Future()
         threading.Thread(target=_complete, args=(future, function, arguments), daemon=True).start()
         return future
@@ -165,16 +167,16 @@ class Threads:
         return [future.result() for future in futures]
 
     def close(self, *, interrupt: bool) -> None:
-        """Ends the threads. With `interrupt`, tasks end at their next line of Python; no others begin."""
+        """Ends the threads after their tasks; `interrupt` ends running tasks early, and drops queued ones."""
         if interrupt:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
                     task[0].cancel()
-                    task[0].set_running_or_notify_cancel()  # wakes waiting threads
+                    task[0].set_running_or_notify_cancel()  # wakes threads that wait for the result
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            while interrupt and thread.is_alive():  # try again: a destructor swallows the exception
+            while interrupt and thread.is_alive():  # repeat, because destructors swallow exceptions
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TaskInterrupted)
                 )
@@ -199,7 +201,7 @@ def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[
 
 @contextmanager
 def open_threads(count: int) -> Iterator[Threads]:
-    """Opens threads for tasks; matrix products use one thread each, as in worker processes."""
+    """Opens threads for tasks; each matrix product uses one thread, as in worker processes."""
     with _limit_blas():
         threads = Threads(count)
         try:
@@ -222,8 +224,8 @@ def measure_all(
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
     """Measures each policy on each split; also runs the functions in `beside` and returns their results.
 
-    Functions in `beside` need only the setup. They start first, because one may take as long as a split. Only
-    policies count as progress. If `threads` are given, they do the work instead of `workers`.
+    Functions in `beside` are called with the setup. They start first, because one may take as long as a whole
+    split. `progress` counts only policies. If `threads` are given, they run the tasks instead of `workers`.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
@@ -251,7 +253,7 @@ def measure_all(
 
 @contextmanager
 def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
-    """Does what `open_workers` does, in threads shared with other tasks."""
+    """Yields the same runner as `open_workers`, but its calls run in threads that other tasks use too."""
 
     def run_in_threads(
         function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
@@ -264,29 +266,29 @@ def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
 
 
 class _SplitCache:
-    """Keeps the data of the split that a process used last, for its next task."""
+    """Keeps the data of the latest split in memory, because a process's next task often needs it again."""
 
     def __init__(self, setup: EvaluationSetup, splits: tuple[Split, ...]) -> None:
         self.setup, self.splits = setup, splits
         self.split_data: SplitData | None = None
 
     def at(self, number: int) -> SplitData:
-        data = self.split_data  # read once: another thread may replace it
+        data = self.split_data  # read only once, because another thread may replace it
         if data is None or data.number != number:
             data = self.split_data = SplitData(self.setup, self.splits[number], number)
         return data
 
 
 def _run_task(cache: _SplitCache, number: int | None, task: Any) -> Any:  # noqa: ANN401 - `Compared` or `SetupWork`
-    """Measures policies on a split; without a split, does work that needs only the setup."""
+    """Measures policies on the split with this number; if it is None, calls `task` with the setup."""
     return task(cache.setup) if number is None else task.measure(cache.at(number))
 
 
 def split_progress(
     progress: ProgressCallback | None, second_steps: int
 ) -> tuple[ProgressCallback, ProgressCallback]:
-    """Joins the progress of two stages into one; returns a callback for each stage."""
-    first_stage = [0]  # number of steps of the first stage, known once it begins
+    """Makes a callback for each of two stages of work, so that their progress is reported as one."""
+    first_stage = [0]  # the first stage's number of steps, which it reports when it begins
 
     def report_first(done: int, total: int, last: str) -> None:
         first_stage[0] = total

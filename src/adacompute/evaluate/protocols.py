@@ -1,10 +1,10 @@
-"""Evaluates policies at average budgets on recorded samples: held out, or as in the paper.
+"""Evaluates policies at average budgets on recorded samples, by one of two protocols.
 
-"held-out": k folds over problems, keeping groups of similar problems together; a policy is fitted, and its
-price or threshold set, only on the other folds. "paper": fitted on a random 80% of the problems and evaluated
-on all, so partly on problems it has seen. With one mode, policies decide the number of samples per request;
-with several, also the mode, and `mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes
-results less noisy.
+"held-out": problems are split into folds, and groups of similar problems stay together. To evaluate a policy
+on a fold, it is fitted on the other folds, which also determine its price or threshold. "paper", the paper's
+protocol: a policy is fitted on a random 80% of the problems and evaluated on all, so partly on problems that
+it has seen. With one mode, policies decide only how many samples a request gets; with several, they choose
+modes too, and `mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes results less noisy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,11 +81,12 @@ POLICY_NAMES = (
     "oracle",
 )
 _FOLDS = 5
-_ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, for one mode and for several
-_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # votes of so many samples are used as control variates
-_GROUPS = 5  # number of groups of problems; each group uses coefficients fitted on the others
-_FEWEST_PROBLEMS = 150  # with fewer problems (60 were tried), the correction adds noise
-# strength of ridge regression, relative to the mean square of the errors, and of the exact accuracies
+# number of random orders of a problem's samples: with one mode, and with several
+_ORDERS, _MODE_ORDERS = 50, 40
+_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # votes of these numbers of samples serve as control variates
+_GROUPS = 5  # number of parts of the problems; each part is corrected with coefficients fitted on the others
+_FEWEST_PROBLEMS = 150  # minimum number of problems for the correction; with 60, it added noise
+# ridge penalties for the votes' errors and exact accuracies, relative to the mean square of each
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -93,7 +94,7 @@ _TOLERANCE = 1e-9
 def select_eligible(
     policies: tuple[ComparedPolicy, ...], basis: Basis
 ) -> tuple[tuple[ComparedPolicy, ...], tuple[str, ...]]:
-    """Returns the policies that can be evaluated, and the names of policies that need missing grades."""
+    """Returns the policies that can be evaluated, and the names of those that can't for lack of grades."""
     excluded = tuple(
         policy.name for policy in policies if basis == "agreement" and policy.name in NEED_GRADES
     )
@@ -121,23 +122,26 @@ def evaluate(
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Evaluates policies at average budgets, with intervals over problems, at exactly equal cost.
+    """Compares policies at average budgets and exactly equal cost, with intervals over problems.
 
-    With one mode, `policies` are names or (name, maker) pairs (`adacompute.evaluate.measure.PolicyMaker`).
-    Budgets are samples. Budgets such as "500 tokens", or "2 USD per 1000" with `prices`, are compared by the
-    cost of requests, without oracle and verdict. Problems with too few samples are left out as in `fit`
-    (`Evaluation.short` counts them). The verdict is about `stopping`, or else the first policy; it has its
-    own protocol (`adacompute.evaluate.verdict`), independent of folds, orders and seed.
+    With one mode, `policies` are names or (name, maker) pairs (`adacompute.evaluate.measure.PolicyMaker`),
+    and budgets are average numbers of samples. A budget can also be "500 tokens", or with `prices` "2 USD per
+    1000"; policies are then compared by the cost of requests, and there is no oracle and no verdict. Problems
+    with too few samples are left out as in `fit` (`Evaluation.short` is their number). The verdict is about
+    `stopping` if it is compared, or else about the first policy. It has a protocol of its own
+    (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
 
-    With a joined pool or `modes`, a policy over all of them is compared with every mode alone, mixes,
-    routers and cascades. Budgets are in their unit; None: some between the cheapest and the most
-    expensive mode. Only "oracle" in `policies` matters. `labels=False` learns and chooses without grades.
+    With a joined pool or `modes`, a policy over all modes is compared with each mode alone, mixes, routers
+    and cascades. Budgets are in the modes' unit; if they are None, some are chosen between the costs of the
+    cheapest and the most expensive mode. `policies` only says whether to include "oracle". With
+    `labels=False`, policies are fitted and chosen without grades.
 
-    Similar problems are held out and resampled together: those found similar, or with `groups` those with
-    the same "subject" or another column's value, or with "none" only equal questions. Without grades,
-    agreement with the vote over all samples of a problem (from the most expensive mode) replaces accuracy,
-    and the result says so. More than one of `workers` means processes, for policies given by name; results
-    don't depend on it. Scripts then need `if __name__ == "__main__":`.
+    Similar problems are held out and resampled together. `groups` names a column, such as "subject": problems
+    with the same value count as similar. With "none", only equal questions count as similar; with None or
+    "alike", questions that look similar. Without grades, accuracy is replaced by agreement with the vote over
+    all samples of a problem (from the most expensive mode), and the result says so. If `workers` is more than
+    one, policies given by name run in processes, with the same results. Scripts then need
+    `if __name__ == "__main__":`.
     """
     if (
         modes is not None
@@ -195,7 +199,7 @@ def evaluate(
 
 
 def evaluate_scores(ballots: Ballots) -> tuple[ScoreRow, ...]:
-    """Compares votes by a verifier's scores with plain votes, as `evaluate` does; empty without scores."""
+    """Compares votes weighted by verifier scores with plain votes; returns no rows without scores."""
     setup, _ = prepare_setup(
         leave_out_short(ballots.group())[0], (1.0,), votes="auto", orders=1, seed=_draw_seed(0)
     )
@@ -203,12 +207,12 @@ def evaluate_scores(ballots: Ballots) -> tuple[ScoreRow, ...]:
 
 
 def _draw_seed(seed: int) -> int:
-    """Draws the seed of the tables' splits, orders and intervals."""
+    """Derives the seed of an evaluation's splits, sample orders and intervals from the user's seed."""
     return int(np.random.default_rng(seed).integers(2**31))
 
 
 def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
-    """Computes the oracle's bounds; returns none without grades."""
+    """Computes the oracle's bounds at each budget; empty if there are no grades."""
     return bracket_oracle(setup) if setup.basis == "accuracy" else ()
 
 
@@ -221,18 +225,18 @@ def _evaluate_in_unit(
     short: int,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> Evaluation:
-    """Compares policies at equal average cost in tokens or money, by the recorded tokens.
+    """Compares policies at equal average cost in tokens or money, computed from recorded tokens.
 
     Requests that need more samples often have longer responses too. So an adaptive policy pays more per
-    sample than uniform sampling, and a comparison in samples would flatter it. Prompts are charged as the
-    prices say, or as the pool recorded its calls (`PromptCharge`).
+    sample than uniform sampling, and a comparison in samples would make it look better than it is. Prompts
+    are charged as `prices` says, or else as in the recorded calls (`PromptCharge`).
     """
     if len({average.unit for average in averages}) != 1:
         raise BudgetInvalid(
             f"budgets {', '.join(map(str, averages))} are not all in samples, in tokens, or in money; give "
             "one unit"
         )
-    RequestCosts.of(averages[0], ballots, prices)  # raises an error if costs can't be computed
+    RequestCosts.of(averages[0], ballots, prices)  # called only to raise an error if costs can't be computed
     in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= int(ballots.drawn.min(initial=16))]
     runs = run_policies(
         ballots,
@@ -265,9 +269,9 @@ def _evaluate_in_unit(
 
 
 def _count_in_unit(result: PolicyResult, costs: RequestCosts) -> PolicyResult:
-    """Converts the costs of a policy from samples to another unit."""
+    """Converts a policy's costs from samples to the unit of `costs`."""
     tokens, waves = result.point_tokens, result.point_waves
-    assert tokens is not None  # `RequestCosts` has checked that tokens are recorded
+    assert tokens is not None  # `RequestCosts` has made sure that tokens are recorded
     assert waves is not None
     rows = np.arange(result.points.cost.shape[1])
     cost = costs.compute(result.points.cost, waves, tokens, rows)
@@ -291,8 +295,8 @@ def run_policies(
 ) -> EvaluationRuns:
     """Fits and runs every policy on every split.
 
-    `calibrates=False` skips the results at each budget. With several workers, custom makers must be
-    picklable. `beside` has other functions to run on the same setup, by the name of the result.
+    With `calibrates=False`, there are no results by budget. With several workers, custom makers must be
+    picklable. `beside` has functions to run on the same setup, by the name that their result will have.
     """
     setup, dropped = prepare_setup(
         ballots.group(),
@@ -302,7 +306,7 @@ def run_policies(
         seed=seed,
         calibrates=calibrates,
     )
-    if setup.longest < 2:  # with one sample per problem, all policies are the same
+    if setup.longest < 2:  # with one sample per problem, all policies do the same
         policies = (UNIFORM,)
     eligible, left_out = select_eligible(
         select_policies(_leave_out_published(policies), setup.ballots), setup.basis
@@ -314,7 +318,7 @@ def run_policies(
 
 
 def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
-    """Leaves out published rules, which can only be measured on recorded samples, not made as policies."""
+    """Leaves out published rules that aren't policies and can only be measured on recorded samples."""
     return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
@@ -332,7 +336,7 @@ def evaluate_modes(
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> tuple[EvaluationRuns, Evaluation]:
-    """Evaluates a policy over several modes and its rivals; returns the results and their evaluation."""
+    """Evaluates a policy over several modes and its rivals; returns their results and the comparison."""
     setup, dropped = prepare_modes(
         ballots.group(),
         modes,
@@ -360,7 +364,7 @@ def _run(
     progress: ProgressCallback | None,
     beside: Mapping[str, SetupWork] | None,
 ) -> EvaluationRuns:
-    """Measures policies on every split and combines the results of all splits."""
+    """Measures policies on every split, and combines each policy's results from all splits."""
     results, others = measure_all(setup, splits, compared, workers=workers, progress=progress, beside=beside)
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     names = [name for number, name in results if number == 0]
@@ -386,14 +390,15 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
     """Removes noise that comes from trying only some random orders of the samples.
 
-    `exact` is the result of `score_uniform_exactly`, if known. Agreement by weighted votes isn't changed.
+    `exact` is the result of `score_uniform_exactly`, if known. Doesn't change agreement by weighted votes.
 
-    All policies ran on the same random orders. For an unweighted vote of b samples, both its accuracy on
-    those orders and its exact mean over all orders are known. So settings that give each problem a fixed
-    number of samples get the exact mean. For others, the part of the accuracy that correlates with these
-    votes' error is removed: a control variate. Its coefficients are fitted on other problems, so the
-    expectation doesn't change. (Coefficients from a problem's own orders or cost would be biased against
-    policies that stop early.) A problem's accuracy may slightly leave [0, 1].
+    All policies ran on the same random orders. For a vote of a fixed number of samples, we know both its
+    accuracy on those orders and its exact mean over all orders; the difference is its error. Settings that
+    give every problem the same number of samples get the exact mean. For other settings, these votes serve as
+    control variates: the part of the accuracy that correlates with their errors is removed. The coefficients
+    are fitted on other problems, so the expected accuracy doesn't change. (Coefficients fitted on a problem's
+    own orders or cost would be biased against policies that stop early.) A problem's corrected accuracy can
+    be slightly below 0 or above 1.
     """
     exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
@@ -409,11 +414,11 @@ def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> Eva
 
 
 def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
-    """Computes the exact accuracy of votes of 1, 2, … samples over all subsets, (longest, problems).
+    """Computes the mean accuracy of votes of 1, 2, … samples over all subsets; shape (longest, problems).
 
-    Weighted votes of three or more samples use 2,000 subsets per problem, with weights fitted to all
-    problems. Returns None for votes weighted by a verifier's score: their weights are learned from labels, so
-    they differ between splits. Also None for agreement by weighted votes.
+    For weighted votes of three or more samples, it is the mean over 2,000 random subsets, with weights fitted
+    to all problems. Returns None if votes are weighted by a verifier's score, because those weights are
+    learned from labels and differ between splits. Also returns None for agreement by weighted votes.
     """
     counts = range(1, setup.longest + 1)
     if setup.weighted and read_scores(setup.ballots)[1].any():
@@ -434,39 +439,40 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UniformVotes:
-    """Exact and measured accuracy of votes of 1, 2, … samples; both have shape (longest, problems)."""
+    """Exact and measured accuracies of votes of 1, 2, … samples; both have shape (longest, problems)."""
 
     exact: Floats
-    measured: Floats  # accuracy on the random orders that all policies ran on
+    measured: Floats  # accuracy on the random orders on which all policies ran
 
     @classmethod
     def of(cls, uniform: PolicyPoints, exact: Floats) -> "_UniformVotes":
-        measured = exact.copy()  # numbers of samples that weren't measured have no error
+        measured = exact.copy()  # if a number of samples wasn't measured, its error is 0
         for cost, accuracy in zip(uniform.cost[:, 0].tolist(), uniform.accuracy, strict=True):
             measured[round(cost) - 1] = accuracy
         return cls(exact, measured)
 
     @property
     def controls(self) -> list[int]:
-        """Rows of the votes whose errors are used as controls."""
+        """Row indices of the votes whose errors serve as control variates."""
         return [count - 1 for count in _CONTROLS if count <= len(self.exact)]
 
 
 def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """Returns the corrected accuracy; all arrays have shape (settings or budgets, problems)."""
+    """Returns accuracies without the noise of random orders; shape (settings or budgets, problems)."""
     samples = np.clip(np.rint(cost).astype(np.int64), 1, len(uniform.exact))
     at = (samples - 1, np.arange(cost.shape[1]))
     same_as_uniform = (np.abs(cost - samples) < _TOLERANCE) & (
         np.abs(accuracy - uniform.measured[at]) < _TOLERANCE
     )
-    is_uniform = same_as_uniform.all(axis=1)  # for each setting
+    # whether each setting gives every problem the same number of samples
+    is_uniform = same_as_uniform.all(axis=1)
     corrected = accuracy - _estimate_noise(accuracy, uniform)
     corrected[is_uniform] = uniform.exact[at][is_uniform]
     return corrected
 
 
 def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """Estimates the part of the accuracy that control votes' errors explain, (settings, problems)."""
+    """Estimates the part of the accuracy that control variates explain; shape (settings, problems)."""
     problems = accuracy.shape[1]
     noise = np.zeros(accuracy.shape)
     if problems < _FEWEST_PROBLEMS:
@@ -481,9 +487,10 @@ def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
 
 
 def _fit_coefficients(accuracy: Floats, error: Floats, exact: Floats) -> Floats:
-    """Fits coefficients of the control votes' errors by ridge regression, (controls, settings).
+    """Fits the coefficients of control variates by ridge regression; shape (controls, settings).
 
-    The votes' exact accuracies are regressors too, to absorb differences between problems.
+    The control variates are errors of votes' accuracies. The votes' exact accuracies are regressors too,
+    because they explain differences between problems.
     """
     count = error.shape[1]
     columns = np.concatenate([error, exact - exact.mean(axis=0)], axis=1)

@@ -1,15 +1,17 @@
-"""Methods published by others, run on recorded samples as they are defined; for comparison only.
+"""Methods published by others, run on recorded samples as their authors define them; for comparison only.
 
 - `cges`: CGES (Aghazadeh et al., 2026, arXiv 2511.02603v2), a Bayesian stopping rule for one mode. The
-  posterior is that of its Algorithm 1, over the answers seen so far and an unseen one; sampling stops once a
-  seen answer's posterior reaches a threshold (its Remark D.4). Confidence is the exponential of a sample's
-  mean log-probability.
-- `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: draws some samples of each
-  mode in turn, and stops with a mode's most common answer if its share reaches the mode's threshold.
-  Thresholds minimise disagreement with the most expensive mode while the conformal quantile of costs, on
-  other problems, stays within a cap. Only the paper's summary was available: numbers of samples are ours.
-- `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample from each
-  mode in turn, until its mean log-probability reaches a threshold common to all modes.
+  posterior (the paper's Algorithm 1) is over the answers seen so far and one unseen answer. Sampling stops
+  once the posterior of a seen answer reaches a threshold (Remark D.4). A sample's confidence is the
+  exponential of its mean log-probability.
+- `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade that needs no labels. It draws some samples
+  from one mode after another, and stops with a mode's most common answer if that answer's share reaches the
+  mode's threshold. The thresholds are those that disagree least with the most expensive mode, among those
+  that keep the conformal quantile of costs, measured on other problems, within a cap. Only a summary of the
+  paper was available, so the numbers of samples are our choice.
+- `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). It draws one sample
+  from one mode after another, until a sample's mean log-probability reaches a threshold. All modes have the
+  same threshold.
 """
 
 import math
@@ -41,18 +43,18 @@ from adacompute.pool.ballots import ABSENT
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# thresholds of CGES, descending: it stops once an answer's posterior log-odds reach one
+# thresholds to try for CGES, descending; it stops once an answer's posterior log-odds reach the threshold
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
 _BLOCK_PATHS = 8192  # number of sample orders processed at a time
-_LEAST_DOUBT = 1e-12  # confidences are kept this far from 0 and 1
-_SAMPLES = (3, 5, 8)  # samples per mode that C3PO can choose; for the last mode also 1
-_OVERRUN = 0.1  # share of requests that may exceed C3PO's cap
-_CONFIDENCES = 40  # number of thresholds tried for the confidence cascade
+_LEAST_DOUBT = 1e-12  # confidences are clipped to at least this far from 0 and 1
+_SAMPLES = (3, 5, 8)  # numbers of samples per mode to try for C3PO; also 1 for the last mode
+_OVERRUN = 0.1  # share of requests whose cost is allowed to exceed C3PO's cap
+_CONFIDENCES = 40  # number of thresholds to try for the confidence cascade
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorStopping:
-    """Runs CGES on one split; its threshold is chosen by cost on the training problems."""
+    """Runs CGES on one split; chooses its threshold by cost on the training problems."""
 
     name: str = "cges"
 
@@ -71,14 +73,15 @@ PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
 
 
 def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats]:
-    """Computes mean cost, accuracy, rounds and tokens, (4, thresholds, problems).
+    """Runs CGES; returns mean cost, accuracy, rounds and tokens, of shape (4, thresholds, problems).
 
-    Also returns the share of requests by number of rounds, (thresholds, rounds + 1); each sample is a round.
+    Also returns the share of requests with each number of rounds, of shape (thresholds, rounds + 1). Each
+    sample is a round.
     """
     setup, ballots = data.setup, data.train if training else data.test
     orders = data.count_orders(training=training)
     layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=setup.longest)
-    order = layout.draw_orders(ballots, data.make_rng(training=training))  # by problem and order
+    order = layout.draw_orders(ballots, data.make_rng(training=training))  # shape (problems, orders, samples)
     confidence = np.exp(ballots.signal("logprob"))
     worth = compute_class_worth(ballots) if setup.basis == "accuracy" else compute_full_vote(ballots)
     values = np.empty((4, len(_CERTAINTIES), len(ballots)))
@@ -104,11 +107,12 @@ def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats
 
 
 def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tuple[Floats, Ints]:
-    """Returns the most likely answer's log-odds, and that answer, after each sample; (requests, samples).
+    """Returns the most likely answer's log-odds and index after each sample; shape (requests, samples).
 
-    The k answers seen so far, and one unseen answer, are equally likely a priori. A sample gives the right
-    answer with probability c, its confidence, and each other answer with an equal share of the rest. So
-    answer a has likelihood c in samples that gave it, and (1 - c) / k in others. Answer -1: none yet.
+    The k answers seen so far and one unseen answer are equally likely a priori. A sample gives the right
+    answer with probability c, its confidence; the wrong answers share the rest equally. So if answer a is
+    right, a sample that gave it has likelihood c, and any other sample has likelihood (1 - c) / k. Answer -1
+    means that no sample has given an answer yet.
 
     >>> odds, answer = trace_posteriors(np.array([[0, 1, 0]]), np.array([[0.8, 0.6, 0.7]]))
     >>> (1 / (1 + np.exp(-odds))).round(3).tolist(), answer.tolist()
@@ -130,7 +134,7 @@ def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tupl
         leader = scores.argmax(axis=1)
         best = scores[rows, leader]
         scores[rows, leader] = -np.inf
-        # the initial 0 is the log-odds of an answer not seen yet
+        # `initial` is 0, the log-odds of an answer that hasn't been seen yet
         certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)
         leaders[:, draw] = np.where(best > -np.inf, leader, -1)
     return certainty, leaders
@@ -138,17 +142,17 @@ def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class PublishedCascades:
-    """Runs C3PO and semantic-router's cascade on one split; chooses their settings on training problems."""
+    """Runs C3PO and semantic-router's cascade on one split, with settings chosen on training problems."""
 
     name: str = "published cascades"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """Measures the cascades for which enough is recorded, at the budgets and near them."""
+        """Measures the cascades whose inputs are recorded, at the budgets and near them."""
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
         settings = {}
-        if min(longest) > 1:  # a single sample can't agree with others
+        if min(longest) > 1:  # C3PO needs samples that can agree, so at least two
             by_agreement = setup.basis == "agreement"
             settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
         if all(map(records_confidence, setup.ballots.parts)):
@@ -165,11 +169,10 @@ class PublishedCascades:
 
 
 def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
-    """Finds and measures C3PO's best thresholds for every cap on cost, ascending.
+    """Finds and measures C3PO's best thresholds for every cap on cost, from the lowest cap to the highest.
 
-    Half of the training problems measure how often a cascade disagrees with the most expensive mode, the
-    other half the conformal quantile of costs. Settings are later mixed by agreement too, because C3PO uses
-    no labels.
+    On half of the training problems, it measures how often a cascade disagrees with the most expensive mode;
+    on the other half, the conformal quantile of costs. `worth` is agreement too, because C3PO uses no labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)
@@ -194,12 +197,12 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
 
 
 def _share_rounds(reached: Floats, train: Ints) -> Floats:
-    """Computes the share of test requests that end after each number of modes, (settings, modes + 1).
+    """Computes the share of test requests that end after 0, 1, ... modes; shape (settings, modes + 1).
 
-    `reached` is the share that reaches each mode, (settings, modes, problems).
+    `reached` is the share of requests that reach each mode, of shape (settings, modes, problems).
     """
     problems = np.arange(reached.shape[2])
-    tested = np.setdiff1d(problems, train)  # in the paper's protocol, all problems are tested
+    tested = np.setdiff1d(problems, train)  # empty if the training problems are all problems
     means = reached[:, :, tested if len(tested) else problems].mean(axis=2)
     return np.diff(-means, axis=1, prepend=-1.0, append=0.0)
 
@@ -207,8 +210,8 @@ def _share_rounds(reached: Floats, train: Ints) -> Floats:
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     """Yields the results of each possible C3PO cascade, by problem.
 
-    They are: cost, accuracy, agreement, the share of requests that reach each mode, (modes, problems),
-    samples per mode, and the cost of each problem's first request.
+    The results are: cost; accuracy; agreement; the share of requests that reach each mode, of shape (modes,
+    problems); the samples from each mode, of the same shape; and the cost of each problem's first request.
     """
     rows, modes = np.arange(len(paths)), paths.modes
     counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
@@ -224,7 +227,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
         spent = np.cumsum([mode.cost[each] for mode, each in zip(modes, drawn, strict=True)], axis=0)
         for least in product(range(1, count + 2), repeat=len(modes) - 1):
             stops = np.array([most >= needed for most, needed in zip(first, (*least, 0), strict=True)])
-            end = stops.argmax(axis=0)  # the mode that gives each request's answer
+            end = stops.argmax(axis=0)  # index of the mode that gives each request's answer
             cost, reached = spent[end, rows], np.arange(len(modes)) <= end[:, None]
             means = map(paths.mean_per_problem, (cost, np.choose(end, worth), np.choose(end, agrees)))
             share = paths.mean_per_problem(reached.astype(np.float64)).T
@@ -232,7 +235,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
 
 
 def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
-    """Computes the cascade's expected results at each threshold, over all recorded samples of each mode."""
+    """Computes the confidence cascade's expected results at each threshold, from all recorded samples."""
     ballots = setup.ballots
     judged = compute_full_vote(ballots) if setup.basis == "agreement" else compute_class_worth(ballots)
     chosen = compute_full_vote(ballots) if setup.learns_by_agreement else judged
@@ -250,7 +253,8 @@ def _accept_above(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Computes a cascade's expected results at one threshold of the log-probability.
 
-    Returns cost, accuracy for reporting and for choosing, each (problems,), and samples, (modes, problems).
+    Returns three arrays of shape (problems,): cost, accuracy for reporting, and accuracy for choosing
+    settings. The fourth is the number of samples from each mode, of shape (modes, problems).
     """
     problems = np.arange(len(parts[0]))[:, None]
     reached, cost = np.ones(len(problems)), np.zeros(len(problems))

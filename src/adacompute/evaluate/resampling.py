@@ -1,8 +1,8 @@
 """Splits of problems into training and test sets, and intervals over problems.
 
-Intervals are from a bootstrap over problems. All statistics of an evaluation share the same draws, so
-differences between policies are paired. A group of similar problems is always in one fold, and drawn whole: a
-policy that has seen one of them knows something about all.
+Intervals come from a bootstrap over problems. All statistics of an evaluation use the same bootstrap draws,
+so that differences between policies are paired. A group of similar problems is always in the same fold and
+drawn as a whole, because a policy that has seen one of them knows something about all of them.
 """
 
 from collections.abc import Hashable, Iterable
@@ -19,21 +19,21 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_Z = 1.959964  # a 95% interval has this many standard errors on each side
+_Z = 1.959964  # half the width of a 95% interval, in standard errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split:
-    """Row numbers of the problems to train on and to test on."""
+    """Indices of the problems to train on, and of the problems to test on."""
 
     train: Ints
     test: Ints
 
 
 def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
-    """Splits problems into folds: each is tested once, after training on other groups.
+    """Splits problems into folds: each problem is tested in one split, which trains on other groups.
 
-    Folds are as equal in size as whole groups allow; there are at most as many folds as groups.
+    Folds are about equal in size, but never divide a group, so there are at most as many folds as groups.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2], [1, 3]]
@@ -80,21 +80,21 @@ def _check_groups(group: Ints, count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleGain:
-    """The oracle's gain in accuracy over uniform sampling, as a lower and an upper bound."""
+    """Lower and upper bound on the oracle's gain in accuracy over uniform sampling."""
 
-    low_end: float | None  # lower bound (cross-fitted); None if there are too few samples
-    high_end: float  # upper bound (chosen and evaluated on the same samples)
-    interval: tuple[float, float] | None  # 95% interval over problems of the lower bound
+    low_end: float | None  # lower bound, cross-fitted; None if there are too few samples
+    high_end: float  # upper bound: choices are made and evaluated on the same samples
+    interval: tuple[float, float] | None  # 95% interval for the lower bound, over problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """How much a verifier's scores improve uniform sampling, on held-out problems."""
+    """How much a verifier's scores improve votes of a fixed number of samples, on held-out problems."""
 
     samples: int
     plain: float  # accuracy of unweighted votes
-    weighted: Interval  # accuracy of votes weighted by score
-    weighted_gain: Interval  # accuracy gain over unweighted votes
+    weighted: Interval  # accuracy of votes weighted by the verifier's scores
+    weighted_gain: Interval  # accuracy gain of weighted votes over unweighted votes
     best: Interval  # accuracy of the sample with the best score
     best_gain: Interval
 
@@ -102,7 +102,7 @@ class ScoreRow:
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
     """Computes the 95% interval over problems of the mean difference `first - second`.
 
-    Returns None if all problems differ by the same amount or there is only one: the spread then says nothing.
+    Returns None if the difference is the same for all problems, or if there is only one problem.
 
     >>> low, high = paired_interval(np.array([0.5, 0.9, 0.7]), np.array([0.4, 0.6, 0.5]))
     >>> round(low, 3), round(high, 3)

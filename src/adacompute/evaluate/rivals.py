@@ -1,7 +1,8 @@
 """Policies that exist only for comparison: they can't be saved or served.
 
-`random` and `heuristic` are the paper's baselines; `shuffled` assigns the oracle's budgets at random;
-`doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate` knows by name.
+`random` and `heuristic` are the paper's baselines. `shuffled` gives the oracle's numbers of samples to
+random problems. `doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate`
+knows by name.
 """
 
 import math
@@ -29,11 +30,11 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-_TIE_SEED = 0  # seed of the hash that orders prompts of equal length
-_WARMUP = 4  # first samples of PETS
-_CURVE_VOTES = 40  # PETS fits a problem's curve to votes of at most this many samples
-_CURVE_FROM = 3  # smallest number of samples in a vote that PETS fits a curve to
-_CURVE_ANSWERS = 10  # different answers of a problem that PETS fits its curve to, as in the original code
+_TIE_SEED = 0  # seed of the hash that breaks ties between prompts of equal length
+_WARMUP = 4  # number of samples that PETS draws first
+_CURVE_VOTES = 40  # maximum number of samples in the votes that PETS fits a problem's curve to
+_CURVE_FROM = 3  # minimum number of samples in the votes that PETS fits a problem's curve to
+_CURVE_ANSWERS = 10  # PETS fits curves to a problem's 10 most frequent answers, as in the original code
 
 
 class Rival(Policy):
@@ -50,7 +51,7 @@ class Rival(Policy):
 
 
 class RandomPolicy(Rival, FixedPolicy):
-    """Gives each prompt one of the two `budgets` next to `budget` at random, so that the average is `budget`.
+    """Gives each prompt one of the two `budgets` nearest to `budget` at random; the average is `budget`.
 
     In the paper, this is "random" (Table 1: at B = 2 it costs 2.00 and is as accurate as "fixed").
 
@@ -68,9 +69,9 @@ class RandomPolicy(Rival, FixedPolicy):
 class HeuristicPolicy(Rival, OneShotPolicy):
     """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
 
-    The average over the pool meets `budget` as nearly as whole problems allow. Prompts of equal length are
-    ordered by a hash. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200
-    problems correspond to 16 samples for the 7, 14 and 27 longest prompts, and one for the others.
+    The average over the pool is as close to `budget` as possible. A hash decides between prompts of equal
+    length. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200 problems correspond to 16
+    samples for the 7, 14 and 27 longest prompts, and one sample for each of the others.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -114,20 +115,20 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
 
 def _measure_lengths(prompts: Sequence[str]) -> Floats:
-    """Returns prompts' lengths in characters, plus a hash below 1 to break ties."""
+    """Returns the lengths of prompts in characters, plus a hash below 1 that breaks ties."""
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.float64)
     return lengths + hash_to_unit(prompts, seed=_TIE_SEED)
 
 
 class ShuffledPolicy(RandomPolicy):
-    """Gives as many samples as the one-shot oracle would, but to random problems: a control for its choice.
+    """Gives out the same numbers of samples as the one-shot oracle, but to random problems, as a control.
 
     How often the oracle chooses each number of samples is learned from a pool with grades.
     """
 
     kind = "shuffled"
 
-    shares_: Floats  # share of problems to which the oracle gives each number of samples
+    shares_: Floats  # for each number of samples, the share of problems to which the oracle gives it
 
     def fit(self, pool: Pool | Ballots) -> Self:
         plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
@@ -141,10 +142,10 @@ class ShuffledPolicy(RandomPolicy):
 
 
 class DoublingPolicy(Rival, AgreementPolicy):
-    """AdaptiveSelfConsistency of its_hub: draws 2 samples, then doubles them until enough agree.
+    """AdaptiveSelfConsistency from its_hub: draws 2 samples, then doubles their number until enough agree.
 
-    It stops when the most common answer's share is at least 1 minus the dial, and never without an answer.
-    (its_hub's `threshold` of 0.75 is a dial of 0.25.) It costs at least 2 samples.
+    It stops when the most common answer's share is at least 1 minus the policy's threshold, but not without
+    an answer. (its_hub's `threshold` of 0.75 is a threshold of 0.25 here.) It costs at least 2 samples.
 
     >>> from adacompute.answers import Tally
     >>> rule = DoublingPolicy()
@@ -171,9 +172,10 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     The first answers have one of five patterns (4 equal; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
     each pattern, a pool shows, without labels, how often a vote of k samples gives the model's most frequent
-    answer. This is the average over problems of curves Phi(a sqrt(k) + b), weighted by how often a problem's
-    samples have the pattern. The price is what one more sample must add to it; PETS's own greedy plan for an
-    average budget takes steps in the same order. First samples without an answer are drawn again.
+    answer. It is estimated as Phi(a sqrt(k) + b), where a and b are averages over problems, weighted by how
+    often a problem's samples have the pattern. The price is the increase that one more sample must bring;
+    PETS's own greedy plan for an average budget takes the same steps in the same order. First samples without
+    an answer are drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -185,10 +187,10 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     kind = "pets"
     dial = "price"
-    gains_: Floats  # least gain of any sample up to this one; shape (patterns, later samples)
+    gains_: Floats  # gain of each further sample, made non-increasing; shape (patterns, further samples)
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are distributed; needs no labels, but four answers of each problem."""
+        """Learns how answers are distributed; needs at least four answers of each problem, but no labels."""
         counts = count_answers(get_ballots(pool), min_answers=_WARMUP)
         slope, offset = _fit_mode_curves(counts)
         weights = _compute_pattern_shares(counts)  # shape (problems, patterns)
@@ -202,21 +204,21 @@ class PetsPolicy(Rival, AgreementPolicy):
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
         price = np.array(check_dials("price", dial), ndmin=1)[:, None]
-        # number of samples in all, including the first ones
+        # total number of samples, including the first ones
         planned = _WARMUP + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
         missing = _WARMUP - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """Numbers the pattern of each request's first answers; arbitrary after more than four answers."""
+        """Returns the index of each request's pattern of answers; meaningless if there are more than four."""
         kinds = np.clip(state.kinds, 1, _WARMUP)
         pairs = (kinds == 2) & (state.first == 2)
         return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
 
 
 def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
-    """Computes how often votes of 1 to `longest` samples give the first answer, (problems, votes).
+    """Computes how often votes of 1 to `longest` samples give the first answer; shape (problems, votes).
 
     Ties are broken at random.
     """
@@ -235,7 +237,7 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
 
 
 def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Fits slope a and offset b of each problem's curve Phi(a sqrt(k) + b) (Phi: normal distribution)."""
+    """Fits a and b of each problem's curve Phi(a sqrt(k) + b); Phi is the normal distribution."""
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
 
@@ -250,9 +252,9 @@ def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_pattern_shares(counts: Floats) -> Floats:
-    """Computes how often four answers of a problem have each pattern, (problems, patterns).
+    """Computes how often four answers of a problem have each pattern; shape (problems, patterns).
 
-    Answers are drawn without replacement. Patterns go from all equal to all different.
+    Answers are drawn without replacement. Patterns are ordered from all equal to all different.
     """
     total = counts.sum(axis=1)
     pairs = counts * (counts - 1) / 2
@@ -267,12 +269,12 @@ def _compute_pattern_shares(counts: Floats) -> Floats:
     ways = total * (total - 1) * (total - 2) * (total - 3) / 24
     shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
     different = 1.0 - shares.sum(axis=1)
-    different[different < 1e-12] = 0.0  # remove rounding errors
+    different[different < 1e-12] = 0.0  # set rounding errors to 0
     return np.column_stack([shares, different])
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Returns Phi at each level minus Phi at the previous one, also accurate near 1, (rows, levels - 1)."""
+    """Returns the increase of Phi from each level to the next, accurate even near 1."""
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)
@@ -280,7 +282,7 @@ def _subtract_tails(level: Floats) -> Floats:
 
 
 _RIVALS = (RandomPolicy, HeuristicPolicy, ShuffledPolicy, DoublingPolicy, PetsPolicy)
-# policies that come first in tables, in this order
+# names of the policies that tables list first, in this order
 _FIRST = ("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling", "bayes", "pets")
 _EVERY: dict[str, type[Policy]] = {**POLICIES, **{rival.kind: rival for rival in _RIVALS}}
 COMPARED = {kind: _EVERY[kind] for kind in dict.fromkeys((*_FIRST, *POLICIES))}

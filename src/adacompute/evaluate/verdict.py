@@ -1,20 +1,20 @@
 """The verdict: does an adaptive number of samples per request beat the same number for all?
 
-All commands get their verdict from `judge_pool`. Its protocol is fixed: whatever folds, orders or seed other
-tables use, the same samples give the same verdict.
+All commands get their verdict from `judge_pool`. Its protocol is fixed, so the same samples always get the
+same verdict, whatever folds, orders or seed are used for tables.
 
 - The policy is chosen beforehand (`stopping`, or the requested one), never by its result.
-- Cross-fitting: each problem is evaluated by a policy fitted on others, and averaged over several assignments
-  to folds, so that the verdict doesn't depend on one of them.
+- Cross-fitting: a problem is always tested with a policy that was fitted on other problems. Results are
+  averaged over several random assignments to folds, so that the verdict doesn't depend on one of them.
 - The policy mixes the two settings whose costs are nearest to the budget, whatever their accuracy. Uniform
-  sampling may use the best mix of two numbers of samples, so ties never favour the policy. It is called
-  better only if it is better without that choice too.
+  sampling uses the best mix of two numbers of samples, so the comparison never favours the policy. Uniform
+  sampling is called better only if it is also better without this advantage.
 - Intervals are studentised ("bootstrap-t"), which is more accurate for small samples than percentiles.
   Decisions use intervals that are joint over all budgets (bootstrap distribution of the largest |t|).
-- The default budgets are always evaluated: omitting some would make the result look more certain.
-- Decisions use interval ends as printed: rounded to a tenth of a percentage point.
+- The default budgets are always evaluated, because leaving some out would make the result look more certain.
+- Decisions use the ends of intervals as they are printed: rounded to a tenth of a percentage point.
 - Groups of similar problems are held out and resampled whole.
-- Fewer than 30 problems, or 10 groups, get no verdict.
+- With fewer than 30 problems or fewer than 10 groups, there is no verdict.
 """
 
 import math
@@ -77,32 +77,34 @@ from adacompute.replay.matching import (
 from adacompute.score.score import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
-KeepFit = Callable[[Policy, Ballots], None]  # called with a policy and its training problems
+# called with each fitted policy and the problems that it was fitted on
+KeepFit = Callable[[Policy, Ballots], None]
 
-FEWEST_PROBLEMS = 30  # with fewer different questions there is no verdict
-SMALLEST_GAIN = 0.01  # gain in accuracy: below it, uniform sampling counts as equally good
-MOST_NEEDED = 10_000  # larger numbers of missing problems aren't stated exactly
+FEWEST_PROBLEMS = 30  # minimum number of different questions for a verdict
+SMALLEST_GAIN = 0.01  # uniform sampling counts as equally good if the gain in accuracy is smaller
+MOST_NEEDED = 10_000  # maximum number of additional problems that a verdict says are needed
 FOLDS, ORDERS = 3, 100
-REPEATS = ((64, 4), (200, 2))  # (questions, repeats): with fewer questions, average so many runs
+# pairs (questions, repeats): with fewer questions than that, results are averaged over `repeats` runs
+REPEATS = ((64, 4), (200, 2))
 _SEED = 17
 _POWER = 0.8416  # quantile of the normal distribution for a power of 80%
-_DEFAULT_BUDGET = 3.0  # average number of samples that the sentence is about, if possible
+_DEFAULT_BUDGET = 3.0  # the sentence is about this average number of samples, if it was evaluated
 _TOLERANCE = 1e-9
-_MANY_QUESTIONS = 100  # from this number on, starting several processes pays
+_MANY_QUESTIONS = 100  # minimum number of questions for which starting several processes pays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenUsage:
-    """How many tokens and prompts the policy's settings use, and how many a sample uses."""
+    """How many tokens and prompts each setting of a policy uses, and how many a single sample uses."""
 
-    tokens: Floats  # output tokens of a request; shape (settings, groups)
-    prompts: Floats  # times that an average prompt is paid for; shape (settings, groups)
-    sample_tokens: float  # mean output tokens of a sample
-    prompt_tokens: float  # mean tokens of a prompt
+    tokens: Floats  # mean number of output tokens per request; shape (settings, groups)
+    prompts: Floats  # how many times a prompt of average length is paid for; shape (settings, groups)
+    sample_tokens: float  # mean number of output tokens per sample
+    prompt_tokens: float  # mean length of a prompt in tokens
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Measures the usage of the policy at a budget, and of a uniform number of samples."""
+        """Measures what a request uses with a mix of the policy's settings, and with uniform `samples`."""
         (low, high), share = own.settings, own.probability
         tokens, prompts = (
             float(((1 - share) * values[low] + share * values[high]).mean())
@@ -121,17 +123,19 @@ class PairedResults:
     """Results of a policy and of uniform sampling on the same problems and sample orders, for a verdict."""
 
     policy: str
-    points: PolicyPoints = field(repr=False)  # cost and accuracy of each setting and group of problems
+    # the policy's cost and accuracy, for each setting and group of problems
+    points: PolicyPoints = field(repr=False)
     uniform: PolicyPoints = field(repr=False)
     budgets: tuple[float, ...]
     basis: Basis
-    votes: str  # "plain" or "weighted"
+    votes: str  # kind of votes: "plain" or "weighted"
     problems: int  # number of different questions
-    repeats: int = 1  # number of random assignments to folds that results are averaged over
-    usage: TokenUsage | None = field(default=None, repr=False)  # None if tokens aren't recorded
+    repeats: int = 1  # how many random assignments to folds the results are averaged over
+    # tokens and prompts per request; None if tokens aren't recorded
+    usage: TokenUsage | None = field(default=None, repr=False)
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
-        """Returns the policy's accuracy at a budget, and the number of uniform samples that reaches it."""
+        """Returns the policy's accuracy at a budget, and how many uniform samples are as accurate."""
         pair = _match_budget(self, budget)
         if pair is None:
             return None
@@ -141,7 +145,7 @@ class PairedResults:
 
 @dataclass(frozen=True, slots=True)
 class _KeepingMaker:
-    """Makes policies with another maker and passes each to `keep_fit`."""
+    """Calls another maker, and passes each policy that it makes to `keep_fit`."""
 
     maker: PolicyMaker
     keep_fit: KeepFit
@@ -164,14 +168,14 @@ def judge_pool(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Compares a policy with uniform sampling on recorded samples; equal samples give equal verdicts.
+    """Decides whether a policy beats uniform sampling on recorded samples.
 
     `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: no policy.
-    `budgets` are evaluated in addition to the default ones. Budgets of all recorded samples or more are left
-    out, because a policy can't differ from uniform sampling there. Problems with fewer samples than others
+    `budgets` are evaluated in addition to the default ones. Budgets that allow all recorded samples are left
+    out, because no policy can differ from uniform sampling there. Problems with fewer samples than others
     are left out as in `fit`. Equal questions count once; similar questions are held out and resampled
     together (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy.
-    The work is done by `workers` processes, or by `threads` of this one. `keep_fit` is called with each
+    The work is done by `workers` processes, or by `threads` of this process. `keep_fit` is called with each
     policy fitted for the verdict and its training problems; `keep_results` is called with the results that
     the verdict is based on.
     """
@@ -218,14 +222,14 @@ def count_verdict_steps(ballots: Ballots) -> int:
 
 
 def count_repeats(questions: int) -> int:
-    """Returns how many assignments to folds are averaged: more if there are few questions."""
+    """Returns how many assignments to folds to average over: more if there are fewer questions."""
     return next((repeats for below, repeats in REPEATS if questions < below), 1)
 
 
 def choose_candidate(
     policies: Sequence[str | tuple[str, PolicyMaker]],
 ) -> str | tuple[str, PolicyMaker] | None:
-    """Chooses the policy that the verdict is about: `stopping` if it is compared, or else the first one.
+    """Chooses the policy for the verdict: `stopping` if it is among the policies, or else the first one.
 
     >>> choose_candidate(("fixed", "asc", "stopping")), choose_candidate(("fixed", "asc", "esc"))
     ('stopping', 'asc')
@@ -248,10 +252,10 @@ def measure_paired(
     repeats: int | None = None,
     seed: int = _SEED,
 ) -> PairedResults:
-    """Runs a policy and uniform sampling by the verdict's protocol.
+    """Runs a policy and uniform sampling according to the verdict's protocol.
 
-    Sorts problems by question first, so that the order in a file doesn't matter. `repeats` and `seed` are for
-    studies.
+    Sorts problems by question first, so that their order in a file doesn't matter. `repeats` and `seed` are
+    only for studies that vary the protocol.
     """
     by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
     setup, _ = prepare_setup(
@@ -307,7 +311,7 @@ def _measure_usage(
     if np.isnan(ballots.tokens[ballots.classes != ABSENT]).any():
         return None
     prompts = ballots.count_prompt_tokens()
-    shares = prompts / (prompts.mean() or 1.0)  # length relative to the average prompt
+    shares = prompts / (prompts.mean() or 1.0)  # each prompt's length, relative to the average prompt
     tokens, waves = (
         np.mean([getattr(each, name) for each in pooled], axis=0) for name in ("point_tokens", "point_waves")
     )
@@ -322,7 +326,7 @@ def _measure_usage(
 
 
 def judge(results: PairedResults) -> Verdict:
-    """Computes the verdict from results at each budget, with intervals for each alone and for all at once."""
+    """Computes the verdict from results, with intervals for each budget alone and for all at once."""
     if results.problems < FEWEST_PROBLEMS:
         return _judge_too_few(results.problems, results.policy, results.basis)
     matches = [_match_budget(results, budget) for budget in results.budgets]
@@ -361,7 +365,7 @@ def judge(results: PairedResults) -> Verdict:
     if decided == "not decided yet":
         deviations = gains.std(axis=0, ddof=1)
         needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
-        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # from groups to problems
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # convert groups to problems
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -386,10 +390,10 @@ def _raise_upper_ends(
     pairs: Sequence[tuple[MatchedCost, MatchedCost]],
     boot: Bootstrap,
 ) -> list[Interval]:
-    """Raises upper ends below zero, so that uniform sampling can't win merely by a lucky best mix.
+    """Raises the upper ends of intervals below zero, because uniform sampling's best mix may be luck.
 
-    If an interval ends below zero, the gain is also computed over a plain mix: of the two numbers of samples
-    nearest to the cost. The higher of the two upper ends counts.
+    If an interval is below zero, the gain is also computed over a mix of the two numbers of samples that are
+    nearest to the cost, whatever their accuracy. The higher one of the two upper ends is returned.
     """
     plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
     gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
@@ -405,7 +409,7 @@ def _raise_upper_ends(
 
 
 def _clip_interval(interval: Interval, uniform: float) -> Interval:
-    """Limits an interval: nothing can gain more than uniform sampling misses, or lose more than it has."""
+    """Limits an interval to possible gains: the resulting accuracy can't be below 0 or above 1."""
     low, high = interval.low, interval.high
     return replace(
         interval,
@@ -415,18 +419,21 @@ def _clip_interval(interval: Interval, uniform: float) -> Interval:
 
 
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
-    """Returns the policy at a budget, and uniform sampling at its cost; None if the policy costs more."""
+    """Finds the policy's mix of settings for a budget, and uniform sampling's mix for the same cost.
+
+    Returns None if the policy always costs more than the budget.
+    """
     own = match_neighbours(results.points, budget)
     base = None if own is None else match_cost(results.uniform, own.cost)
     if own is None or base is None:
         return None
-    if own.cost < budget - _TOLERANCE:  # even its best setting costs less: compare at that cost
+    if own.cost < budget - _TOLERANCE:  # the policy can't spend the budget, so compare at its highest cost
         own = replace(own, each=own.each - base.price * (mix_cost(results.points, own) - own.cost))
     return own, base
 
 
 def decide(rows: Sequence[VerdictRow]) -> Decision:
-    """Decides by the joint intervals, with their ends rounded as printed."""
+    """Decides by the joint intervals, with ends rounded as in the printed verdict."""
     ends = [(_round_points(row.joint.low), _round_points(row.joint.high)) for row in rows]
     if any(low > 0 for low, _ in ends):
         return "pays"
@@ -440,17 +447,18 @@ def decide(rows: Sequence[VerdictRow]) -> Decision:
 def count_needed(
     gain: Floats, deviation: Floats, critical: float, problems: int, *, spoken_of: int = 0
 ) -> int:
-    """Estimates how many more problems would decide with 80% power, if the gains are as estimated.
+    """Estimates how many more problems are needed for a decision with 80% power, if gains stay the same.
 
-    Arrays have a value for each budget. A decision means that the interval of the reported budget excludes
-    zero, or that those of all budgets stay below the smallest relevant gain, whichever needs fewer problems.
-    (Using the best of all budgets would exploit luck.) 10,000 means at least so many.
+    Arrays have a value for each budget. There is a decision if the interval at the reported budget excludes
+    zero, or if the intervals at all budgets stay below the smallest relevant gain; the estimate is for
+    whichever needs fewer problems. (Choosing the budget with the best result would exploit luck.) 10,000
+    means 10,000 or more.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # number of problems needed if all gains are equal
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # how many problems would suffice if all gains are equal
     small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
@@ -459,7 +467,7 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """Chooses the budget that the sentence is about: three samples, or the one with the clearest result."""
+    """Chooses the budget for the sentence: three samples, or the budget with the clearest result."""
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)
@@ -471,7 +479,10 @@ def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
 
 
 def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
-    """Returns that there are too few problems; `recorded` counts all of them if some have no grades."""
+    """Makes the verdict that there are too few problems to tell.
+
+    `recorded` is the number of all problems; it is given if some of them have no grades.
+    """
     needed = FEWEST_PROBLEMS - problems
     here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
     if recorded is not None:
@@ -504,7 +515,7 @@ def _judge_few_groups(ballots: Ballots, policy: str, basis: Basis) -> Verdict:
 
 
 def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
-    """Returns that there is nothing to compare, with the reason."""
+    """Makes a verdict that says why there is nothing to compare."""
     sentence = f"Nothing to compare: {reason}."
     return Verdict(
         decided="nothing to compare", sentence=sentence, basis=basis, policy=policy, problems=problems
@@ -546,7 +557,7 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
 
 def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
-    """Describes how many uniform samples are as accurate; a lower bound if more than recorded."""
+    """Describes how many uniform samples are as accurate, or a lower bound if more than were recorded."""
     verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"
     worth = row.worth

@@ -1,4 +1,4 @@
-"""Builds and writes the report: a page that shows what a budget buys on a pool, with tables and figures.
+"""Builds and writes the report: a page with tables and figures on the accuracy that a budget buys.
 
-Knows nothing about how policies decide, or about the command line.
+Doesn't depend on how policies decide, or on the command line.
 """

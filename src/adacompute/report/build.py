@@ -1,6 +1,6 @@
 """Builds the report of a pool: evaluates every policy once, then makes all sections from the results.
 
-Policies are evaluated by one or several processes, with the same results.
+Policies are evaluated in one process or in several, which doesn't change the results.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ from adacompute.report.exhibits import frontier, modes, verdict, worth
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
-# libraries that affect the numbers
+# packages whose versions can change the report's numbers
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
     "Held-out: the problems are split into folds, groups of alike ones whole; a policy is fitted, and its "
@@ -62,7 +62,8 @@ POLICIES = (
     *("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling"),
     *("classifier", "curve", "stopping", *ROUND_LIMITS),
 )
-_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # names of computations beside the evaluation
+# names of two results that are computed along with the policies' results
+_EXACT, _ORACLE = "uniform sampling, exact", "oracle"
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _FEW_MODE_ORDERS = 12
@@ -78,7 +79,7 @@ _NO_ORACLE = " The oracle needs grades and is left out; record grades or gold an
 
 
 def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
-    """Computes the oracle's tables; None if the samples have no grades."""
+    """Computes the oracle's accuracy tables; None if the samples have no grades."""
     return Oracle.of(setup) if setup.basis == "accuracy" else None
 
 
@@ -96,12 +97,13 @@ def build_report(
     progress: ProgressCallback | None = None,
     wait_for_verdict: Callable[[], Verdict] | None = None,
 ) -> Report:
-    """Evaluates a pool and builds its report; the number of workers doesn't change the result.
+    """Evaluates a pool and builds its report.
 
-    `mode_set` has the costs of several modes in the ballots; the page is then about these modes.
-    `wait_for_verdict` returns the verdict of `judge_pool` if another process computes it.
+    If the ballots are of several modes, `mode_set` has their costs, and the page compares these modes. If the
+    verdict of `judge_pool` is being computed elsewhere, `wait_for_verdict` returns it.
 
-    More than one worker means processes, so scripts that use them need `if __name__ == "__main__":`.
+    The number of workers doesn't change the report. Several workers are processes, so scripts then need
+    `if __name__ == "__main__":`.
     """
     check_drawing()
     ballots = ballots.group()
@@ -144,7 +146,7 @@ def _run_policies(
     quick: bool,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> tuple[EvaluationRuns, Oracle | None]:
-    """Runs every policy for one mode, and the oracle. Reduces the noise from the random orders of samples."""
+    """Runs every policy on one mode, and the oracle; reduces the noise due to random sample orders."""
     graded, _ = select_graded(ballots)
     beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
@@ -162,7 +164,7 @@ def _run_policies(
 def _build_parts(
     runs: EvaluationRuns, evaluation: Evaluation, curves: PolicyFrontier, money: Money
 ) -> list[ReportPart]:
-    """Builds the parts of the page about one mode, or about several."""
+    """Builds the parts of the page, for one mode or for several."""
     first = verdict.build_section(runs, evaluation, curves, money=money)
     parts = [ReportPart(key="verdict", title="Verdict", about="", sections=(first,))]
     every_policy = frontier.build_section(evaluation, curves)
@@ -202,7 +204,7 @@ def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: boo
 
 
 def _uneven_notices(setup: EvaluationSetup) -> list[str]:
-    """Returns a notice if problems with few samples limit all other problems."""
+    """Returns a notice if problems with few samples limit how many samples of all problems are used."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
     if setup.mode_set is not None or fewest >= LONGEST or median <= fewest:
@@ -221,15 +223,16 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
 
 
 def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
-    """Returns the default budgets, up to the smallest number of samples of any problem."""
+    """Returns the default budgets that every problem has enough samples for."""
     fewest = int(ballots.drawn.min())
     return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or (1.0,)
 
 
 def hash_ballots(ballots: Ballots) -> str:
-    """Hashes everything that a report uses: questions, votes, grades, tokens, log-probabilities."""
+    """Returns a hash of all data that a report uses: questions, votes, grades, tokens, log-probabilities."""
     names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-    names += ["signals"] if ballots.signals is not None else []  # keeps old hashes without signals
+    # leaving out missing signals keeps the hashes of older pools
+    names += ["signals"] if ballots.signals is not None else []
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):
         hasher.update(repr(fields).encode("utf-8", "replace"))
@@ -243,7 +246,7 @@ def hash_ballots(ballots: Ballots) -> str:
 def collect_facts(
     ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
 ) -> dict[str, Any]:
-    """Returns the report's inputs and the versions of libraries as plain data."""
+    """Returns the report's inputs and the versions of packages as plain data for JSON."""
     drawn = np.concatenate([part.drawn for part in ballots.parts])
     mode_set = evaluation.mode_set
     model: str | None = f"of {join_words(list(ballots.names))}"
@@ -280,7 +283,7 @@ def collect_facts(
 
 
 def build_provenance(facts: Mapping[str, Any]) -> Section:
-    """Builds the last section: inputs and versions."""
+    """Builds the report's last section, a table of its inputs and of package versions."""
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"

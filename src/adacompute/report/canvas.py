@@ -1,7 +1,8 @@
-"""Draws matplotlib figures as SVG: axes, marks that show their values, labels at line ends.
+"""Draws matplotlib figures as SVG, with axes in a common style and marks that show their values on hover.
 
-Text stays text in the page's font, and is never parsed as a formula. Layout uses DejaVu Sans, which is wider
-than web fonts, so nothing overlaps. The same figure always gives the same file.
+Text isn't converted to shapes: it appears in the page's font, and is never parsed as a formula. The layout is
+computed with DejaVu Sans, which is wider than web fonts, so that nothing overlaps. The same figure always
+gives the same file.
 """
 
 import io
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
-WIDTH = 7.2  # in inches of 72 points; the width of the page's column
+WIDTH = 7.2  # width of a figure in inches, which is also the width of the page's text column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
-_LOG_RATIO = 6.0  # an axis is logarithmic if its largest cost is more than this many times the smallest
-_MARK_RADIUS = 7  # radius around a mark that reacts to the mouse, in points
-_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # control characters and the like
-_IN_TAG = r"(?=[^<>]*>)"  # matches inside tags only, because texts in figures escape < and >
+_LOG_RATIO = 6.0  # a cost axis is logarithmic if its largest cost is more than this many times its smallest
+_MARK_RADIUS = 7  # radius in points within which a mark reacts to the mouse
+# Unicode categories of characters to remove, such as control characters
+_UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+_IN_TAG = r"(?=[^<>]*>)"  # matches only inside a tag, because < and > are escaped in a figure's text
 _TAG = re.compile(r"<[^<>]*>")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _USE = r'\s*<use [^<>]*style="'
@@ -45,13 +47,13 @@ class _Mark:
 
 
 def check_drawing() -> None:
-    """Fails with a short message if matplotlib isn't installed, before long work starts."""
+    """Fails with a short message if matplotlib isn't installed; call it before long computations."""
     with needs_extra("fit"):
         import matplotlib  # noqa: F401
 
 
 class Canvas:
-    """A figure with rows × columns of axes. Its matplotlib style applies inside the `with` block.
+    """A matplotlib figure with a grid of axes; its style settings apply inside the `with` block.
 
     >>> with Canvas("frontier", height=3.2) as canvas:
     ...     ax = canvas.axes[0]
@@ -81,7 +83,7 @@ class Canvas:
         with mpl.rc_context(FIGURE_STYLE):
             self.figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
             axes = self.figure.subplots(rows, columns, squeeze=False, **grid)
-        self.axes: list[Axes] = list(np.asarray(axes).flat)  # all axes of the figure, row by row
+        self.axes: list[Axes] = list(np.asarray(axes).flat)  # the figure's axes, row by row
         self._marks: list[_Mark] = []
 
     def __enter__(self) -> Self:
@@ -92,20 +94,20 @@ class Canvas:
         self._style.__exit__(None, None, None)
 
     def mark(self, axes: "Axes", x: float, y: float, text: str) -> None:
-        """Adds an invisible point that shows `text` on hover; x and y are data coordinates."""
+        """Adds an invisible mark that shows `text` on hover; x and y are in data coordinates."""
         self._marks.append(_Mark(axes, float(x), float(y), strip_controls(text)))
 
     def _settle_labels(self) -> None:
-        """Places labels that need the final layout; does nothing here, for subclasses to override."""
+        """Places labels that depend on the final layout; does nothing unless a subclass overrides it."""
 
     def svg(self) -> str:
-        """Returns the figure with its marks as SVG. Can be called only once."""
+        """Returns the figure with its marks as SVG; must be called only once."""
         out = io.StringIO()
         with warnings.catch_warnings():
-            # Harmless: browsers have the glyphs that DejaVu Sans lacks. Axes that are too small can be seen.
+            # harmless: browsers have glyphs that DejaVu Sans lacks, and axes that are too small are obvious
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # saving would repeat the layout twice
+            self.figure.set_layout_engine("none")  # otherwise saving would compute the layout twice more
             self._settle_labels()
             self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
@@ -130,7 +132,7 @@ def strip_controls(text: str) -> str:
 
 
 def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
-    """Removes the SVG's prologue and fixed size, makes its ids unique, and adds the marks on top."""
+    """Removes the SVG's prologue and fixed size, makes its ids unique on the page, and adds the marks."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -145,14 +147,14 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves the markers' common style to their group, which halves the size of large figures."""
+    """Moves the style that markers share to their group, which halves the size of large figures."""
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'
 
 
 def to_standalone_svg(svg: str) -> str:
-    """Makes a figure a file of its own, with a background, and dark colours for readers in dark mode."""
+    """Converts a figure to an SVG file with a background, and with dark colours for readers in dark mode."""
     light, dark = COLOURS["page"]
     rules = f"svg{{background:{light}}}{dark_css()}"
     rules += f"@media screen and (prefers-color-scheme: dark){{svg{{background:{dark}}}}}"
@@ -181,7 +183,7 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
 def set_cost_axis(
     axes: "Axes", budgets: Sequence[float], format_cost: Callable[[float], str], label: str
 ) -> None:
-    """Sets up an x axis of average costs, with ticks at the budgets that aren't too close together."""
+    """Sets up an x axis of average costs, with ticks at budgets; leaves out ticks that are too close."""
     ticks: list[float] = []
     for budget in budgets:
         if not ticks or budget > 1.15 * ticks[-1]:
@@ -194,7 +196,7 @@ def set_cost_axis(
 
 
 def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:
-    """Sets up a y axis of percentages; ticks beyond 0 and 100% have no label."""
+    """Sets up a y axis of percentages; ticks below 0% or above 100% have no label."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%" if 0 <= value <= 1 + 1e-9 else "")
     axes.set_ylabel(label)
 
@@ -207,34 +209,34 @@ COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colo
 class PolicyStyle:
     """How figures show a policy: its name, colour and line style."""
 
-    name: str  # name shown in figures and tables
-    colour: str  # a key of COLOURS
-    line: str = "-"  # matplotlib line styles: - -- : -.
+    name: str  # the policy's name in figures and tables
+    colour: str  # name of a colour, a key of COLOURS
+    line: str = "-"  # one of matplotlib's line styles: - -- : -.
 
 
 POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["policies"].items()}
 
 
 def policy_style(policy: str) -> PolicyStyle:
-    """Returns a policy's style; unknown policies are grey and keep their name."""
+    """Returns a policy's style; a policy without one is grey, and is shown by its own name."""
     return POLICY_STYLES.get(policy, PolicyStyle(name=policy, colour="grey"))
 
 
 def colour(name: str) -> str:
-    """Returns the colour of that name for light mode; figures are drawn in light colours."""
+    """Returns the light-mode colour of that name, because figures are drawn for light mode."""
     return COLOURS[name][0]
 
 
-FIGURE_STYLE: Any = {  # matplotlib settings
+FIGURE_STYLE: Any = {  # matplotlib's rcParams for figures, with colours in place of their names
     name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
 }
 
 
 def dark_css() -> str:
-    """Returns CSS that gives figures dark colours in dark mode; print stays light."""
+    """Returns CSS that gives figures dark colours in dark mode; printed pages stay light."""
     rules = []
     for light, dark in COLOURS.values():
-        # The selector doesn't begin with "svg": the shape that a <use> copies isn't inside an svg.
+        # No "svg" before the selector: a shape that is copied by <use> isn't inside an svg element.
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

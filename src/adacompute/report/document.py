@@ -1,7 +1,7 @@
 """The parts of a report: tables, pictures, sections, parts, and the report itself.
 
-Cells hold values rather than text, because the page and the CSV format them differently. Every table and
-picture states how its numbers were measured. Code for CSV, JSON and number formats is here too.
+Table cells hold values rather than text, because the page and the CSV file format them differently. Every
+table and picture states how its numbers were measured. Functions that format numbers and files are here too.
 """
 
 import csv
@@ -32,8 +32,8 @@ Kind = Literal[
     "flag",
 ]
 
-_DIGITS = 6  # significant digits in files: more than figures show, but still readable
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates texts that begin so
+_DIGITS = 6  # number of significant digits in results.json: more than the page shows, but still readable
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet evaluates text that begins with one of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved(Interval):
-    """The share of samples saved. `most` is the largest value that the recorded samples can show, so a value
-    of `most` is a lower bound.
+    """The share of samples that a policy saves, compared with uniform sampling of the same accuracy.
+
+    `most` is the largest share that the recorded samples can show, so a value of `most` is a lower bound.
     """
 
     most: float
@@ -55,7 +56,7 @@ class Saved(Interval):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A number known only by a lower bound; files have null instead."""
+    """A number of which only a lower bound is known; files have null instead."""
 
     bound: float
 
@@ -67,14 +68,15 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 class Column:
     """A column of a table: its heading and the format of its values.
 
-    Each `kind` has its format. share: a percentage with one decimal; percent: without decimals; points: a
-    difference of shares; number: two decimals; tenths: one; amount: no trailing zeros.
+    `kind` determines the format, for example: share, a percentage with one decimal; percent, a percentage
+    without decimals; points, a difference of shares in percentage points; number, two decimals; tenths, one
+    decimal; amount, no trailing zeros.
     """
 
     name: str
     kind: Kind = "text"
-    limit: float | None = None  # an infinite value is shown as `> limit`, such as `> 16`
-    about: str = ""  # explains the heading, if needed
+    limit: float | None = None  # limit to show for an infinite value, such as 16 for `> 16`
+    about: str = ""  # explanation of the heading; may be empty
 
 
 GAIN = Column(name="gain", kind="points")
@@ -82,9 +84,9 @@ GAIN = Column(name="gain", kind="points")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of the report: columns, rows of values, and how they were measured."""
+    """A table of the report: its columns, its rows of values, and how the values were measured."""
 
-    key: str  # file name of the table, and its anchor on the page
+    key: str  # name of the table's file, and of its anchor on the page
     title: str
     protocol: str  # how the numbers in the table were measured
     columns: tuple[Column, ...]
@@ -94,7 +96,7 @@ class Table:
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
-        if len(set(names)) < len(names):  # `records` would lose a column
+        if len(set(names)) < len(names):  # with equal names, `records` would lose a column
             raise ValueError(f"table {self.key}: two columns of one name in {', '.join(names)}")
         for row in self.rows:
             if len(row) != len(self.columns):
@@ -114,9 +116,10 @@ class Picture:
     title: str
     protocol: str
     svg: str = field(repr=False)
-    alt: str  # description for screen readers
+    alt: str  # description of the figure for screen readers
     caption: str = ""
-    data: dict[str, Any] = field(default_factory=dict, repr=False)  # the numbers drawn, for results.json
+    # the numbers that the figure shows, for results.json
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,7 @@ class Section:
     words: tuple[str, ...] = ()  # paragraphs of text
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    missing: tuple[str, ...] = ()  # contents that this pool doesn't allow, each with the reason
+    missing: tuple[str, ...] = ()  # sentences on what the section lacks for this pool, and why
 
 
 def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
@@ -160,7 +163,8 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
 def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
     """Computes the share of samples saved, compared with uniform sampling at the same accuracy.
 
-    If uniform sampling needs more samples than were recorded (`longest`), `longest` is used.
+    If uniform sampling needs more samples than were recorded, the share is computed for the number recorded
+    (`longest`), and is a lower bound.
 
     >>> saved = compute_saved(6.0, Interval(mean=math.inf, low=14.87, high=math.inf), longest=16)
     >>> format_cell(saved, Column(name="saved", kind="percent"))
@@ -172,7 +176,7 @@ def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
 
 
 def _format_end(interval: Interval, value: float | None, column: Column) -> str:
-    """Formats the mean or an end of an interval; "" if it is None."""
+    """Formats the mean of an interval, or one of its ends; "" if it is None."""
     if value is None:
         return ""
     is_bound = isinstance(interval, Saved) and value >= interval.most
@@ -216,39 +220,39 @@ def join_words(items: Sequence[str]) -> str:
 
 
 def format_gains(values: Iterable[Interval]) -> str:
-    """Formats differences of shares and their intervals in percentage points."""
+    """Formats differences of shares, with their intervals, in percentage points."""
     return f"{join_words([format_cell(value, GAIN) for value in values])} points"
 
 
 def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:
-    """Returns the indices of the intervals that are entirely above zero, and of those entirely below."""
+    """Returns the indices of the intervals that are wholly above zero, and of those wholly below zero."""
     sure = [at for at, value in enumerate(values) if not value.holds_zero]
     return [at for at in sure if values[at].mean > 0], [at for at in sure if values[at].mean < 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPart:
-    """A part of the page: a heading above several sections."""
+    """A part of the page: a title above one or more sections."""
 
     key: str
     title: str
-    about: str  # a sentence that describes the part
+    about: str  # a sentence about the part, shown below its title
     sections: tuple[Section, ...]
     folded: bool = False  # whether the part is collapsed at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
-    """A pool's report; the first part is the verdict."""
+    """The report of a pool; its first part is about the verdict."""
 
-    name: str  # name of the pool as shown
+    name: str  # name of the pool, as shown on the page
     headline: str
-    below: str  # text below the headline: how it was measured, with the interval
+    below: str  # text below the headline: the verdict's interval, and how it was measured
     facts: Mapping[str, Any]  # versions, seeds, numbers of problems and samples
     notices: tuple[str, ...]  # warnings at the top of the page
     parts: tuple[ReportPart, ...]
     evaluation: Evaluation = field(repr=False)  # results of every policy on held-out problems
-    money: Mapping[str, Any] | None = None  # data from which the page recomputes sums for other prices
+    money: Mapping[str, Any] | None = None  # data from which the page computes costs at other prices
 
     def sections(self) -> Iterator[Section]:
         for part in self.parts:
@@ -264,7 +268,7 @@ class Report:
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """Converts to plain data for JSON, with numbers rounded to six digits.
+    """Converts a value to plain data for JSON, with numbers rounded to six significant digits.
 
     >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
     {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
@@ -273,10 +277,11 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
 
 
 def to_csv(table: Table) -> str:
-    """Formats a table as CSV: headings, then unrounded values. A column of intervals becomes three columns
-    (x, x_low, x_high), and one of means over seeds becomes two (x, x_std).
+    """Formats a table as CSV: headings, then unrounded values.
 
-    A text that a spreadsheet would evaluate as a formula gets a leading apostrophe; numbers stay numbers.
+    A column x of intervals becomes three columns (x, x_low, x_high); a column of means with standard
+    deviations becomes two (x, x_std). Text that a spreadsheet would evaluate as a formula gets a leading
+    apostrophe; numbers stay numbers.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -325,7 +330,7 @@ def to_data(report: Report) -> dict[str, Any]:
 
 
 def replace_non_finite(value: object, *, digits: int | None = None) -> object:
-    """Converts to plain data, with None for NaN and infinity; rounds to `digits` significant digits if given.
+    """Converts a value to plain data; NaN and infinity become None; rounds to `digits` if given.
 
     >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
     {'a': None, '2': [1.5, None]}
@@ -334,7 +339,7 @@ def replace_non_finite(value: object, *, digits: int | None = None) -> object:
         value = value.tolist()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    if isinstance(value, str):  # unpaired surrogates can't be written, so replace them
+    if isinstance(value, str):  # replace unpaired surrogates, because they can't be encoded as UTF-8
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         shown = value if digits is None else float(f"{value:.{digits}g}")

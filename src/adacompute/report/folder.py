@@ -1,8 +1,8 @@
-"""Writes a report into a folder: at any time each file is the old or the new version, never half of it.
+"""Writes a report into a folder so that each file is always the old or the new version, never a part of one.
 
-A file is written next to its destination and moved there. results.json lists the files of a report, so that a
-later report knows which files to replace; files that aren't listed stay. A folder that can't be written is
-reported before the work starts.
+A file is written next to its destination and then moved there. results.json lists the files of a report, so
+that a later report knows which files to replace; other files stay. If a folder can't be written to, the user
+is told before long computations start.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from adacompute.report.page import render_page
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
-# files left behind by file browsers or killed runs
+# names of files that file browsers or killed runs leave behind
 _IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not allowed in XML
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML doesn't allow
 
 
 def check_writable(folder: Path) -> None:
-    """Raises ReportError if no file can be created in the folder; leaves nothing behind."""
+    """Raises ReportError if no file can be created in the folder; leaves no files or folders behind."""
     with lock_report_folder(folder):
         trial = folder / f".{secrets.token_hex(16)}.trial"
         try:
@@ -44,9 +44,9 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_report_folder(folder: Path) -> Iterator[None]:
-    """Locks the folder for one writer; other writers wait, if the file system has locks.
+    """Locks the folder, so that other writers wait; does nothing on file systems without locks.
 
-    Creates the folder, and removes it again if it stays empty.
+    Creates the folder if it is missing, and removes it afterwards if it is still empty.
     """
     with (
         _report_os_errors(folder),
@@ -57,9 +57,9 @@ def lock_report_folder(folder: Path) -> Iterator[None]:
 
 
 def publish_files(files: Mapping[Path, bytes]) -> None:
-    """Writes all files to temporary names first, then moves them into place in this order.
+    """Writes all files under temporary names first, then moves them into place in the given order.
 
-    So if the disk is full, no file is replaced.
+    If the disk fills up, no file has been replaced.
     """
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
@@ -69,7 +69,7 @@ def publish_files(files: Mapping[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def _report_os_errors(folder: Path) -> Iterator[None]:
-    """Turns system errors about a folder into a one-line message that names it."""
+    """Turns operating system errors into a ReportError with a one-line message that names the folder."""
     if "\0" in str(folder):
         raise ReportError(f"{folder}: a name can't have a zero character in it; name another place")
     try:
@@ -83,7 +83,7 @@ def _report_os_errors(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_folder(folder: Path) -> Iterator[None]:
-    """Creates a folder and its parents. At the end, removes the created ones that are empty."""
+    """Creates a folder and its parents; at the end, removes those that it created and that are empty."""
     missing: list[Path] = []
     parent = folder
     while not os.path.lexists(parent) and parent != parent.parent:
@@ -93,13 +93,13 @@ def _with_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for created in missing:  # from the innermost folder outwards
+        for created in missing:  # innermost folder first
             with contextlib.suppress(OSError):
                 _remove_if_idle(created)
 
 
 def _remove_if_idle(folder: Path) -> None:
-    """Removes a folder. Raises OSError if it isn't empty or a writer has locked it."""
+    """Removes a folder; raises OSError if it isn't empty or is locked by a writer."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +109,7 @@ def _remove_if_idle(folder: Path) -> None:
 
 
 def render_files(report: Report) -> dict[str, bytes]:
-    """Returns the contents of all files of a report, by path inside the folder."""
+    """Returns the contents of all files of a report, by path inside the report's folder."""
     for kind, exhibits in (("tables", report.tables()), ("figures", report.pictures())):
         keys = [exhibit.key for exhibit in exhibits]
         if len(set(keys)) < len(keys) or not all(map(_NAME.fullmatch, keys)):
@@ -122,13 +122,13 @@ def render_files(report: Report) -> dict[str, bytes]:
 
 
 def check_report_folder(folder: Path) -> None:
-    """Raises ReportError if the folder isn't writable, or has files in the way that no report wrote."""
+    """Raises ReportError if the folder isn't writable or has files that a report mustn't replace."""
     check_writable(folder)
     _check_foreign_files(folder)
 
 
 def _check_foreign_files(folder: Path) -> None:
-    """Raises ReportError if files that no report wrote are in the way."""
+    """Raises ReportError if a report would replace files that no report wrote."""
     if _read_results(folder) is not None:
         return
     foreign = [name for name in (PAGE, RESULTS) if os.path.lexists(folder / name)]
@@ -150,11 +150,13 @@ def _check_foreign_files(folder: Path) -> None:
 def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
     """Writes a report's files and removes old files of an earlier report; all other files stay.
 
-    If interrupted, each file is the old or the new version, and writing again repairs the folder. For this,
-    results.json is written first and lists the files of both reports until the old files are gone.
+    After an interruption, each file is the old or the new version, and writing the report again repairs the
+    folder. To make this possible, results.json is written first and lists the files of both reports until
+    the old files are gone.
     """
     with lock_report_folder(folder):
-        _check_foreign_files(folder)  # without the lock, a report being written would look foreign
+        # only inside the lock: another writer's half-written report would look foreign
+        _check_foreign_files(folder)
         old = (_read_results(folder) or {}).get("files")
         names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []
         stale = sorted(set(names) - set(files))
@@ -169,7 +171,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
         for inner in (TABLES, FIGURES):
-            with contextlib.suppress(OSError):  # the folder isn't empty
+            with contextlib.suppress(OSError):  # raised if the folder isn't empty
                 (folder / inner).rmdir()
     return folder / PAGE
 

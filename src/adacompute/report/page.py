@@ -1,7 +1,7 @@
 """Renders a report as one HTML page that loads nothing from outside and runs only its own script.
 
-All texts are escaped. Markup, style and script are page.html, page.css and page.js; money.html has the price
-form, share.html and share.js the share button.
+All texts are escaped. Markup, style and script of the page are in page.html, page.css and page.js; the form
+for prices is in money.html, and the share button in share.html and share.js.
 """
 
 import base64
@@ -35,18 +35,19 @@ from adacompute.report.document import (
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, find_saving
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
-_REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # references to ids, inside tags only
+# references to ids; matches only inside tags
+_REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
-_FOLD_ROWS = 20  # tables with more rows are collapsed at first
-_LONG_TEXT = 30  # characters; longer texts in cells may wrap
+_FOLD_ROWS = 20  # a table with more rows is collapsed at first
+_LONG_TEXT = 30  # table cells with more characters are allowed to wrap
 _CODE = re.compile(r"`([^`]+)`")
 _STYLE_TAG = re.compile(
     r"<style\b.*?</style>", re.DOTALL
-)  # a figure's style tag would affect the whole page; page.css has the same rules
+)  # style tags are removed from figures, because their rules would apply to the whole page
 
 
 def render_table(exhibit: Table) -> str:
-    """Renders a table with its title, explained headings, protocol, and a link to its file."""
+    """Renders a table with its title, explanations of its headings, its protocol, and a link to its file."""
     heads = "".join(
         f"<th{_alignment(column)} scope=col>{escape(column.name)}</th>" for column in exhibit.columns
     )
@@ -74,7 +75,8 @@ def render_figure(picture: Picture) -> str:
     alt = escape(picture.alt, quote=True)
     svg = _STYLE_TAG.sub("", picture.svg)
     referenced = set(_REFERENCED_ID.findall(svg))
-    svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)  # remove unused ids
+    # remove ids that nothing refers to
+    svg = _ID.sub(lambda found: found[0] if found[1] in referenced else "", svg)
     svg = svg.replace("<svg", f'<svg role="img" tabindex="0" aria-label="{alt}"', 1)
     return (
         f'<figure class="exhibit picture" id="figure-{picture.key}">'
@@ -87,7 +89,7 @@ def render_figure(picture: Picture) -> str:
 
 
 def render_paragraphs(words: Sequence[str], name: str = "") -> str:
-    """Renders paragraphs, with the CSS class `name` if given; text between backticks becomes code."""
+    """Renders paragraphs, with the CSS class `name` if it is given; text between backticks becomes code."""
     start = f'<p class="{name}">' if name else "<p>"
     texts = (_CODE.sub(r"<code>\1</code>", escape(text)) for text in words if text)
     return "".join(f"{start}{text}</p>" for text in texts)
@@ -131,7 +133,8 @@ def render_page(report: Report) -> str:
     """Renders the whole page as HTML."""
     style = _read_asset("page.css") + dark_css()
     script = f'"use strict";\n{_read_asset("page.js")}\n{_read_asset("share.js")}'
-    content_policy = (  # allows the style attributes of figures; nothing may be fetched
+    # style attributes are allowed, because figures have them; fetching anything is forbidden
+    content_policy = (
         f"default-src 'none'; style-src {_csp_hash(style)}; style-src-attr 'unsafe-inline'; "
         f"script-src {_csp_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
@@ -163,7 +166,7 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:
-    """Renders the first part: headline and text below it, notices, figures and tables."""
+    """Renders the first part of the page: headline, text below it, notices, figures and tables."""
     words = [report.below, *(text for section in part.sections for text in section.words)]
     body = "".join(_render_section(replace(section, words=())) for section in part.sections)
     return (
@@ -174,7 +177,7 @@ def _render_verdict(report: Report, part: ReportPart) -> str:
 
 
 def _render_money(data: Mapping[str, Any] | None) -> str:
-    """Renders what a thousand requests cost and save, and a form for the reader's prices."""
+    """Renders what a thousand requests cost and save, and a form for prices of the reader's own."""
     if data is None or data["words"] is None:
         return ""
     currency = data["currency"]
@@ -221,7 +224,7 @@ def _tile_value(cost: float, currency: str) -> str:
 
 
 def build_share(report: Report) -> dict[str, Any]:
-    """Returns the texts that the share button puts into a picture and a paragraph; share.js adds prices."""
+    """Returns the texts of the picture and of the paragraph that the share button makes, without prices."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{protocol[:1].upper()}{protocol[1:].rstrip('.')}." if protocol else ""
     return {
@@ -257,7 +260,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _describe_figure(report: Report) -> str:
-    """Describes how the figure in the shared picture was measured, which differs from the verdict."""
+    """Says how the figure in the shared picture was measured, because the verdict is measured differently."""
     few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 
@@ -277,7 +280,7 @@ def _render_part(part: ReportPart) -> str:
 
 
 def _render_section(section: Section) -> str:
-    """Renders a section: text, then pictures, tables, and what is missing."""
+    """Renders a section: its text, then its pictures and tables, then a list of what is missing."""
     tables = map(render_table, section.tables)
     pictures = "".join(map(render_figure, section.pictures))
     words, missing = render_paragraphs(section.words), render_paragraphs(section.missing, "missing")
@@ -298,12 +301,12 @@ def _render_contents(parts: Sequence[ReportPart]) -> str:
 
 
 def _fill_template(text: str, **values: str) -> str:
-    """Replaces all placeholders in one pass, so that values can't contain placeholders."""
+    """Replaces all placeholders in one pass, so that placeholders inside values aren't replaced."""
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], text)
 
 
 def _script_json(value: Any) -> str:  # noqa: ANN401
-    """Dumps JSON that is safe inside a script tag: it can't contain `</script>`."""
+    """Converts a value to JSON that can't end the script tag around it: it never contains `</script>`."""
     return orjson.dumps(replace_non_finite(value)).decode().replace("<", "\\u003c").replace(">", "\\u003e")
 
 

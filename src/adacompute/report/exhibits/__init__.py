@@ -1,1 +1,1 @@
-"""The contents of the report's sections, one file each: numbers, figures and text, but no HTML."""
+"""The contents of the report's sections: numbers, figures and text, but no HTML; one file per topic."""

@@ -1,6 +1,6 @@
-"""Accuracy of every policy by average cost on held-out problems, with the oracle's bounds: figure and text.
+"""Figures, tables and text on every policy's accuracy by average cost, with the oracle's bounds.
 
-Costs are numbers of samples for one mode; for several modes, they are in the modes' unit.
+With one mode, costs are numbers of samples; with several modes, they are in the modes' unit.
 """
 
 import math
@@ -47,16 +47,17 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-PUBLISHED_RULES = ("asc", "esc", "doubling")  # stopping rules from papers that need no fitting
-PUBLISHED = "published"  # the best mixes of uniform sampling and the published rules
+PUBLISHED_RULES = ("asc", "esc", "doubling")  # names of stopping rules from papers that need no fitting
+PUBLISHED = "published"  # name of the curve of the best mixes of uniform sampling and published rules
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
-_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which curves show values
+# average numbers of samples at which curves have marks with values
+_MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
 _CASCADE = PolicyStyle(name="better cascade", colour="orange")
 _SINGLE = PolicyStyle(name=WITHOUT, colour="ink", line="--")
 _COST_LABEL = "average samples per request"
 _CLEARLY_ABOVE = 1e-9
-_NARROW_WIDTH = 5.7  # in inches; fits on a phone (see #figure-frontier-few in page.css)
+_NARROW_WIDTH = 5.7  # figure width in inches that fits on a phone (see #figure-frontier-few in page.css)
 _ABOUT_MODES = (
     "uniform: the same number of samples of one mode for everyone. stopping: one mode alone, asked until "
     "its votes agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint"
@@ -69,36 +70,37 @@ _ABOUT_MODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleCurve:
-    """The oracle's lower and upper bound of accuracy at each average cost; arrays of shape (points,)."""
+    """Lower and upper bounds on the oracle's accuracy, by average cost; arrays of shape (costs,)."""
 
-    choices: tuple[int, ...]  # numbers of samples that the oracle can give a problem
+    choices: tuple[int, ...]  # how many samples the oracle can give a problem
     cost: Floats = field(repr=False)
-    low: Floats | None = field(repr=False)  # lower bound, cross-fitted; None if there are too few samples
-    high: Floats = field(repr=False)  # upper bound, in-sample
-    why: str = ""  # reason if there is no lower bound
+    # lower bound, on samples not used for choosing; None: too few samples
+    low: Floats | None = field(repr=False)
+    high: Floats = field(repr=False)  # upper bound: choices are made and evaluated on the same samples
+    why: str = ""  # why there is no lower bound; "" if there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyFrontier:
-    """Every policy's accuracy at every average cost, from one sample to the maximum."""
+    """Curves of every policy's accuracy by average cost, from the lowest cost to the highest."""
 
     curves: tuple[CostCurve, ...]
     published: (
         CostCurve | None
-    )  # best mix of uniform sampling and published rules; with several modes, the better cascade
-    oracle: OracleCurve | None  # None if the samples have no grades
+    )  # the best mixes of uniform sampling and published rules; with several modes, the better cascade
+    oracle: OracleCurve | None  # bounds on the oracle's accuracy; None if the samples have no grades
     problems: int
     folds: int
-    weighted: bool  # whether votes were weighted
+    weighted: bool  # whether votes were weighted, not plain
     basis: Basis
-    longest: int  # largest number of samples per request
+    longest: int  # maximum number of samples per request
     budgets: tuple[float, ...]  # average costs shown in tables
-    single: CostCurve | None = None  # for several modes: the best of them alone, or of mixes of two
-    mode_set: ModeSet | None = None  # for several modes: the modes with their costs
+    single: CostCurve | None = None  # with several modes: the best single mode or mix of two modes
+    mode_set: ModeSet | None = None  # with several modes: the modes with their costs
 
     @property
     def baseline(self) -> CostCurve | None:
-        """The curve to compare with: uniform sampling, or with several modes the best single mode."""
+        """The curve to compare with: uniform sampling, or with several modes the best single mode or mix."""
         return self.get(UNIFORM) if self.single is None else self.single
 
     @property
@@ -108,7 +110,7 @@ class PolicyFrontier:
 
     @property
     def base_name(self) -> str:
-        """The name of `baseline` in texts."""
+        """The name of the baseline policy in texts."""
         return "uniform" if self.mode_set is None else SINGLES[0]
 
     def format_cost(self, cost: float) -> str:
@@ -125,7 +127,7 @@ class PolicyFrontier:
 def trace_frontier(
     runs: EvaluationRuns, evaluation: Evaluation | None = None, *, oracle: Oracle | None = None
 ) -> PolicyFrontier:
-    """Computes every policy's curve on held-out problems, with a confidence band over problems."""
+    """Computes every policy's curve on held-out problems, with 95% intervals over problems."""
     setup = runs.setup
     if evaluation is not None and evaluation.mode_set is not None:
         return trace_modes(evaluation)
@@ -149,7 +151,7 @@ def trace_frontier(
 
 
 def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
-    """Returns the curves for several modes, at the budgets of the evaluation."""
+    """Returns the curves for several modes, with one point at each budget of the evaluation."""
     brackets = evaluation.oracle
     lows = [bracket.low.mean for bracket in brackets if bracket.low is not None]
     oracle = OracleCurve(
@@ -175,7 +177,7 @@ def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
 
 
 def _join_matches(evaluation: Evaluation, label: str, policies: Sequence[str]) -> CostCurve:
-    """Returns a curve with the best of some policies at each budget."""
+    """Returns a curve that shows, at each budget, the most accurate of `policies`."""
     found = [evaluation.find_best(policies, budget) for budget in evaluation.budgets]
     matches = sorted((match for match in found if match is not None), key=lambda match: match.cost)
     gains = [match.gain for match in matches]
@@ -201,7 +203,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
         cost.append(budget)
         high.append(float(each.mean()))
         low.append(np.nan if cross_fit is None else float(cross_fit.mean()))
-        if cost_spent < budget - 1e-6:  # a larger budget wouldn't help the oracle
+        if cost_spent < budget - 1e-6:  # the oracle can't use a larger budget
             break
     return OracleCurve(
         choices=oracle.choices,
@@ -213,7 +215,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
 
 
 def draw_few(frontier: PolicyFrontier, *, match: Match | None = None, key: str = "frontier-few") -> Picture:
-    """Draws accuracy by average cost for few policies, with an arrow that shows the saving of `match`."""
+    """Draws accuracy by average cost for a few policies, with an arrow that shows the saving of `match`."""
     uniform, ours, rules = frontier.baseline, frontier.get(frontier.ours), frontier.published
     styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.mode_set is None else (_CASCADE, _SINGLE)
     with Canvas(key, width=_NARROW_WIDTH, height=4.1) as canvas:
@@ -249,7 +251,8 @@ def draw_few(frontier: PolicyFrontier, *, match: Match | None = None, key: str =
 
 def draw_all(frontier: PolicyFrontier) -> Picture:
     """Draws accuracy by average cost, and the gain over uniform sampling, for every policy."""
-    curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)  # ours on top of others
+    # draw our curve last, so that it covers the others
+    curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)
     with Canvas("frontier", rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
         upper, lower = canvas.axes
         if frontier.oracle is not None:
@@ -283,7 +286,8 @@ def draw_all(frontier: PolicyFrontier) -> Picture:
 def _draw_curve(
     canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, frontier: PolicyFrontier
 ) -> "Artist":
-    wide, marker = curve.policy == frontier.ours, "o" if len(set(curve.cost)) == 1 else None  # a single point
+    # a curve with a single cost needs a marker to be visible
+    wide, marker = curve.policy == frontier.ours, "o" if len(set(curve.cost)) == 1 else None
     looks: dict[str, Any] = {"zorder": 3 if wide else 2, "label": style.name, "marker": marker}
     (artist,) = ax.plot(curve.cost, curve.accuracy, **looks, **_line_style(style, wide=wide))
     for at in _find_marks(curve.cost, frontier):
@@ -328,7 +332,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: Poli
 
 
 def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
-    """Draws an arrow from uniform sampling's cost to ours at equal accuracy, labelled below the curves."""
+    """Draws an arrow, with a label, from uniform sampling's cost to our cost at the same accuracy."""
     worth = math.inf if match.worth is None else match.worth.mean
     if not math.isfinite(worth) or worth <= 1.05 * match.cost:
         return
@@ -369,7 +373,7 @@ def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
 
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
-    """Draws a legend above both panels; labels at the curves would overlap where they meet."""
+    """Draws a legend above both panels, because labels next to the curves would overlap."""
     middle = 4.0 if frontier.mode_set is None else frontier.budgets[len(frontier.budgets) // 2]
     curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(middle, curve.cost, curve.accuracy)))
     handles: list[Any] = [
@@ -388,9 +392,9 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
-    """Returns the indices at which a curve shows values: round numbers of samples and its end.
+    """Returns the indices of a curve's points that have marks: round numbers of samples, and the last point.
 
-    With several modes, a curve shows all its values.
+    With several modes, all points have marks.
     """
     if frontier.mode_set is not None:
         return list(range(len(cost)))
@@ -454,7 +458,7 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
 
 
 def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
-    """Builds the section with all curves, and tables at the evaluation's budgets."""
+    """Builds the section with the curves of all policies, and tables of their results at each budget."""
     missing = []
     if evaluation.left_out:
         names = join_words([policy_style(name).name for name in evaluation.left_out])
@@ -472,9 +476,9 @@ def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Builds the table of every policy's gain over uniform sampling at each budget, best first.
+    """Builds the table of every policy's gain over uniform sampling at each budget, best policy first.
 
-    With several modes, it has our policy's gain over each other policy.
+    With several modes, the table shows our policy's gain over each of the others instead.
     """
     budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []
@@ -594,7 +598,8 @@ def _describe_oracle(ours: CostCurve, frontier: PolicyFrontier) -> str:
     oracle = frontier.oracle
     if oracle is None:
         return ""
-    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]  # at one sample all policies are equal
+    # leave out the cost of one sample, at which all policies are equal
+    costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]
     ends = np.interp(costs, oracle.cost, oracle.high if oracle.low is None else oracle.low)
     above = [cost for cost, end in zip(costs, ends, strict=True) if (ours.at(cost) or 0.0) > end]
     name = "in-sample" if oracle.low is None else "cross-fitted"

@@ -1,4 +1,4 @@
-"""Compares several models or efforts: their costs and accuracies, and which ones our policy uses."""
+"""Compares several models or efforts: their costs and accuracies, and how much our policy uses each."""
 
 import math
 
@@ -11,8 +11,8 @@ from adacompute.records import format_points
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
 
-_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # numbers of samples at which a mode alone is scored
-_SMALL_SHARE = 0.02  # a mode with a smaller share of the cost counts as unused
+_UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # numbers of samples at which the votes of a single mode are scored
+_SMALL_SHARE = 0.02  # a mode counts as unused if its share of the cost is smaller
 _LIMITS = (
     "Several modes pay on problems where the cheap one is right, and shows it by agreeing with itself. They "
     "gain little where prices are close, where the cheap mode is hardly ever right, or where the budget is "
@@ -26,17 +26,17 @@ _CASCADE_LEVEL = (
 
 
 def cost_column(mode_set: ModeSet, name: str, about: str = "") -> Column:
-    """Makes a column for costs that `scale_cost` has scaled."""
+    """Makes a column for costs that were computed with `scale_cost`."""
     return Column(name=name, kind="money" if mode_set.unit == "money" else "amount", about=about)
 
 
 def scale_cost(mode_set: ModeSet, cost: float) -> float:
-    """Scales a cost per request to the number of requests that the page shows; rounds to three digits."""
+    """Converts a cost per request to that of as many requests as the page shows; rounds to 3 digits."""
     return float(f"{cost * mode_set.shown_requests:.3g}")
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Builds the section with each mode's cost and accuracy, and how often our policy asks it."""
+    """Builds the section with each mode's cost and accuracy, and how often our policy samples it."""
     return Section(
         key="modes",
         title="Whom it asks",
@@ -46,7 +46,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _build_modes_table(runs: EvaluationRuns) -> Table:
-    """Builds the table of each mode's cost per sample, and its accuracy with one and with most samples."""
+    """Builds the table of each mode's cost per sample, and its accuracy with one sample and with many."""
     mode_set, ballots, rows = runs.setup.modes, runs.setup.ballots, []
     for mode in mode_set.modes:
         drawn = ballots[mode.name].drawn
@@ -91,7 +91,7 @@ def _list_drawn(evaluation: Evaluation) -> list[Match]:
 
 
 def _compute_spent(mode_set: ModeSet, match: Match) -> dict[str, float]:
-    """Computes each mode's share of the cost, from its mean cost per sample."""
+    """Estimates each mode's share of the cost from its mean cost per sample."""
     spent = {name: count * mode_set[name].cost for name, count in match.draws.items()}
     return {name: cost / (sum(spent.values()) or 1.0) for name, cost in spent.items()}
 
@@ -120,7 +120,7 @@ def _build_shares_table(evaluation: Evaluation) -> Table:
 
 
 def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
-    """Describes the modes used at the smallest and largest budget, and those that are never used."""
+    """Describes the modes used at the smallest and the largest budget, and the modes that are never used."""
     mode_set, drawn = evaluation.get_modes(), _list_drawn(evaluation)
     if not drawn:
         return ()
@@ -139,7 +139,7 @@ def describe_shares(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def build_limits(evaluation: Evaluation) -> Section:
-    """Builds the section on when several modes aren't worth it on this pool."""
+    """Builds the section on when using several modes isn't worth it on this pool."""
     words = (*_describe_unclear(evaluation), *_describe_cascade(evaluation))
     ratio = _describe_ratio(evaluation.get_modes())
     return Section(key="limits", title="When it isn't worth it", words=(*words, *ratio, _LIMITS))
@@ -147,7 +147,7 @@ def build_limits(evaluation: Evaluation) -> Section:
 
 def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
     mode_set, rows = evaluation.get_modes(), evaluation.verdict.rows
-    if not rows or rows[0].gain.low is None:  # too few groups for an interval
+    if not rows or rows[0].gain.low is None:  # no interval, because there are too few groups of problems
         return ()
     above, below = find_clear_signs([row.gain for row in rows])
     if len(above) == len(rows):

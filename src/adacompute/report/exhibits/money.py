@@ -1,6 +1,6 @@
-"""The cost of requests in money at the reader's prices, adaptive and uniform: numbers and table.
+"""The cost of requests in money, with adaptive and with uniform sampling: numbers, a sentence and a table.
 
-Sums are computed from the verdict's numbers: tokens, prompts, and the samples that uniform sampling needs.
+Costs are computed from the verdict's numbers: tokens, prompts, and the samples that uniform sampling needs.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,18 @@ from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
 
 REQUESTS_SHOWN = 1000
-_DEFAULT_BUDGET = 3.0  # budget shown if the verdict names none
+_DEFAULT_BUDGET = 3.0  # average number of samples in the page's text, unless the verdict names one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Money:
-    """Token prices, and how many requests there are."""
+    """Token prices, and how many requests there are per month."""
 
     prices: TokenPrices
     requests: int = 1_000_000  # number of requests per month
-    prompt_tokens: float | None = None  # mean per request; None: use the recorded number
-    example: bool = False  # the prices are an example, not the user's
+    # mean number of prompt tokens per request; None: use the recorded mean
+    prompt_tokens: float | None = None
+    example: bool = False  # whether the prices are an example, not the user's
 
     def describe_prices(self) -> str:
         """Returns the prices in words.
@@ -37,16 +38,16 @@ class Money:
         )
 
     def compute_savings(self, verdict: Verdict) -> tuple[Saving, ...]:
-        """Computes cost and saving at each of the verdict's budgets; empty if tokens aren't recorded."""
+        """Computes the cost and saving at each budget of the verdict; empty if tokens aren't recorded."""
         return verdict.compute_savings(self.prices, prompt_tokens=self.prompt_tokens)
 
 
-# typical for a small hosted model
+# prices that are typical for a small hosted model
 EXAMPLE_MONEY = Money(prices=TokenPrices(input=0.15, output=0.60), example=True)
 
 
 def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> dict[str, Any]:
-    """Returns the data from which the page's script recomputes sums; unknown values are null."""
+    """Returns the data from which page.js computes costs when prices change; unknown values are null."""
     verdict = evaluation.verdict
     used = [row for row in verdict.rows if row.use is not None]
     rows = [
@@ -76,9 +77,9 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
         "currency": money.prices.currency,
         "example": money.example,
         "requests": money.requests,
-        "budget": shown[0] if shown else None,  # the budget in the page's text
+        "budget": shown[0] if shown else None,  # the budget that the page's text is about
         "pays": verdict.pays,
-        "most": evaluation.longest,  # largest number of samples per problem that is used
+        "most": evaluation.longest,  # maximum number of samples used per problem
         "rows": rows,
     }
     shown_saving = find_saving(data)
@@ -87,19 +88,19 @@ def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> di
 
 
 def _describe_charge(verdict: Verdict, money: Money) -> str:
-    """Returns a sentence on how prompts are charged."""
+    """Returns a sentence that says how prompts are charged."""
     text = verdict.charge[:1].upper() + verdict.charge[1:]
     return f"{text}." if money.prompt_tokens is None else f"{text}; here with {money.prompt_tokens:g} tokens."
 
 
 def find_saving(data: Mapping[str, Any]) -> Saving | None:
-    """Returns the saving at the budget in the page's text; None if unknown."""
+    """Returns the saving at the budget that the page's text is about; None if it is unknown."""
     row = next((row for row in data["rows"] if row["budget"] == data["budget"]), None)
     return row and Saving(**{name: row[name] for name in ("budget", "same_as", "cost", "same_cost")})
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """Returns a sentence on what a thousand requests cost and save. page.js does the same for other prices.
+    """Returns a sentence on what 1,000 requests cost and save; page.js writes the same for other prices.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
@@ -128,7 +129,7 @@ def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
 
 
 def needs_column(longest: int) -> Column:
-    """Makes the column with the samples that uniform sampling needs for the same accuracy."""
+    """Makes the column that shows how many samples uniform sampling needs for the same accuracy."""
     return Column(
         name="uniform needs",
         kind="tenths",
@@ -140,9 +141,9 @@ def needs_column(longest: int) -> Column:
 def build_money_table(money: Money, evaluation: Evaluation) -> Table:
     """Builds the table of what a thousand requests cost.
 
-    If the verdict is that the policy pays, the table also has the saving, and the saving per month.
+    If the verdict is that the policy pays, the table also shows how much is saved, and how much per month.
 
-    page.js recomputes the columns with money if the reader changes the prices.
+    page.js recomputes the columns with amounts of money if the reader changes the prices.
     """
     verdict, pays = evaluation.verdict, evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []

@@ -1,4 +1,4 @@
-"""The first section of the page: the accuracy that an average budget buys, and its price."""
+"""The first section of the page: what accuracy an average budget buys, and what that costs."""
 
 import math
 
@@ -31,10 +31,10 @@ _LAST_COLUMNS = (
 def build_section(
     runs: EvaluationRuns, evaluation: Evaluation, frontier: PolicyFrontier, *, money: Money
 ) -> Section:
-    """Builds the first section: a figure with few curves, the table of money, and the table of budgets.
+    """Builds the first section: a figure with a few curves, a table of costs in money, and a table by budget.
 
-    The title is the verdict's sentence. The table of budgets shows the verdict's numbers, so that they agree;
-    with too few problems for a verdict, it shows the evaluation's numbers.
+    The title is the verdict's sentence. The table by budget shows the verdict's numbers, so that table and
+    title agree; with too few problems for a verdict, it shows the evaluation's numbers.
     """
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
@@ -60,7 +60,7 @@ def _has_tokens(runs: EvaluationRuns) -> bool:
 
 
 def find_verdict_match(verdict: Verdict) -> Match | None:
-    """Returns the comparison that the verdict's sentence states; None if the policy doesn't pay."""
+    """Returns the comparison that the verdict's sentence describes; None if the policy doesn't pay."""
     row = verdict.row(verdict.budget)
     if row is None or not verdict.pays or verdict.policy is None:
         return None
@@ -85,7 +85,7 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
 
 
 def build_budgets_table(evaluation: Evaluation) -> Table:
-    """Builds a table with a row per average budget: uniform sampling, our policy, the oracle's bounds."""
+    """Builds a table by average budget: results of uniform sampling, our policy, and the oracle's bounds."""
     what, verdict = basis_name(evaluation.basis), evaluation.verdict
     if evaluation.mode_set is not None:
         return _build_costs_table(evaluation, evaluation.mode_set)
@@ -124,7 +124,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
 
 
 def _build_costs_table(evaluation: Evaluation, mode_set: ModeSet) -> Table:
-    """Builds the table for several modes: the best single mode, our policy, the oracle's bounds."""
+    """Builds a table by average cost for several modes: the best single mode, our policy, oracle bounds."""
     brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
     rows: list[tuple[Cell, ...]] = []
     for row in evaluation.verdict.rows:

@@ -13,27 +13,27 @@ from adacompute.report.canvas import policy_style
 from adacompute.report.document import Section, format_gains, join_words
 from adacompute.score.grades import grade_samples
 
-# policies that decide from the prompt, or from the prompt and the first sample
+# policies that choose the number of samples before they see votes
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")
 RANDOM_POLICIES = ("random", "shuffled")  # policies that choose at random; only for comparison
-_SMALLEST_CHANGE = 0.02  # smaller changes of a problem's accuracy don't count
+_SMALLEST_CHANGE = 0.02  # if a problem's accuracy changes by less than this, it counts as unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMakeup:
-    """Shares of the problems on which more samples change nothing, help or harm."""
+    """Shares of the problems for which more samples change nothing, help, or harm."""
 
-    always: float  # share of problems with every recorded sample right
-    never: float  # share of problems with no recorded sample right
-    rises: float  # share of problems where the full vote is right more often than one sample
-    falls: float  # share of problems where the full vote is right less often than one sample
-    samples: int  # number of samples in the full vote
+    always: float  # share of problems for which every recorded sample is right
+    never: float  # share of problems for which no recorded sample is right
+    rises: float  # share of problems for which a vote of all samples is right more often than one sample
+    falls: float  # share of problems for which a vote of all samples is right less often than one sample
+    samples: int  # number of samples in a vote of all samples
 
 
 def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list[Match]]:
-    """Lists the policies clearly above uniform sampling at each budget, best first.
+    """Lists the policies that are clearly above uniform sampling at each budget, best first.
 
-    Clearly above means: the interval of the gain excludes zero. Random policies are left out.
+    A policy is clearly above if the interval of its gain is above zero. Random policies are left out.
     """
     names = {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     clear = [
@@ -46,10 +46,11 @@ def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list
 
 
 def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
-    """Measures on which share of the problems more samples change nothing, help or harm."""
-    uniform = runs.get(UNIFORM).points  # exact values, set by `reduce_order_noise`
+    """Measures for what share of the problems more samples change nothing, help, or harm."""
+    uniform = runs.get(UNIFORM).points  # exact accuracies, because `reduce_order_noise` was applied
     by_cost = np.argsort(uniform.cost.mean(axis=1), kind="stable")
-    single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]  # each of shape (problems,)
+    # both have shape (problems,)
+    single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]
     grade = grade_samples(runs.setup.ballots)  # shape (problems, samples)
     has_grade = np.isfinite(grade)
     return PoolMakeup(
@@ -62,7 +63,7 @@ def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
-    """Builds the section on when adaptive sampling pays: budgets, kinds of policies, problems."""
+    """Builds the section on when adaptive sampling pays: budgets, kinds of policies, kinds of problems."""
     above = list_above(runs, evaluation)
     budgets = _describe_budgets(above, evaluation.verdict)
     words = [f"{budgets} {_describe_beforehand(above, evaluation)}".strip()]
@@ -72,7 +73,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) -> str:
-    """Describes the verdict, and at which budgets a policy is clearly above uniform sampling."""
+    """Says what the verdict is, and at which budgets a policy is clearly above uniform sampling."""
     pays = [f"{budget:g}" for budget, matches in above.items() if matches]
     rest = [f"{budget:g}" for budget, matches in above.items() if not matches]
     alone = "each interval by itself, not corrected for looking at several policies and budgets"
@@ -84,7 +85,7 @@ def _describe_budgets(above: Mapping[float, Sequence[Match]], verdict: Verdict) 
 
 
 def _describe_beforehand(above: Mapping[float, Sequence[Match]], evaluation: Evaluation) -> str:
-    """Describes whether policies pay that decide before they see votes."""
+    """Says whether it pays to use policies that decide before they see votes."""
     better: dict[str, list[str]] = {}
     for budget, matches in above.items():
         for match in matches:
