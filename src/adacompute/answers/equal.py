@@ -1,9 +1,9 @@
 """Decides which answers are equal and groups them into classes. A `Task` sets how answers are read.
 
 Equality isn't transitive when units are missing: "12 cm" and "12 m" differ, and both equal "12". So a
-class keeps the first unit it sees: an answer without a unit joins the first class of its value, and one
-with another unit starts a new class. A long decimal joins the first class that it rounds to. Recorded
-grades come first: answers with different recorded `correct` never share a class.
+class keeps the first unit it sees: an answer without a unit joins the first class with its value, and one
+with another unit starts a new class. A long decimal joins the first class that it equals after rounding.
+Recorded grades take precedence: answers whose recorded `correct` differs never share a class.
 Formulas that the fast comparison can't decide are compared by math-verify in a helper process.
 """
 
@@ -31,7 +31,7 @@ _EXTRACTOR_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a f
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How answers are read (`extract`), and whether a percent is a unit or a hundredth (`percent`).
+    """Says how to read answers (`extract`), and whether % is a unit or means "divided by 100" (`percent`).
 
     With `percent="unit"`, 50% is 50, as graders of "what percent" expect; with `"fraction"`, it is 1/2.
 
@@ -60,7 +60,7 @@ class Task:
 
     @classmethod
     def from_dict(cls, stored: object) -> "Task":
-        """Reads what `to_dict` wrote; missing keys get their defaults."""
+        """Restores a task from the output of `to_dict`; missing keys get their defaults."""
         if not isinstance(stored, Mapping) or not set(stored) <= {"extract", "percent"}:
             raise TaskError(f"a stored task is an object with 'extract' and 'percent', not {stored!r}")
         return cls(**stored)
@@ -84,16 +84,16 @@ def name_extractor(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-DEFAULT_TASK = Task()  # used by every function that isn't given a task
+DEFAULT_TASK = Task()  # used if the caller passes no task
 
 
-# After this many pairs or timeouts, one request's formulas are compared by their text only, so that
-# hostile answers can't delay it.
+# After this many comparisons by the slow judge, or this many of its timeouts, a request's remaining formulas
+# are compared as text, so that hostile answers can't delay the request.
 _JUDGED_PAIRS = 200
 _JUDGE_TIMEOUTS = 4
-_PAIRS_PER_ANSWER = 8  # most comparisons by the slow judge (math-verify) for one answer
-_CLASSES_COMPARED = 16  # an answer is compared with at most this many classes
-_JUDGE_THREADS = 2  # threads for slow comparisons, shared by all event loops
+_PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge (math-verify) per answer
+_CLASSES_COMPARED = 16  # maximum number of answer classes that one answer is compared with
+_JUDGE_THREADS = 2  # number of threads for slow comparisons; all event loops share them
 _WORD_KINDS = ("text", "letter", "json")
 
 
@@ -116,7 +116,7 @@ def classify(
     correct: Sequence[float | None] | None = None,
     task: Task = DEFAULT_TASK,
 ) -> list[int]:
-    """Numbers answers so that equal ones share a number, in order of first appearance; -1 for None.
+    """Returns the class number of each answer, from 0 in order of first appearance; -1 for None.
 
     >>> classify(["1/2", "0.5", None, "2"])
     [0, 0, -1, 1]
@@ -132,10 +132,10 @@ def classify(
 @dataclass(slots=True)
 class _AnswerClass:
     number: int
-    answer: str  # the first spelling in the class
+    answer: str  # the first answer in the class, as it was written
     form: Form
-    unit: str  # the first unit in the class, "" until then
-    label: float | None  # the first recorded grade in the class, None until then
+    unit: str  # the unit of the first answer that has one; "" if none has
+    label: float | None  # the grade of the first answer with a recorded grade; None if there is none
 
     def accepts(self, form: Form, label: float | None) -> bool:
         labels_agree = label is None or self.label is None or label == self.label
@@ -143,14 +143,15 @@ class _AnswerClass:
 
 
 class Classes:
-    """Gives each answer the number of its class of equal answers. Not safe for two threads at once.
+    """Puts answers into numbered classes of equal answers. Not safe for use by several threads at once.
 
-    The work for one answer doesn't grow with the number of answers. An answer with a known value, unit and
-    label is found at once. Any other answer is compared with the first 16 classes of its value; a long
-    decimal is also compared with classes that agree to eight digits. An open formula is compared with the
-    first eight and the last eight classes that contain no words; at most four of each go to the slow judge.
-    All answers together send at most 200 pairs to the judge, and none after four timeouts. Beyond these
-    bounds, an answer starts its own class even if an equal one exists.
+    The work for one answer doesn't grow with the number of answers. An answer whose value, unit and recorded
+    grade have occurred before is found by one lookup. Any other answer is compared with the first 16 classes
+    that have its value; a long decimal is also compared with classes that agree to eight digits. A formula
+    that we can't parse is compared with the first eight and the last eight classes of formulas and numbers;
+    at most eight of these comparisons go to the slow judge. One instance sends at most 200 pairs to the
+    judge, and none after four timeouts. Beyond these limits, an answer starts a new class even if an equal
+    one exists.
     """
 
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
@@ -159,15 +160,16 @@ class Classes:
         self._classes: list[_AnswerClass] = []
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
-        self._formulas: list[_AnswerClass] = []  # classes of formulas and numbers, not of words
-        self._open: list[_AnswerClass] = []  # classes of formulas that need the slow judge (math-verify)
+        self._formulas: list[_AnswerClass] = []  # answer classes that contain formulas or numbers
+        # answer classes that only the slow judge (math-verify) can compare
+        self._open: list[_AnswerClass] = []
         self._questions = _JUDGED_PAIRS
         self._timeouts = _JUDGE_TIMEOUTS
 
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
-        """Returns the number of an answer's class; a new one if no earlier answer is equal, -1 for None.
+        """Returns the number of the answer's class: a new number if no earlier answer is equal, -1 for None.
 
-        The slow judge isn't asked about the classes in `unlike`, which it has already rejected.
+        `unlike` contains classes that the slow judge has already rejected; it isn't asked about them again.
         """
         _check_answer(answer)
         if answer is None:
@@ -179,7 +181,7 @@ class Classes:
         return self._join(answer, form, correct, group)
 
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
-        """Works like `place`, but runs the slow judge outside the event loop. One call at a time.
+        """Works like `place`, but runs the slow judge outside the event loop. Calls must not overlap.
 
         The first formula that needs the judge starts it, which takes one or two seconds. If it can't start,
         formulas are compared by their text.
@@ -191,18 +193,19 @@ class Classes:
         group = self._find_in_buckets(answer, form, correct)
         if group is None:
             if self._select_candidates(form, correct):
-                import asyncio  # imported here, so that commands without an event loop start faster
+                # imported here so that command-line commands without an event loop start faster
+                import asyncio
 
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
-            if form.kind == "open":  # start the judge early: the next answer may need a comparison
+            if form.kind == "open":  # start the slow judge now, because the next answer may need it
                 _get_executor().submit(self._judge.warm)
         return self._join(answer, form, correct, group)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
-            return group_of_form  # an equal answer was placed in this class before
+            return group_of_form  # an earlier answer with the same form is in this class
         for key in ((form.kind, form.key), *find_other_keys(answer)):
             for group in self._buckets.get(key, ()):
                 if group.accepts(form, correct):
@@ -261,12 +264,12 @@ class Classes:
 
 
 def _keep_ends(groups: list[_AnswerClass], count: int) -> list[_AnswerClass]:
-    """Returns at most `count` groups: the first and the last ones."""
+    """Returns at most `count` groups: half from the beginning of the list, half from its end."""
     return groups if len(groups) <= count else groups[: count // 2] + groups[-count // 2 :]
 
 
 def _make_rounding_key(form: Form) -> str:
-    """Makes a key that numbers share if they may round to each other; "" for whole numbers and texts."""
+    """Returns a key shared by numbers that may be equal after rounding; "" for whole numbers and texts."""
     if form.kind != "number" or (isinstance(form.key, Fraction) and form.key.denominator == 1):
         return ""
     try:
@@ -276,7 +279,7 @@ def _make_rounding_key(form: Form) -> str:
 
 
 def _is_rounding(x: Form, y: Form) -> bool:
-    """Whether one form is a long decimal that rounds to the other: 0.3333333333 is 1/3, 0.33 isn't."""
+    """Whether one form is a long decimal that is the other one rounded: 0.3333333333 is 1/3, 0.33 isn't."""
     if x.kind != "number" or y.kind != "number" or x.places == y.places:
         return False
     short, exact = (x, y) if x.places and (not y.places or x.places < y.places) else (y, x)
@@ -288,7 +291,7 @@ def _is_rounding(x: Form, y: Form) -> bool:
 
 
 def _is_open(x: Form, y: Form) -> bool:
-    """Whether the slow judge must compare the pair: two formulas, at least one of which isn't parsed here."""
+    """Whether only the slow judge can compare these forms: at least one is a formula that we can't parse."""
     if x.kind == "open" and y.kind == "open":
         return not must_differ(str(x.key), str(y.key))
     return (x.kind == "open" or y.kind == "open") and x.kind not in _WORD_KINDS and y.kind not in _WORD_KINDS
@@ -296,13 +299,14 @@ def _is_open(x: Form, y: Form) -> bool:
 
 @cache
 def _get_executor() -> "Executor":
-    """Returns threads for slow comparisons, so that they don't occupy an event loop's default threads."""
-    from concurrent.futures import ThreadPoolExecutor  # imported when needed, like asyncio
+    """Returns the thread pool for slow comparisons, which would otherwise block an event loop's own pool."""
+    from concurrent.futures import ThreadPoolExecutor  # imported only here, so that commands start faster
 
     return ThreadPoolExecutor(_JUDGE_THREADS, thread_name_prefix="adacompute-judge")
 
 
-os.register_at_fork(after_in_child=_get_executor.cache_clear)  # a fork loses threads
+# threads don't survive a fork, so a child must make new ones
+os.register_at_fork(after_in_child=_get_executor.cache_clear)
 
 
 def _check_answer(answer: object) -> None:

@@ -1,10 +1,10 @@
 """Extracts the answer from a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
 `extract_answer` tries the readers in the order of `_FINISHED_PLAN`, or runs the one reader that the task
-names. Boxes, phrases and JSON fields are read here, numbers and letters in marks.py.
-Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
-a helper process with a time limit, so that a hostile text can't block an event loop. A thread wouldn't help:
-a regular expression holds the interpreter until it finishes.
+names. Boxes, tags and phrases are found here, numbers and letters in marks.py.
+Every scan takes time linear in the length of the text, because no pattern nests repeats. `read_in_sandbox`
+extracts answers in a helper process with a time limit, so that a hostile text can't block an event loop. A
+thread wouldn't help: a regular expression holds the interpreter until it finishes.
 """
 
 import re
@@ -45,7 +45,7 @@ _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 def find_box(text: str) -> str | None:
     r"""Returns the content of the last complete, non-empty `\boxed{...}` or `\fbox{...}`; `\boxed 5` gives 5.
 
-    Reads the text only once, even if many boxes are never closed.
+    Takes time linear in the length of the text, even if many boxes are never closed.
     """
     at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     token = _BOX_TOKEN.match(text, at) if at >= 0 else None
@@ -53,13 +53,13 @@ def find_box(text: str) -> str | None:
         return token.group(1).rstrip(".,;:")
     if at < 0:
         return None
-    last = _find_braced(text, at)  # fast path: the last box is usually complete
+    last = _find_braced(text, at)  # usually succeeds, because the last box is rarely cut off
     return _find_braced(text, 0) if last is None else last
 
 
 def _find_braced(text: str, start: int) -> str | None:
     last_box = (-1, -1)
-    open_braces: list[int] = []  # where the content of each open box begins; -1 for other braces
+    open_braces: list[int] = []  # one item per open brace: where a box's content begins, -1 if it isn't a box
     for match in _BOX_BRACE.finditer(text, start):
         mark = match.group()
         if mark == "}":
@@ -85,10 +85,11 @@ _ANSWER_PHRASE = re.compile(
 )
 _EMPTY_REST = re.compile(r"[\s*_]*$")
 _LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
-_NEXT_LINE_WORDS = 4  # longest next line read as the answer, in words: "Answer:" may also introduce a step
-_NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")  # start of a next line that needs no colon before it
+_NEXT_LINE_WORDS = 4  # a line below "Answer:" that has more words than this isn't read as the answer
+# if the line below "the answer is" begins like this, it is the answer even without a colon
+_NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
-_DISPLAY_LENGTH = 2_000  # longest displayed formula read as an answer, in characters
+_DISPLAY_LENGTH = 2_000  # maximum length of a displayed formula ($$…$$) read as an answer, in characters
 
 
 def strip_thinking(text: str) -> str:
@@ -101,7 +102,7 @@ def strip_thinking(text: str) -> str:
 
 
 def find_tag_answer(text: str) -> str | None:
-    """The content of the last <answer>, up to its end tag or the end of the text."""
+    """Returns the content of the last <answer> tag, up to its end tag or the end of the text."""
     at = text.rfind("<answer>")
     if at < 0:
         return None
@@ -109,12 +110,12 @@ def find_tag_answer(text: str) -> str | None:
 
 
 def find_answer_line(text: str, *, finished: bool = True) -> str | None:
-    """The text after the last "Answer:" on its line; the next line if that is empty."""
+    """Returns the rest of the line after the last "Answer:"; the next line if the rest is empty."""
     return _find_stated(_ANSWER_LABEL, text, finished=finished)
 
 
 def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
-    """The text after the last "the answer is" up to the end of its sentence or line, or the next line."""
+    """Returns the rest of the sentence after the last "the answer is"; the next line if the rest is empty."""
     return _find_stated(_ANSWER_PHRASE, text, finished=finished)
 
 
@@ -133,7 +134,7 @@ def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | Non
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
-    """Yields the positions where an answer begins: after the last "####", "Answer:" and "the answer is"."""
+    """Yields where an answer may begin: after the last <answer>, "####", "Answer:" and "the answer is"."""
     for mark in ("<answer>", "####"):
         if (at := text.rfind(mark)) >= 0:
             yield at + len(mark)
@@ -152,7 +153,7 @@ def _find_line_end(text: str, at: int) -> int:
 
 
 def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[int, int]:
-    """Returns the answer's span after a label: the rest of the line or, if empty, the next line."""
+    """Returns the span of an answer after a label: the rest of the line or, if empty, the next line."""
     stop = _find_line_end(text, start)
     if not _EMPTY_REST.match(text[start:stop]):
         return start, stop
@@ -172,13 +173,13 @@ def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[i
 
 
 def _strip_half_marks(answer: str, before: str) -> str:
-    """Strips emphasis marks that have only one end inside the answer.
+    """Strips emphasis marks (such as **) whose other half is outside the answer.
 
     Text after a closing mark isn't part of the answer.
     """
     for mark in ("**", "__", "*"):
         if mark not in answer or (mark == "*" and ("**" in answer or "* " in before)):
-            continue  # "* " begins a list item
+            continue  # this asterisk begins a list item
         is_open = before.count(mark) % 2 == 1
         if is_open and answer.startswith(mark):
             answer, is_open = answer.removeprefix(mark).strip(), False
@@ -188,7 +189,7 @@ def _strip_half_marks(answer: str, before: str) -> str:
             answer = answer.partition(mark)[0].strip()
         else:
             answer = answer.removeprefix(mark) if answer.startswith(mark) else answer.removesuffix(mark)
-    # an opening quotation mark without a closing one, which came after the end of the sentence
+    # drop an opening quotation mark whose closing mark isn't in the answer
     if answer.startswith(('"', "“")) and not _QUOTE_END.search(answer, 1):
         answer = answer[1:]
     return answer.strip()
@@ -197,13 +198,13 @@ def _strip_half_marks(answer: str, before: str) -> str:
 _QUOTE_END = re.compile('["”]')
 
 
-TEXT_LIMIT = 65_536  # longer texts are cut to their last characters: answers come last, and scans stay cheap
+TEXT_LIMIT = 65_536  # characters; only the end of a longer text is read, which usually contains the answer
 
 Reader = Callable[[str], str | None]
 ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
-# Each entry: a reader, then readers to apply to the passage that it finds, which may state the answer again:
-# "Final Answer: The final answer is 5. I hope it is correct."
+# Each entry of a plan is a reader, with further readers for the passage that it finds, because a passage may
+# state the answer again: "Final Answer: The final answer is 5. I hope it is correct."
 _PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
 _MARKED_PLAN: ReaderPlan = (
     (find_tag_answer, (find_box, *_PHRASE_READERS)),
@@ -224,11 +225,11 @@ _CUT_OFF_PLAN: ReaderPlan = (
     (partial(find_answer_phrase, finished=False), ()),
 )
 
-# what is left of a box that is empty or never closed: not an answer
+# matches the remains of an empty or unclosed box, which aren't an answer
 _FRAGMENT = re.compile(r"\\boxed|\\fbox|^[\\()\[\]{}$\s]*$")
 
 _READERS: dict[str, Reader] = {
-    "boxed": lambda text: find_box(strip_thinking(text)),  # a box inside the thinking is a draft
+    "boxed": lambda text: find_box(strip_thinking(text)),  # a box inside <think> is only a draft
     "phrase": find_answer_phrase,
     "line": find_answer_line,
     "hash": find_hash,
@@ -240,11 +241,11 @@ _READERS: dict[str, Reader] = {
 def extract_answer(
     text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
 ) -> str | None:
-    r"""The answer stated in a response, or None. Only the last 65,536 characters are read.
+    r"""Returns the answer stated in a response, or None. Only the last 65,536 characters are read.
 
     In a response that was cut off (`finished=False`), only an explicit statement counts; "auto" then ignores
-    short replies and last numbers. If the question is given, "auto" also reads answers from prose, and finds
-    none if the response says that it can't tell.
+    short replies and last numbers. If the question is given, "auto" also reads answers from prose, and
+    returns None if the response says that it can't tell.
 
     >>> extract_answer(r"So we get \boxed{42}."), extract_answer("It has 3 or 4", finished=False)
     ('42', None)
@@ -286,8 +287,8 @@ def _run_plan(plan: ReaderPlan, text: str) -> str | None:
     return None
 
 
-_STATED_WORDS = 12  # longest answer stated in words
-# continuations that aren't answers: "the answer is far from clear", "the answer is that …"
+_STATED_WORDS = 12  # maximum number of words in an answer after "the answer is"
+# words after "the answer is" that show that no answer follows: "the answer is far from clear"
 HEDGE = re.compile(
     r"(?:not|far|simple|complex|complicated|more|less|that|it|this|both|often|usually|somewhere|unclear|nuanced"
     r"|a (?:bit|little|matter|resounding|mix)|likely to|to \w+|in the|up to|always|never)\b",
@@ -295,7 +296,7 @@ HEDGE = re.compile(
 )
 DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
-_ENDING = 4_000  # characters at the end of a long response that are searched for its last value
+_ENDING = 4_000  # how many characters at the end of a long response are searched for its last value
 
 
 def read_answers(
@@ -305,7 +306,7 @@ def read_answers(
     *,
     finished: Sequence[bool] | None = None,
 ) -> list[str | None]:
-    """The answers of several replies to one question, read together; None abstains.
+    """Returns the answers of several replies to one question, read together; None if a reply has none.
 
     Replies with the same answer get the same spelling, so that `same_answer` recognises them.
 
@@ -336,7 +337,7 @@ def read_replies(
 
 
 def _read_question_for(prompt: str, replies: list[str]) -> Question:
-    """Parses the question. If replies are in English but the prompt isn't, English word lists are added."""
+    """Parses the prompt, with English word lists too if a reply is in English but the prompt isn't."""
     question = read_question(prompt)
     if "en" in question.lexicon.languages:
         return question
@@ -348,14 +349,15 @@ _ENGLISH = frozenset(("en",))
 
 
 def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFAULT_TASK) -> float:
-    """Returns 1 if an answer equals the gold answer, directly or read as an answer to the question; else 0.
+    """Returns 1 if the answer equals the gold answer, taken literally or read as prose; else 0.
 
     >>> grade_answer("No", "Nein", "Liegt Paris in Polen?"), grade_answer("7", "acht", "Wie viele Beine?")
     (1.0, 0.0)
     """
     if same_answer(answer, gold, task):
         return 1.0
-    is_read = task.extract == "auto" and answer is not None and gold.isalpha()  # a word such as "Nein"
+    # a gold answer that is one word, such as "Nein", may also be read as prose
+    is_read = task.extract == "auto" and answer is not None and gold.isalpha()
     return float(is_read and same_answer(answer, extract_answer(gold, question=question), task))
 
 
@@ -369,17 +371,17 @@ def abstains(text: str, question: str = "") -> bool:
     return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
-_CHAT_LENGTH = 300  # characters at the beginning of a reply that are searched for small talk
+_CHAT_LENGTH = 300  # how many characters at the beginning of a reply are searched for small talk
 CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 4  # replies used to detect the languages
+_REPLIES_FOR_LANGUAGE = 4  # number of replies whose language is detected
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
-    """Reads each reply: marked answers stay unchanged, statements are shortened, other prose is compared."""
+    """Reads all replies: a marked answer counts as it is, and prose is compared with the other replies."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
@@ -421,7 +423,7 @@ def _read_for_question(replies: list[str], question: Question, finished: list[bo
     return readings
 
 
-_CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # a counted number: 42個です
+_CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # a number with a counter word: 42個です
 
 
 def _find_lone_formula(text: str, question: Question) -> str | None:
@@ -438,7 +440,7 @@ _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-
 
 @lru_cache(maxsize=64)  # samples often have the same text
 def _find_marked(text: str) -> str | None:
-    """The content of a tag or a box, or the text after "####" at the end."""
+    """Returns the content of a tag or a box, or the text after a final "####"; None if there is none."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
     return _run_plan(_MARKED_PLAN, text)
@@ -446,7 +448,7 @@ def _find_marked(text: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
-    """The text after "Answer:" or "the answer is", unless it is long or a hedge."""
+    """Returns the text after "Answer:" or "the answer is"; None if it is long or evasive."""
     if not any(map(text.lower().__contains__, (*_ANSWER_WORDS, "####"))):
         return None
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
@@ -456,7 +458,7 @@ def _find_statement(text: str, *, finished: bool) -> str | None:
 
 
 def _states_value(question: Question) -> bool:
-    """Whether the question is a problem with a value to compute."""
+    """Whether the question asks for a value to be computed from numbers."""
     return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
 
 
@@ -471,7 +473,7 @@ _CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|sel
 
 
 def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
-    """The value that a solution in formulas arrives at; None if there is none."""
+    """Returns the final value of a solution with formulas; None if there is none."""
     if not _states_value(question):
         return None
     if not finished:
@@ -486,7 +488,7 @@ _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
 
 
 def _choose_option(answer: str, options: Options) -> str | None:
-    """The letter of the option that an answer names by its letter or its words; None if it names none."""
+    """Returns the letter of the option that an answer names, by letter or by words; None if it names none."""
     if not options:
         return None
     letter = find_choice(answer)
@@ -494,7 +496,7 @@ def _choose_option(answer: str, options: Options) -> str | None:
 
 
 def _read_choice(text: str, question: Question) -> str | None:
-    """The option that a reply chooses: by letter, by the words of its first sentence, or by the last mark."""
+    """Returns the letter of the option that a reply states, names in its first sentence, or marks last."""
     stated = find_stated_choice(text)
     if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
@@ -523,7 +525,7 @@ def _ends_in_value(ending: str) -> bool:
 
 
 def _trim_whole(passage: str | None) -> str | None:
-    """The trimmed answer; None if the passage is only a fragment of a box."""
+    """Trims an answer; None if the passage is only a fragment of a box."""
     answer = _trim_optional(passage)
     return None if answer is None or _FRAGMENT.search(answer) else answer
 
@@ -545,16 +547,18 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-_EXTRACT_SECONDS = 0.25  # processor seconds per text: five times what the slowest measured text takes
-_TRIAL_SECONDS = 0.02  # processor seconds to try a user's pattern: ten times what a typical pattern takes
+# processor time allowed per call, in seconds: five times that of the slowest text measured
+_EXTRACT_SECONDS = 0.25
+# processor time allowed per trial of a client's pattern, in seconds: ten times the typical time
+_TRIAL_SECONDS = 0.02
 
 _extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)
-_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # runs patterns that clients send
+_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # tries out the patterns that clients send
 
 
 def make_reader() -> Work:
-    """Runs in a helper process: prepares the function that extracts answers from texts."""
-    read_replies(["It is 5."], "How many?")  # loads the word lists before the fork
+    """Returns the function that extracts answers from texts; the helper process calls this once."""
+    read_replies(["It is 5."], "How many?")  # loads the word lists, which every forked child then inherits
 
     def read(message: Message) -> Message:
         task, question = Task(message["extract"]), message["question"]
@@ -566,12 +570,12 @@ def make_reader() -> Work:
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
 ) -> list[ReadAnswer]:
-    """Reads replies in a helper process. A text that takes too long has no answer, and counts as a timeout.
+    """Reads replies in a helper process. A text that takes too long has no answer and counts as a timeout.
 
-    If all texts together take too long, each is read alone. The call blocks, so event loops must run it in a
-    thread. If the helper can't start, the texts are read in this process.
+    If the texts together take too long, each is read on its own. The call blocks, so an event loop must run
+    it in a thread. If the helper can't start, the texts are read in this process.
     """
-    # users' patterns have a helper process of their own
+    # a user's function can't be sent to another process, and patterns have a helper process of their own
     if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
         return read_replies(texts, question, task, finished=finished)
     texts = [text[-TEXT_LIMIT:] for text in texts]
@@ -596,14 +600,14 @@ def search_answer(pattern: str, text: str) -> str | None:
 
 
 def count_timeouts() -> int:
-    """How many texts have no answer because reading took too long or a pattern couldn't be run."""
+    """Returns how many texts have no answer because reading took too long or a pattern couldn't be run."""
     return _extractor.timeouts + search_helper.timeouts + search_helper.unanswered
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """Says why a client's pattern is refused; "" if it is accepted.
+    """Returns the reason for refusing a client's pattern; "" if it is accepted.
 
-    A helper process tries it on several texts of `size` characters that are slow to match.
+    A helper process tries the pattern on texts of `size` characters that are slow to match.
     """
     letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
     for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:

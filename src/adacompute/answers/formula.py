@@ -1,14 +1,14 @@
 """Parses a cleaned formula (`parse_formula`) and computes keys that equal formulas share (`compute_keys`).
 
-A hand-written recursive descent parser with limits on length and depth. There is no eval, and hostile text
-fails early.
+The recursive descent parser is hand-written and limits length and depth. It never calls eval, and rejects
+hostile text early.
 Nodes are tuples: ("num", Fraction), ("var", name), ("neg", x), ("+", x, y), ("±", x, y), ("*", x, y),
 ("/", x, y), ("^", x, y), ("call", function, x), ("root", x, degree), ("log", x, base), ("binom", x, y),
 and ("apply", name, x) for f(x) with an unknown function f.
 
 Formulas with variables are evaluated at three fixed points, one below 1 and one above 10. Rational values are
-exact; others are floating point rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
-If rounding hides the effect of a variable, as in 10^{12}+\\sqrt{x}, there is no key.
+exact, other values are floats rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
+If rounding hides the effect of a variable, as in 10^{12}+\\sqrt{x}, the formula has no key.
 """
 
 import cmath
@@ -23,7 +23,7 @@ from typing import Any
 # (kind, text); kinds: "n" number, "c" command, "v" variable, "p" punctuation, "" end
 Token = tuple[str, str]
 
-FORMULA_LIMIT = 400  # characters; longer formulas aren't parsed
+FORMULA_LIMIT = 400  # maximum length of a formula that is parsed, in characters
 _VOWELS = frozenset("aeiouAEIOU")
 _ARC_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp ln log lg sqrt abs"
@@ -41,18 +41,19 @@ _MIXED_NUMBER = re.compile(
     r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
 )
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
-_COORDINATE_LETTERS = frozenset("xyzt")  # may follow a capital in a product: Ax + By, but not Mr or Xe
+# may follow a capital letter in a product, as in Ax + By; "Mr" and "Xe" are words
+_COORDINATE_LETTERS = frozenset("xyzt")
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
 
 class FormulaError(Exception):
-    """The text isn't a formula that this parser reads."""
+    """The text isn't a formula that this parser can read."""
 
 
 def tokenise(text: str) -> list[Token]:
-    """Splits a cleaned formula into tokens, with an end mark; raises FormulaError.
+    """Splits a cleaned formula into tokens, followed by an end mark; raises FormulaError if it can't.
 
-    Words of a natural language are errors: "blue" is not a product of four variables.
+    Words are refused, because "blue" is not a product of four variables.
     """
     if len(text) > FORMULA_LIMIT:
         raise FormulaError("too long")
@@ -106,13 +107,14 @@ def _is_product(letters: str) -> bool:
 
 Number = Fraction | complex
 
-_BIT_LIMIT = 20_000  # largest size of an exact number, in bits
+_BIT_LIMIT = 20_000  # maximum size of an exact number, in bits
 _LARGEST_FACTORIAL = 200
-_LOG_BASE = 7.3  # base of log if there are variables: books mean 10 or e, so log x is neither lg x nor ln x
+# arbitrary base of log in formulas with variables: books mean 10 or e, so log x equals neither lg x nor ln x
+_LOG_BASE = 7.3
 
 
 class NoValueError(Exception):
-    """The formula can't be evaluated: too large, undefined, or infinite in a part."""
+    """The formula can't be evaluated: its value is too large or undefined, or a part of it is infinite."""
 
 
 def _raise_power(x: Number, y: Number) -> Number:
@@ -127,7 +129,7 @@ def _raise_power(x: Number, y: Number) -> Number:
         root = _find_exact_root(x, y.denominator)
         if root is not None and abs(y.numerator) < _LARGEST_FACTORIAL:
             return _raise_power(root, Fraction(y.numerator))
-        if x < 0 and y.denominator % 2:  # odd root of a negative number: answers mean the real root
+        if x < 0 and y.denominator % 2:  # for an odd root of a negative number, take the real root
             return -(complex(-x) ** complex(y)) if y.numerator % 2 else complex(-x) ** complex(y)
     if isinstance(y, Fraction) and y.denominator == 1 and abs(y.numerator) <= 64:
         return complex(x) ** int(y)
@@ -199,7 +201,7 @@ _COMPLEX_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
 
 
 def apply_function(name: str, x: Number, *, varies: bool) -> Number:
-    """Applies a function to a number; `varies` says whether the formula has variables."""
+    """Applies a named function to a number; `varies` says whether the formula contains variables."""
     if name == "!":
         return Fraction(math.factorial(_check_natural(x)))
     if name == "°":
@@ -215,18 +217,18 @@ def apply_function(name: str, x: Number, *, varies: bool) -> Number:
 
 Node = tuple[Any, ...]
 
-_DEPTH_LIMIT = 40  # levels of brackets, powers and signs
+_DEPTH_LIMIT = 40  # maximum number of nested brackets, powers and signs
 _GREEK_NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega "
     "Gamma Delta Theta Lambda Sigma Phi Psi Omega ell"
 )
 _GREEK_LETTERS = frozenset(_GREEK_NAMES.split())
-# f(x) and P(A) are applications; h(a+b) may be a product
+# letters that may name a function: f(x) and P(A) are function calls, but h(a+b) may be a product
 _FUNCTION_LETTERS = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def parse_formula(text: str) -> Node:
-    """Parses a cleaned formula to a tree; raises FormulaError."""
+    """Parses a cleaned formula into a tree; raises FormulaError if it can't."""
     parser = _FormulaParser(tokenise(text))
     node = parser.parse_sum(0)
     if parser.kind:
@@ -235,7 +237,7 @@ def parse_formula(text: str) -> Node:
 
 
 class _FormulaParser:
-    """A recursive descent over the tokens: one method per level of precedence."""
+    """A recursive descent parser with one method per level of precedence."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -276,7 +278,7 @@ class _FormulaParser:
                 return node
 
     def _parse_implicit_product(self, node: Node, depth: int) -> Node:
-        """Parses a product without a sign, such as 2xy. H2O, x2 and 3d5 are names, not products."""
+        """Parses a product without a multiplication sign, such as 2xy; H2O, x2 and 3d5 aren't products."""
         previous = self._tokens[self._position - 1][1]
         if self.kind == "n" and previous not in (")", "}"):
             raise FormulaError("a number stands behind a factor")
@@ -362,7 +364,7 @@ class _FormulaParser:
         return ("var", name)
 
     def _holds_sum(self) -> bool:
-        """Whether the bracket that opens here contains a sum."""
+        """Whether the bracket that opens at the current position contains a sum."""
         level = 0
         for at in range(self._position, len(self._tokens)):
             kind, sign = self._tokens[at]
@@ -375,7 +377,7 @@ class _FormulaParser:
         return False
 
     def _parse_argument(self, depth: int) -> Node:
-        """Parses the argument of a TeX command: a group, one letter or command, or one digit."""
+        """Parses the argument of a TeX command: a group in braces, a letter, a command or a single digit."""
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):
@@ -417,7 +419,7 @@ class _FormulaParser:
             self._advance()
             power = self._parse_exponent(depth + 1)
         if power == ("neg", ("num", Fraction(1))) and "a" + name in FUNCTIONS:
-            name, power = "a" + name, None  # sin^{-1} is the inverse, not the reciprocal
+            name, power = "a" + name, None  # sin^{-1} is the inverse function, not the reciprocal
         inner = self.parse_power(depth + 1)
         if self._tokens[self._position - 1][1] not in ")}":  # sin 2x is sin(2x), sin(2)x is sin(2)·x
             while self.kind == "v" or (self.kind == "c" and self.token not in FUNCTIONS):
@@ -427,7 +429,7 @@ class _FormulaParser:
 
 
 def _is_differential(node: Node) -> bool:
-    """Whether the node is dy, d or d^2y: the numerator or denominator of a derivative."""
+    """Whether the node is the numerator or denominator of a derivative, such as d, dy or d^2y."""
     while node[0] in ("*", "^"):
         node = node[1]
     return node == ("var", "d")
@@ -437,13 +439,13 @@ Key = tuple[object, ...]
 
 _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
-_ABSOLUTE_SEED = 0.37  # represents the function |…| in `_apply_unknown`
+_ABSOLUTE_SEED = 0.37  # the argument `seed` with which `_apply_unknown` represents |…|
 _POINT_NUMBERS = range(3)
-_VISIBLE_CHANGE = 1e-7  # smaller relative changes may be rounding errors
+_VISIBLE_CHANGE = 1e-7  # relative changes below this may be rounding errors
 
 
 def compute_keys(node: Node) -> list[Key]:
-    """Computes the keys of a formula: two if it contains ±, else one. Equal formulas share a key."""
+    """Computes the keys of a formula: two if it contains ±, else one. Equal formulas have a key in common."""
     if node == ("num", "∞") or node == ("neg", ("num", "∞")):
         return [("∞", -1 if node[0] == "neg" else 1)]
     names: set[str] = set()
@@ -463,7 +465,7 @@ def compute_keys(node: Node) -> list[Key]:
 
 
 def _collect_names(node: Node, names: set[str]) -> int:
-    """Collects the names of variables and unknown functions, and counts the ± signs."""
+    """Adds the names of variables and unknown functions to `names`; returns the number of ± signs."""
     if node[0] == "var":
         if node[1] not in ("i", "e"):
             names.add(node[1])
@@ -475,17 +477,19 @@ def _collect_names(node: Node, names: set[str]) -> int:
 
 
 def _choose_point(name: str, point: int) -> Fraction:
-    """Chooses a variable's value at a point. It is positive, so that sqrt(x^2) equals x."""
+    """Returns a variable's value at one of the fixed points: always positive, so that sqrt(x^2) equals x."""
     if len(name) == 1:
-        number, scale = ord(name) * (5, 31, 62)[point] % 97, 1  # 97 is prime, so values differ
+        # 97 is prime, so different letters get different values
+        number, scale = ord(name) * (5, 31, 62)[point] % 97, 1
     else:
         number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
-    low, step = ((1, 101), (12, 11), (34, 3))[point]  # values are below 1, 1 to 10, or above 11
+    # the value is below 1 at the first point, 1 to 10 at the second, and above 11 at the third
+    low, step = ((1, 101), (12, 11), (34, 3))[point]
     return Fraction(number + low * scale, step * scale + (scale > 1))
 
 
 def _compute_signature(node: Node, names: set[str], sign: int) -> Key:
-    """Computes a formula's values at the fixed points; if they are all equal, the key of a constant."""
+    """Returns a key made of a formula's values at the fixed points; a single value if all are the same."""
     points = [{name: _choose_point(name, point) for name in names} for point in _POINT_NUMBERS]
     values = [_try_evaluate(node, point, sign) for point in points]
     if all(isinstance(value, Fraction) for value in values):
@@ -540,7 +544,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
 
 
 def _cancels(node: Node) -> bool:
-    """Whether a tiny result may be zero with a rounding error: true for sin(π), false for 10^{-20}π."""
+    """Whether a tiny result may be a rounding error of zero: true for sin(π), false for 10^{-20}π."""
     return node[0] in ("+", "±", "call") or any(
         _cancels(child) for child in node[1:] if isinstance(child, tuple)
     )
@@ -553,7 +557,7 @@ def _has_names(node: Node) -> bool:
 
 
 def _apply_unknown(seed: float, x: Number) -> complex:
-    """Replaces an unknown function by an arbitrary one, so that f(x) equals only f of the same argument."""
+    """Applies an arbitrary function in place of an unknown f, so that f(x) equals f(y) only if x equals y."""
     return cmath.sin(seed * complex(x) + seed) + 0.3 * complex(x) + seed
 
 
@@ -568,7 +572,7 @@ def _make_constant_key(value: Number | None, cancels: bool = True) -> Key:
 
 
 def _snap(x: float, size: float, zero: float) -> Fraction | str:
-    """Rounds a float: to a simple fraction if it differs only by a rounding error, else to ten digits."""
+    """Rounds a float to a simple fraction if they differ only by a rounding error, else to ten digits."""
     if not math.isfinite(x):
         raise NoValueError("not finite")
     if abs(x) <= max(zero, 1e-13 * size):

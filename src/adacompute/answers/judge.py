@@ -1,6 +1,6 @@
-"""Compares formulas by math-verify, in a helper process with a time limit (`FormulaJudge`).
+"""Compares formulas with math-verify, in a helper process with a time limit (`FormulaJudge`).
 
-`make_comparer` runs inside that process.
+`make_comparer` runs inside the helper process.
 """
 
 import re
@@ -11,43 +11,44 @@ from typing import Any
 
 from adacompute.answers.sandbox import HelperProcess, Message, Work
 
-PAIR_SECONDS = 0.075  # processor time allowed for comparing two formulas
-JUDGED_LENGTH = 300  # characters; longer formulas count as different
-_CACHED_VERDICTS = 20_000  # compared pairs of formulas that are remembered
-_CACHED_FORMULAS = 512  # parsed formulas that the helper process remembers
+PAIR_SECONDS = 0.075  # processor time allowed for comparing two formulas, in seconds
+JUDGED_LENGTH = 300  # maximum length of a formula, in characters; a longer one counts as different
+_CACHED_VERDICTS = 20_000  # maximum number of pairs of formulas whose comparison is cached
+_CACHED_FORMULAS = 512  # maximum number of parsed formulas that the helper process caches
 
 
 class FormulaJudge:
-    """Decides whether two formulas are equal with math-verify, in a helper process with a time limit.
+    """Decides with math-verify whether two formulas are equal, in a helper process with a time limit.
 
-    The order of the two doesn't matter. A pair that takes too long counts as different and in `timeouts`. A
-    pair without a reply counts as different and in `unanswered`, and is tried again next time. `limit` is the
-    processor time per pair in seconds: ordinary sums and integrals may need half a second.
+    The order of the two formulas doesn't matter. A pair that takes too long or gets no reply is undecided,
+    which callers treat as different; a pair without a reply is tried again next time. `limit` is the
+    processor time per pair in seconds; ordinary sums and integrals may need half a second.
     """
 
     def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
         self.helper = HelperProcess(f"{__name__}:make_comparer", limit=limit)
         self._verdicts: dict[tuple[str, str], bool | None] = {}
-        self.asked = 0  # pairs compared in the helper process, because the cache didn't have them
+        self.asked = 0  # how many pairs weren't in the cache, and so went to the helper process
 
     def same(self, a: str, b: str) -> bool | None:
         """Whether two formulas are equal; None if undecided, which counts as different."""
         pair = (a, b) if a <= b else (b, a)
-        if pair in (verdicts := self._verdicts):  # another thread may replace the dict if it is full
+        # a local name, because another thread may replace the dict when it is full
+        if pair in (verdicts := self._verdicts):
             return verdicts[pair]
         if max(len(a), len(b)) > JUDGED_LENGTH:
             return False
         self.asked += 1
         reply = self.helper.ask({"a": pair[0], "b": pair[1]})
         if reply is None:
-            return None  # not cached: the helper failed, so try this pair again next time
+            return None  # not cached, because the helper failed and may succeed next time
         if len(self._verdicts) >= _CACHED_VERDICTS:
             self._verdicts = {}
         self._verdicts[pair] = verdict = None if "late" in reply else reply["same"]
         return verdict
 
     def warm(self) -> bool:
-        """Starts the helper (about two seconds), so that the first pair doesn't wait for it."""
+        """Starts the helper, which takes about two seconds, so that the first pair doesn't wait for it."""
         return self.helper.start()
 
     def forget(self) -> None:
@@ -55,24 +56,25 @@ class FormulaJudge:
         self._verdicts.clear()
 
     def close(self) -> None:
-        """Ends the helper; the next pair starts another."""
+        """Ends the helper process; the next comparison starts a new one."""
         self.helper.close()
 
 
-shared_judge = FormulaJudge()  # shared by everything in this process
+shared_judge = FormulaJudge()  # the judge that the whole process uses by default
 
 
 def make_comparer() -> Work:
-    """Prepares the function that compares two formulas with math-verify."""
+    """Returns the function that compares two formulas by math-verify; the helper process calls this once."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     @lru_cache(maxsize=_CACHED_FORMULAS)
     def read(formula: str) -> Any:  # noqa: ANN401  (math-verify's own types)
         return parse(
             f"${formula}$",
-            extraction_config=[LatexExtractionConfig()],  # read the whole formula, not a number inside it
+            # parse the whole formula, not only a number inside it
+            extraction_config=[LatexExtractionConfig()],
             fallback_mode="no_fallback",
-            # math-verify's timeouts use signals, which fail in threads; we kill the process instead
+            # math-verify's timeouts use signals, which fail in threads; the helper process is killed instead
             parsing_timeout=None,
         )
 
@@ -86,14 +88,14 @@ def make_comparer() -> Work:
             same = False
         return {"same": bool(same)}
 
-    for pair in _WARM_UP_PAIRS:  # fill the parser's caches, which every forked child inherits
+    for pair in _WARM_UP_PAIRS:  # fill the parser's caches before the fork, because every child inherits them
         compare({"a": pair[0], "b": pair[1]})
     read.cache_clear()
     return compare
 
 
 def has_named_derivative(parsed: list[Any]) -> bool:
-    """Whether there is a derivative of an unknown function, which sympy evaluates to 0."""
+    """Whether a formula contains a derivative of an unknown function, which sympy would evaluate to 0."""
     from sympy import Derivative
 
     parts = [part for formula in parsed if hasattr(formula, "atoms") for part in formula.atoms(Derivative)]
@@ -101,11 +103,11 @@ def has_named_derivative(parsed: list[Any]) -> bool:
 
 
 def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
-    """Whether the parser read every numeral and letter: changing any of them must change the result.
+    """Whether the parser read every numeral and letter of a formula, rather than ignoring some.
 
-    The parser ignores unknown notation, so it reads both 1_A and 1_B as 1. A numeral or letter that
-    occurs as often in the result as in the formula was read. Each of the others is changed, and the formula
-    parsed again.
+    The parser ignores unknown notation: it reads both 1_A and 1_B as 1. A numeral or letter that occurs as
+    often in the result as in the formula was read. Each of the others is replaced by another one, and must
+    change the result when the formula is parsed again.
     """
     reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)
@@ -126,7 +128,7 @@ def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\*?\}|\\[A-Za-z]+|\\.", re.DOTALL)
 _WRITTEN_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|[A-Za-z]")
-# a number or a single letter, but no letter of a name such as Sum
+# matches a number or a single letter, but no letter of a name such as Sum
 _READ_ATOM = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _WARM_UP_PAIRS = [
     (r"\frac{1}{2}+\sqrt{3}x^2", r"x^{2}\sqrt{3}+0.5"),

@@ -1,4 +1,4 @@
-"""Finds marked answers in a response (####, the last number, a choice), and removes a reply's markup."""
+"""Finds an answer by its mark (####, an option's letter) or as the last number; strips a reply's markup."""
 
 import re
 from collections.abc import Iterator
@@ -12,14 +12,15 @@ _NUMBER = re.compile(
     r"|(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w]))?|\.\d+)"
     r"(?P<over>/\d+(?![\d.]))?"
 )
-_FORMULA_REACH = 400  # the ends of a formula are searched this many characters before and after a number
+_FORMULA_REACH = 400  # how many characters on either side of a number are searched for the ends of a formula
 _LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
-_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # a derivation in rows, or a box
+# matches a sign that a formula is a derivation in several rows, or contains a box
+_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")
 _PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+")
 _EQUALS = re.compile(r"=|≈|\\approx(?![A-Za-z])")
-# signs that a short reply is a sentence, rather than the answer itself
+# matches words that show that a short reply is a sentence, rather than the bare answer
 _SENTENCE = re.compile(
     r"\b(?:is|are|was|were|be|has|have|had|equals?|gives?|makes?|costs?|gets?|got|needs?|takes?|took|earns?"
     r"|earned|ate|left|remains?|totals?|es|est|ist|sind|sont|war)\b"
@@ -37,7 +38,7 @@ def find_hash(text: str) -> str | None:
 
 
 def find_hash_answer(text: str) -> str | None:
-    """Works like `find_hash`, but returns None for a Markdown heading: words, with more text below."""
+    """Works like `find_hash`, but returns None for a Markdown heading, which is words with text below."""
     rest = find_hash(text)
     if rest is None or not _HEADING.match(rest):
         return rest
@@ -46,7 +47,7 @@ def find_hash_answer(text: str) -> str | None:
 
 
 def find_number(text: str) -> str | None:
-    """Finds the last number, with its sign and decimals; also a time or a simple fraction."""
+    """Finds the last number, with its sign and decimals; it may also be a time or a simple fraction."""
     last = _find_last_number(text)
     return _spell_number(last) if last is not None else None
 
@@ -64,7 +65,7 @@ _IN_WORD = re.compile("[A-Za-z_]")
 
 def _find_last_number(text: str) -> re.Match[str] | None:
     last = None
-    inside_word = None  # a digit in a word, as in H2O, is only used if there is no other number
+    inside_word = None  # the last number inside a word, as in H2O; used only if there is no other number
     for match in _NUMBER.finditer(text):
         begin = match.start("number")
         if _IN_WORD.search(text, begin - 1, begin):
@@ -80,7 +81,7 @@ def _spell_number(match: re.Match[str]) -> str:
 
 
 def _find_formula(text: str, begin: int, end: int) -> str | None:
-    """Finds the formula around a number, if it ends the last sentence and is more than the number."""
+    """Finds the formula around a number; None if it doesn't end the last sentence or is only the number."""
     low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
     low = max(low, text.rfind("\n\n", low, begin))
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
@@ -108,7 +109,7 @@ def _select_answer_side(formula: str) -> str | None:
     None if the number alone is the answer.
     """
     if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
-        return None  # not a formula but, for example, two prices with words between
+        return None  # not a formula but, for example, text between the dollar signs of two prices
     sides = _EQUALS.split(formula)
     if _PLAIN_NUMBER.fullmatch(sides[-1].strip()):
         return None
@@ -127,7 +128,7 @@ def find_short_reply(text: str) -> str | None:
     return stripped
 
 
-# --- finding the letter of a choice ---
+# --- finding the letter that a reply chooses in a multiple-choice question ---
 
 _FIRST_LETTER, _LAST_LETTER = "A", "J"
 _LETTER_PATTERN = (
@@ -136,7 +137,7 @@ _LETTER_PATTERN = (
     r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
 )
 _IS_VERB = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
-# statements such as "the answer is B" or "B is correct"
+# matches statements such as "the answer is B" or "option: B"
 _STATED_CHOICE = re.compile(
     r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
     rf"(?:{_IS_VERB}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
@@ -145,13 +146,14 @@ _STATED_CHOICE = re.compile(
 _CHOICE_VERDICT = re.compile(
     r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
 )
-# a letter after "option" and the like, which may be mentioned without being chosen
+# matches a letter after "option" or the like; the reply may mention this option without choosing it
 _NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)
 _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
 _CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
-_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think" or "A better": the letter is a word
+# matches what follows a letter that is a word, as in "I think" or "A better"
+_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
 
@@ -187,7 +189,7 @@ def _list_choices(
                 and _WORD_AFTER_LETTER.match(text, end)
                 and not _REASON_AFTER_LETTER.match(text, end)
             )
-            # in "option B is too small", B is mentioned but not chosen
+            # "option B is too small" mentions B without choosing it
             is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
             if not is_word and not is_mentioned:
                 yield end, letter.upper(), match.span(match.lastindex or 0)
@@ -220,9 +222,9 @@ def _find_words(text: str) -> list[str]:
 
 # --- removing a reply's markup ---
 
-_HEAD, _TAIL = 800, 1_600  # characters read at the beginning and at the end of a reply
-SHORT_REPLY = 400  # most characters of a reply that counts as a few sentences
-ITEMS, ITEM_WORDS = 12, 4  # most items in a list, and most words per item
+_HEAD, _TAIL = 800, 1_600  # number of characters read at the beginning and at the end of a reply
+SHORT_REPLY = 400  # maximum length of a reply that counts as short, in characters
+ITEMS, ITEM_WORDS = 12, 4  # maximum number of items in a list, and of words per item
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _PLAIN = dict(
     zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
@@ -231,7 +233,8 @@ _MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
 _LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 _THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
-_NO_ITEM = re.compile(rf"\d|(?: .*){{{ITEM_WORDS}}}")  # a step of a solution, not an item of a list
+# matches a line that is a step of a solution rather than an item of a list
+_NO_ITEM = re.compile(rf"\d|(?: .*){{{ITEM_WORDS}}}")
 
 
 def clean_reply(text: str) -> str:

@@ -1,12 +1,11 @@
-"""Converts an answer to a canonical form. Equal answers have equal keys.
+"""Converts an answer to a canonical form, whose key is the same for equal answers.
 
-`clean` first replaces the many spellings in LaTeX, Unicode and words by one: ASCII digits and operators;
-`\\frac`, `\\sqrt`, functions and Greek letters as commands; and one character for each of ≤ ≥ ≠ ± ∓ ∪ ∩ ∈ ∅ ∞
-°, with ⦃ ⦄ for set braces. `fold_text` does the same for words, and `tighten` for formulas that can't be
-evaluated.
+First, `clean` replaces the many spellings in LaTeX and Unicode by one: ASCII digits and operators; `\\frac`,
+`\\sqrt`, functions and Greek letters as commands; and the characters ≤ ≥ ≠ ± ∓ ∪ ∩ ∈ ∅ ∞ °, with ⦃ ⦄ for set
+braces. Likewise `fold_text` gives words one spelling, and `tighten` formulas that can't be evaluated.
 
-A form is "open" if only math-verify (`FormulaJudge`) can compare it. Rounded values don't equal exact ones:
-0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, though 3 - 2 is.
+A form is "open" if only math-verify (`FormulaJudge`) can compare it. A rounded value doesn't equal the exact
+one: 0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, 3 - 2 is.
 """
 
 import json
@@ -32,7 +31,7 @@ _WRAPPING_PAIRS = (
     *((mark, mark) for mark in _WRAPPING_MARKS),
     *(("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"), ("«", "»")),
 )
-_WRAPPING_LIMIT = 12  # most layers of marks removed; hostile texts have more
+_WRAPPING_LIMIT = 12  # maximum number of layers of marks removed from a text; only a hostile text has more
 
 
 def trim(text: str) -> str | None:
@@ -73,7 +72,7 @@ _COMMUTING_SIGNS = frozenset("+*,;=&")
 
 
 def tighten(formula: str) -> str:
-    r"""Separates a formula's tokens by single spaces, and removes braces around single tokens.
+    r"""Rewrites a formula with single spaces between tokens and without braces around single tokens.
 
     >>> tighten(r"x\equiv 2 \pmod{5}") == tighten(r"x \equiv 2\pmod 5")
     True
@@ -82,10 +81,10 @@ def tighten(formula: str) -> str:
 
 
 def must_differ(a: str, b: str) -> bool:
-    r"""Whether two formulas (from `tighten`) must differ because their numerals or letters do.
+    r"""Whether two formulas (from `tighten`) must be unequal because their numerals or letters differ.
 
-    True for \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle. False if the formulas contain something that
-    may have the same value in both: a sum, an integral, a limit.
+    True for \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle. False if they contain a sum, an integral, a
+    limit or the like, which may have the same value in both.
 
     >>> must_differ(tighten(r"2 \to 7"), tighten(r"3 \to 7"))
     True
@@ -116,12 +115,12 @@ CLOSING_BRACKETS = ")]}⦄"
 
 
 def _measure_depths(text: str) -> list[int]:
-    """Returns the number of open brackets after each character."""
+    """Returns, for each character, how many brackets are open after it."""
     return list(accumulate((sign in OPENING_BRACKETS) - (sign in CLOSING_BRACKETS) for sign in text))
 
 
 def split_outside_brackets(text: str, separators: str) -> list[str]:
-    """Splits a text at separators outside brackets; returns it whole if brackets don't match."""
+    """Splits a text at separators outside brackets; returns it unsplit if brackets don't match."""
     depths = _measure_depths(text)
     places = [at for at, sign in enumerate(text) if depths[at] == 0 and sign in separators]
     if not places or depths[-1] != 0:
@@ -130,13 +129,13 @@ def split_outside_brackets(text: str, separators: str) -> list[str]:
 
 
 def find_relation_signs(text: str) -> list[str]:
-    """Finds the relation signs (such as =, <) outside brackets, in order."""
+    """Returns the relation signs outside brackets, such as < and ≥, in order."""
     depths = _measure_depths(text)
     return [sign for sign, depth in zip(text, depths, strict=True) if depth == 0 and sign in "<>≤≥≠"]
 
 
 def has_outer_brackets(text: str) -> bool:
-    """Whether the first bracket closes at the last character; brackets may differ, as in [0, 1)."""
+    """Whether one pair of brackets encloses the whole text; the two may differ in kind, as in [0, 1)."""
     if len(text) < 2 or text[0] not in OPENING_BRACKETS or text[-1] not in CLOSING_BRACKETS:
         return False
     depths = _measure_depths(text)
@@ -146,11 +145,12 @@ def has_outer_brackets(text: str) -> bool:
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
-# the one spelling that replaces each sign or LaTeX command; others stay unchanged
+# maps each spelling to the signs and LaTeX commands that it replaces; others stay unchanged
 _SPELLINGS = json.loads(files("adacompute.answers").joinpath("spellings.json").read_text("utf-8"))
 _SYMBOLS = str.maketrans({sign: one for one, signs in _SPELLINGS["symbols"].items() for sign in signs})
-_NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945 is a span of years, not a subtraction
-# between numbers, the sign − is always a minus; a hyphen may be part of a code
+# matches the dash in 1939–1945, which is a span of years, not a subtraction
+_NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")
+# matches the sign − between numbers, which is always a minus, whereas a hyphen may be part of a code
 _TRUE_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")
 _THIN_SPACE = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 
@@ -159,7 +159,7 @@ _COMMAND_SIGNS: dict[str, str] = {
 }
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
-# \cdott means \cdot t: a command and a letter without a space; only \pmb and \cdots are commands themselves
+# matches a command with a letter attached: \cdott means \cdot t; \pmb and \cdots are commands of their own
 _GLUED_COMMAND = re.compile(
     r"\\(?!pmb|cdots)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)"
     r"(?=[A-Za-z](?![A-Za-z]))"
@@ -179,7 +179,7 @@ _SEPARATOR = re.compile(r",\\!|\{,\}|\\,|\\!,?|,")
 
 
 def clean(answer: str) -> str:
-    r"""Cleans an answer: one spelling for each sign, and no enclosing marks or layout commands.
+    r"""Gives each sign in an answer one spelling, and removes enclosing marks and layout commands.
 
     >>> clean(r"$\left(\dfrac{1}{2}, 10{,}000\right)$.")
     '(\\frac{1}{2}, 10000)'
@@ -207,7 +207,7 @@ def clean(answer: str) -> str:
 
 
 def _join_thousands(match: re.Match[str]) -> str:
-    """Removes thousands separators from a number. (1,200) may be a pair and stays; (1,000) can't be one."""
+    """Removes thousands separators from a number, but not from (1,200), which may be a pair of numbers."""
     text, number = match.string, match.group()
     in_brackets = text[: match.start()].endswith(("(", "[", "\\{")) or text.startswith(
         (")", "]", "\\}"), match.end()
@@ -229,16 +229,17 @@ def _replace_command(match: re.Match[str]) -> str:
     return _COMMAND_SIGNS.get(match.group(1), match.group())
 
 
-_CLEAN_LIMIT = 1000  # characters; longer texts aren't cleaned
+_CLEAN_LIMIT = 1000  # maximum length of a text that `fold_text` cleans, in characters
 _LEADING_ARTICLE = re.compile(
     r"(?:[Tt]he|THE|[Aa]n|AN|a|A(?!\s+(?:minor|major|flat|sharp|natural|positive|negative|plus|minus|level|side)\b))"
-    r"\s+(?=\S)"  # the A of "A minor" or "A positive" isn't an article
+    r"\s+(?=\S)"  # the "A" in "A minor" or "A positive" isn't an article
 )
-_DOTTED_INITIALS = re.compile(r"(?<![\w.])[A-Za-z](?:\.[A-Za-z])+(?!\w)\.?")  # such as U.S. or p.m.
+# matches initials such as U.S. or p.m.
+_DOTTED_INITIALS = re.compile(r"(?<![\w.])[A-Za-z](?:\.[A-Za-z])+(?!\w)\.?")
 
 
 def fold_text(text: str) -> str:
-    """Removes differences in case, spaces, a leading article, and periods of initials.
+    """Converts text to lower case, and removes extra spaces, a leading article and the periods of initials.
 
     >>> fold_text("The  Netherlands."), fold_text("Theodore"), fold_text("U.S.")
     ('netherlands', 'theodore', 'us')
@@ -254,23 +255,23 @@ def fold_text(text: str) -> str:
 class Form(NamedTuple):
     """The meaning of an answer: a kind, a key shared by equal answers of this kind, and a unit or ""."""
 
-    kind: str  # "number", "set", ..., "text", or "open" for a formula that needs math-verify
+    kind: str  # "number", "set", ..., "text", or "open" for a formula that only math-verify can compare
     key: object
     unit: str = ""
-    places: int = 0  # number of decimals, if the number has ten or more digits; else 0
+    places: int = 0  # number of decimals of a number with ten or more digits; else 0
 
 
-ANSWER_LIMIT = 1000  # characters; a longer answer is compared as text
-_NESTING_LIMIT = 4  # levels of sets, tuples and lists
+ANSWER_LIMIT = 1000  # maximum length of an answer, in characters; a longer one is compared as plain text
+_NESTING_LIMIT = 4  # maximum number of nested sets, tuples and lists
 
 _SINGLE_LETTER = re.compile(r"\(?([A-Za-z])[).]?|\(([A-Za-z])\)[.:]?")
-# pairs of letters that are products; other pairs are words
+# these pairs of letters are read as products, all others as words
 _LETTER_PRODUCTS = frozenset(("ab", "ba", "xy", "yx", "xz", "zx", "yz", "zy"))
 _INFINITY = re.compile(r"([-+]?)\s?infinity", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,9}(?:\s?:\s?\d{1,9})+(?:\.\d{1,9})?(?:\s.*)?")
 _TIME_OF_DAY = re.compile(r"(\d{1,2}(?:\s?:\s?\d\d){0,2})\s?([AaPp])\.?\s?[Mm]\.?")
-_SPACED_LETTERS = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # the product x y, which equals xy
-_LEADING_ZEROS = re.compile(r"^0+(?=\d)")  # 04:12 becomes 4:12
+_SPACED_LETTERS = re.compile(r"[A-Za-z](?: [A-Za-z]){1,3}")  # matches the product x y, which equals xy
+_LEADING_ZEROS = re.compile(r"^0+(?=\d)")  # matches zeros that are removed: 04:12 becomes 4:12
 _NAME = (
     r"(?:\\?[A-Za-z]+(?:_\{?\w{1,9}\}?)?'{0,3}(?:\^\{?-1\}?)?(?:\([^()=]{1,30}\))?"
     r"|\([A-Za-z](?:\s?,\s?[A-Za-z]){1,5}\))"
@@ -281,11 +282,11 @@ _MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)
 _CONJUNCTION = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
 _DASH = re.compile(r"(?<=\d)[-–](?=\d)")
 _MIRRORED_SIGNS = {">": "<", "≥": "≤"}
-_JSON_STARTS = ('{"', '[{"')  # beginnings of JSON objects; no formula begins like this
+_JSON_STARTS = ('{"', '[{"')  # JSON objects begin like this, and no formula does
 
 
 def normalise(answer: str, percent: Percent = "unit") -> Form:
-    r"""The canonical form of an answer.
+    r"""Returns the canonical form of an answer.
 
     >>> normalise(r"\frac12") == normalise("0.50"), normalise("12 cm")
     (True, Form(kind='number', key=Fraction(12, 1), unit='cm', places=0))
@@ -309,7 +310,7 @@ _DURATION_SIGN = re.compile(r"\d\s?(?::|\\text|d|h|m|s)|sec:\d", re.IGNORECASE)
 
 @lru_cache(maxsize=65_536)
 def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
-    """Returns further keys that equal answers share: a Python literal's value, or a duration's seconds.
+    """Returns further keys that equal answers share: the value of a Python literal, or a duration in seconds.
 
     >>> find_other_keys("5:18"), find_other_keys("42")
     ((('seconds', Fraction(19080, 1)),), ())
@@ -325,7 +326,7 @@ def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
 
 @lru_cache(maxsize=65_536)
 def _normalise_short(answer: str, percent: Percent) -> Form:
-    if _PLAIN_NUMBER.fullmatch(answer):  # the most common case
+    if _PLAIN_NUMBER.fullmatch(answer):  # a shortcut for the most common case
         return Form("number", Fraction(answer), "", _count_places(answer))
     text = clean(answer)
     return _build_form(text, percent, 0) if text else Form("text", fold_text(answer))
@@ -349,13 +350,13 @@ def _build_form(text: str, percent: Percent, depth: int) -> Form:
 
 
 def _parse_word(text: str) -> Form | None:
-    """Parses words, infinity or a time of day; None for other texts."""
+    """Parses a text that consists of words, or is infinity or a time of day; None for other texts."""
     if text[-1:] in ("y", "Y"):
         infinity = _INFINITY.fullmatch(text)
         if infinity is not None:
             return Form("∞", -1 if infinity.group(1) == "-" else 1)
     if text.replace(" ", "").isalpha() and text not in _LETTER_PRODUCTS:
-        # letters form a word; only pairs such as xy are products
+        # letters are text, unless they name a function
         if text != "pi" and FUNCTIONS.isdisjoint(text.split()):
             return Form("text", fold_text(text))
     elif text[:1].isdigit():
@@ -391,19 +392,21 @@ def _parse_structure(text: str, percent: Percent, depth: int) -> Form | None:
 
 
 def _build_inner_form(text: str, percent: Percent, depth: int) -> Form:
-    return _build_form(text, percent, depth + 1)._replace(places=0)  # parts must match exactly
+    # places=0 rules out rounding: parts must match exactly
+    return _build_form(text, percent, depth + 1)._replace(places=0)
 
 
 def _join_if_open(text: str, forms: list[Form]) -> Form | None:
-    """Returns the whole text as an "open" form if any part is "open", else None."""
+    """Returns an "open" form of the whole text if any of its parts is "open", else None."""
     return Form("open", tighten(text)) if any(form.kind == "open" for form in forms) else None
 
 
 def _parse_list(text: str, parts: list[str], percent: Percent, depth: int) -> Form:
-    """Parses a list without brackets, in any order. 1,2 equals the set {1,2}, but 1,2,2 doesn't."""
+    """Parses a list without brackets; order doesn't matter. 1,2 equals the set {1,2}, but 1,2,2 doesn't."""
     labels = [_LABEL.match(part) for part in parts]
     names = {label.group(1) for label in labels if label is not None}
-    keep_names = len(names) > 1 or labels[0] is None  # x=3, x=-3 has only one name: read 3, -3
+    # "x=3, x=-3" has only one name, and so is read as "3, -3"
+    keep_names = len(names) > 1 or labels[0] is None
     forms: list[Form] = []
     for part, label in zip(parts, labels, strict=True):
         form = _build_inner_form(part[label.end() :] if label else part, percent, depth)
@@ -424,7 +427,7 @@ def _parse_brackets(text: str, percent: Percent, depth: int) -> Form | None:
     opening, inner, closing = text[0], text[1:-1], text[-1]
     parts = split_outside_brackets(inner, ",")
     if len(parts) == 1 and opening != "⦃":
-        # brackets around a single number are ignored: (5) is 5
+        # brackets around a single value are ignored: (5) is 5
         return _build_form(inner, percent, depth + 1) if opening in "({" and inner.strip() else None
     forms = [_build_inner_form(part, percent, depth) for part in parts]
     if opening in "⦃{":
@@ -442,9 +445,11 @@ def _parse_environment(text: str, percent: Percent, depth: int) -> Form:
         return Form("open", tighten(text))
     rows = [row for row in re.split(r"\\\\(?:\s?\[[^\]]{0,9}\])?", matrix.group(2)) if row.strip()]
     cells = tuple(tuple(_build_inner_form(cell, percent, depth) for cell in row.split("&")) for row in rows)
-    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""  # a determinant isn't a matrix
+    # keeps the bars of |…|, because a determinant isn't a matrix
+    fence = matrix.group(1)[0] if matrix.group(1)[0] in "vVB" else ""
     if fence == "" and len(cells) > 1 and all(len(row) == 1 for row in cells):
-        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))  # one column is a vector
+        # a matrix with one column is a vector
+        form = Form("tuple", ("(", tuple(row[0] for row in cells), ")"))
     else:
         form = Form("matrix", (fence, cells))
     return _join_if_open(text, [cell for row in cells for cell in row]) or form
@@ -491,15 +496,16 @@ def _parse_equation(text: str, percent: Percent, depth: int) -> Form | None:
         return _build_form(sides[-1], percent, depth + 1)
     if len(sides) == 2 and _NAME_ONLY.fullmatch(sides[1]):
         return _build_form(sides[0], percent, depth + 1)
-    sides = [_DASH.sub(" - ", side) for side in sides]  # in an equation, a dash must be a minus sign
+    # in an equation, a dash is a minus sign, not part of a code
+    sides = [_DASH.sub(" - ", side) for side in sides]
     forms = [_build_form(side, percent, depth + 1) for side in sides]
     if forms[-1].kind in ("number", "complex") and forms[-2].kind in ("number", "complex"):
-        return forms[-1]  # 8 + 3 + 6 = 17 is the answer 17
+        return forms[-1]  # "8 + 3 + 6 = 17" gives the answer 17
     return _make_equation(sides)
 
 
 def _make_equation(sides: list[str]) -> Form:
-    """Makes the form of an equation in several unknowns; the order of its sides doesn't matter."""
+    """Builds the form of an equation in several unknowns; the order of its sides doesn't matter."""
     if len(sides) == 2:
         left, right = sides
         with suppress(FormulaError, NoValueError):
@@ -516,7 +522,8 @@ _CODE_OR_SPAN = re.compile(
     r"|(?P<span>[-+]?[$€£¥]?\d[\d.]*(?:[-–/][$€£¥]?\d[\d.]*)+)"
     r"(?:\s?[%°$€£¥]|\s(?P<word>[A-Za-z]{2,})[\w /.^-]*)?"
 )
-_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")  # such as 44 BC, which isn't a product
+# matches a number with a label, such as 44 BC, which isn't a product
+_LABELLED_NUMBER = re.compile(r"\d[\d.,]* [A-Z]{2,}")
 _NUMBER_IN_BASE = re.compile(r"([0-9]{1,60}|[0-9A-Z]{1,60})\s?_\s?\{?\s?([0-9]{1,2}|[a-z]{2,9})\s?\}?")
 _BASE_NAMES = "two three four five six seven eight nine ten"
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} | {
@@ -525,14 +532,14 @@ _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES.split(), 2)} |
 }
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _WORD_COMMAND = re.compile(r"\\[A-Za-z]+")
-# the letter that a formula such as 1x or x^1 equals, by the formula's key
+# maps the key of a formula such as 1x or x^1 to the letter that it equals
 _LETTER_KEYS = {
     compute_keys(("var", letter))[0]: letter for letter in string.ascii_letters if letter not in ("e", "i")
 }
 
 
 def build_scalar_form(text: str, percent: Percent) -> Form:
-    r"""Builds the form of an answer without parts: a number, formula, letter or text.
+    r"""Builds the form of an answer that isn't a set, list or the like: a number, formula, letter or text.
 
     >>> [build_scalar_form(text, "unit").key for text in ("12 cm", "3 - 1", "3-1")]
     [Fraction(12, 1), Fraction(2, 1), '3-1']
@@ -556,7 +563,7 @@ def build_scalar_form(text: str, percent: Percent) -> Form:
 
 
 def _count_places(text: str) -> int:
-    """Counts the decimals of a number with at least ten digits, which nobody rounded by hand; else 0."""
+    """Counts the decimals of a number with at least ten digits, which a machine probably rounded; else 0."""
     if "." not in text or len(text) <= _LONG_DECIMAL or not _DECIMAL.fullmatch(text):
         return 0
     whole, _, decimals = text.lstrip("-").partition(".")

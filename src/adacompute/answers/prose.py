@@ -1,12 +1,12 @@
 """Reads the answers of several replies to one question, in any language, by comparing the replies.
 
 `read_prose` first uses all replies to decide the form of the answer: one of the question's alternatives, yes
-or no, a date, a number or words. Then it reads each reply in that form. Words that repeat the question, and a
-language's common words, are phrasing; the answer is among the remaining, new words.
+or no, a date, a number or words. Then it reads each reply in that form. It ignores words that repeat the
+question, and common words of the language; the answer is among the remaining words, called new.
 
-Merging different answers is worse than splitting equal ones. A reply with several candidate answers counts
-for the one that another reply states plainly. A reading below the confidence `_SURE` counts only if a more
-confident one agrees. A reply that can't be compared abstains.
+It is worse to merge different answers than to split equal ones. A reply with several candidate answers counts
+for the one that another reply states as its only candidate. An answer read with a confidence below `_SURE`
+counts only if it was read from another reply with more confidence. Otherwise the reply abstains.
 """
 
 import re
@@ -29,15 +29,15 @@ from adacompute.answers.question import (
     split_sentences,
 )
 
-_PHRASE_WORDS = 8  # most words of an answer
-_BESIDE_WORDS = 3  # a long reply's sentence may have this many new words besides the answer
-_CLAUSE_WORDS = 10  # most words of a clause that answers without repeating the question
-_FEW_WORDS = 3  # most words of a reply that answers only with common words or the question's words
+_PHRASE_WORDS = 8  # maximum number of words in an answer
+_BESIDE_WORDS = 3  # maximum number of new words besides the answer in a sentence of a long reply
+_CLAUSE_WORDS = 10  # maximum number of words in a clause that answers without repeating words of the question
+_FEW_WORDS = 3  # maximum number of words in a reply that answers without any new word
 _SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
 
 class ReadAnswer(NamedTuple):
-    """A reply's answer, with a confidence from 0 to 1 that it was read correctly."""
+    """A reply's answer, and the confidence from 0 to 1 that it was read correctly."""
 
     answer: str | None
     sure: float = 1.0
@@ -51,7 +51,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 class ReplyText:
-    """A reply as sentences that state something, without markup, questions, politeness and apologies."""
+    """The sentences of a reply that state something, without markup, questions, politeness and apologies."""
 
     def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
         self.question, self.finished = question, finished
@@ -61,7 +61,8 @@ class ReplyText:
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
         self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
-        if not finished and self.is_long:  # the missing rest may reach another conclusion
+        # keep only the first sentence, because the missing rest may reach another conclusion
+        if not finished and self.is_long:
             self.sentences = self.sentences[:1]
 
     @cached_property
@@ -71,7 +72,7 @@ class ReplyText:
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """Drops polite phrases, and all from "I can't tell" on, except a guess in the same sentence."""
+    """Drops polite phrases, and everything from "I can't tell" on except a guess in that sentence."""
     selected: list[str] = []
     for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
@@ -97,7 +98,7 @@ def _says_only(name: str, sentence: str, question: Question) -> bool:
 
 
 class Clause(NamedTuple):
-    """A part of a sentence between commas."""
+    """A part of a sentence between two commas, colons or dashes."""
 
     begin: int
     end: int
@@ -105,7 +106,7 @@ class Clause(NamedTuple):
 
 
 class Sentence:
-    """A sentence whose words are labelled: from the question, common, number or new."""
+    """A sentence whose words are labelled as "question", "common", "number" or "new"."""
 
     def __init__(self, text: str, question: Question) -> None:
         self.text = drop_brackets(text)
@@ -113,13 +114,14 @@ class Sentence:
 
     @cached_property
     def pieces(self) -> list[Token]:
-        """The words with their labels. If a word of the question occurs a second time, that one is new."""
+        """The words with their labels. A word is labelled "question" only as often as the question has it."""
         question, empty = self.question, self.question.lexicon.empty
         tokens = question.tokenize(self.text)
         left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
         words = [token for token in tokens if token.kind == "word" and token.key not in empty]
-        for find_words in (lambda key: [key], question.find_forms):  # exact matches first
+        # match identical words before other forms of a word
+        for find_words in (lambda key: [key], question.find_forms):
             for token in words:
                 word = next((word for word in find_words(token.key) if left.get(word)), "")
                 if word and token.begin not in asked:
@@ -129,7 +131,7 @@ class Sentence:
         for token in tokens:
             label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
-                label = "new"  # a capitalised last word, as in "the symbol of iodine is I"
+                label = "new"  # the last word is capitalised, as in "the symbol of iodine is I"
             follows = bool(pieces) and pieces[-1].label == "number"
             if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
                 label = "number"
@@ -146,7 +148,7 @@ class Sentence:
 
     @cached_property
     def hits(self) -> list[str]:
-        """The question's words that the sentence repeats."""
+        """The words of the question that the sentence repeats."""
         return [p.key for p in self.pieces if p.label == "question"]
 
     @cached_property
@@ -156,12 +158,12 @@ class Sentence:
 
     @property
     def denies(self) -> bool:
-        """Whether the sentence has a negation that the question doesn't have."""
+        """Whether the sentence contains a negation although the question doesn't."""
         return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
 
 
 def _split_cjk(token: Token, question: Question) -> list[Token]:
-    """Splits Chinese or Japanese text into parts of the question, particles and new parts."""
+    """Splits Chinese or Japanese text into parts that repeat the question, particles, and new parts."""
     run, pieces, at, begin = token.text, list[Token](), 0, 0
     particles = question.lexicon.cjk_common
     while at <= len(run):
@@ -191,11 +193,11 @@ def _holds_cjk(words: frozenset[str], text: str) -> bool:
     return bool(text) and any(word in text for word in words if not word[0].isascii())
 
 
-# --- answers in words ---
+# --- answers that are words ---
 
 
 class _Run(NamedTuple):
-    """Consecutive new words, which may be the answer; a name may contain small words: "Rio de Janeiro"."""
+    """Consecutive new words that may be the answer; a name may include small words: "Rio de Janeiro"."""
 
     pieces: list[Token]
     clause: Clause
@@ -206,14 +208,15 @@ class _Run(NamedTuple):
 
 
 def read_words(reply: ReplyText) -> Meaning:
-    """Reads the name or phrase that answers the question: the new words in the sentence about its subject."""
+    """Reads the name or phrase that answers the question from the sentence about the question's subject."""
     sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
     for sentence in sentences:
-        is_off = bool(sentence.hits) and sentence not in on_point  # e.g. "Peru is a country in South America"
+        # "Peru is a country in South America" doesn't answer "What is the capital of Peru?"
+        is_off = bool(sentence.hits) and sentence not in on_point
         if (reply.is_long and sentence not in on_point) or (on_point and is_off):
-            continue  # this sentence only describes the subject, and another one answers
+            continue  # this sentence only describes the subject; another one may answer
         words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
         if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
             continue
@@ -227,7 +230,7 @@ def read_words(reply: ReplyText) -> Meaning:
 
 
 def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
-    """Reads the answer in a sentence, and counts the other new words."""
+    """Reads the answer in a sentence; also returns how many other new words the sentence has."""
     runs = _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENCE), 0
@@ -244,24 +247,24 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
 
 
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
-    """Rates the confidence that these words are the answer: lower if other new names may be."""
+    """Returns the confidence that these words are the answer; lower if another name may be the answer."""
     question, end = sentence.question, run.pieces[-1].end
     new = [r for r in others if r.is_name and not all(question.find_forms(p.key) for p in r.pieces)]
     beside = [r for r in new if r.clause is run.clause]
     later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
     if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
-        return _DOUBTFUL  # as in "Many think it's Sydney, but it's Canberra"
+        return _DOUBTFUL  # another name may be the answer, as in "Many think it's Sydney, but it's Canberra"
     return 1.0
 
 
 def _is_bare(run: _Run, runs: list[_Run]) -> bool:
-    """Whether words may be the answer although nothing repeats the question: "I think it's Hanoi"."""
+    """Whether words may be the answer even if nothing repeats the question, as in "I think it's Hanoi"."""
     is_only = sum(other.clause is run.clause for other in runs) == 1
     return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
 def _read_bare(sentence: Sentence) -> Meaning:
-    """Takes a reply of a few words as the answer, even if the question contains them: "German"."""
+    """Returns a reply of a few words as the answer, even if the question contains these words."""
     kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
     if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
         return _SILENCE
@@ -269,7 +272,7 @@ def _read_bare(sentence: Sentence) -> Meaning:
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
-    """Lists a sentence's possible answers: first those about the question's subject, then names."""
+    """Lists a sentence's possible answers, best first: those about the question's subject, then names."""
     question = sentence.question
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
@@ -281,7 +284,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
-    """Returns the clauses of a sentence without what they deny."""
+    """Returns the clauses of a sentence without the words that they deny."""
     question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
@@ -317,14 +320,14 @@ def _are_joined(last: Token, between: list[Token], piece: Token, question: Quest
 
 
 def _follows_copula(run: _Run, question: Question) -> bool:
-    """Whether words end a clause right after "is", as in "the word is Hund"."""
+    """Whether words stand between "is" and the end of a clause, as in "the word is Hund"."""
     pieces = run.clause.pieces
     before = pieces[: pieces.index(run.pieces[0])][-2:]
     return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """Extends new words by a name from the question right before them: "City" to "Mexico City"."""
+    """Adds a name from the question that stands right before new words: "City" becomes "Mexico City"."""
     pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1
@@ -344,7 +347,7 @@ def _spell(pieces: list[Token], sentence: Sentence) -> str:
 
 
 def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
-    """Collects the items of the list that these words belong to; only the words if there is no list."""
+    """Returns all items of the list that contains `best`; only `best` if there is no list."""
     items: list[_Run] = []
     for run in sorted(runs, key=lambda run: run.pieces[0].begin):
         if items and not _is_next(items[-1], run, sentence):
@@ -361,12 +364,12 @@ def _spell_items(items: list[_Run], sentence: Sentence) -> str:
     return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
-_LIST_GAP_LENGTH = 12  # most characters between two items of a list
+_LIST_GAP_LENGTH = 12  # maximum number of characters between two items of a list
 _LIST_SIGN = re.compile(r"[,，、;]")
 
 
 def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
-    """Whether two possible answers are neighbours in a list: only a comma or "and" is between them."""
+    """Whether two possible answers are neighbours in a list, with only a comma or "and" between them."""
     lexicon = sentence.question.lexicon
     gap = lexicon.find("and").sub(",", sentence.text[item.pieces[-1].end : run.pieces[0].begin])
     words = _LIST_SIGN.sub(" ", gap).casefold().split()
@@ -375,17 +378,17 @@ def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
     return alike and is_joined and lexicon.links.issuperset(words)
 
 
-# --- yes and no: a statement outweighs a first "yes": "Ja, 51 ist keine Primzahl" means no ---
+# --- yes and no: a statement overrides a "yes" before it: "Ja, 51 ist keine Primzahl" means no ---
 
 
 class _Verdict(NamedTuple):
     agrees: bool
-    stated: bool  # True: by a statement about the question, not only "yes" or "no"
+    stated: bool  # True: from a statement about the question; False: from a mere "yes" or "no"
     sure: float = 1.0
 
 
 def read_verdict(reply: ReplyText) -> Meaning:
-    """Reads a yes or a no."""
+    """Reads whether a reply says yes or no."""
     first, *others = reply.assertions
     verdict = _judge_sentence(first, alone=not others)
     if verdict is None:
@@ -394,7 +397,7 @@ def read_verdict(reply: ReplyText) -> Meaning:
     elif others and not verdict.stated:
         second = _judge_sentence(others[0])
         if second is not None and second.stated and second.agrees != verdict.agrees:
-            verdict = second._replace(sure=_DOUBTFUL)  # a "yes" that the next sentence contradicts
+            verdict = second._replace(sure=_DOUBTFUL)  # the next sentence contradicts the "yes" or "no"
     if verdict is None:
         return _SILENCE
     words = ("False", "True") if reply.question.asks_truth else ("No", "Yes")
@@ -406,7 +409,7 @@ def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | No
     verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone))]
     opened = {v.agrees for v in verdicts if not v.stated and v.sure == 1.0}
     if len(opened) > 1:
-        return None  # as in "No, wait, yes."
+        return None  # the sentence contradicts itself, as in "No, wait, yes."
     said = [v for v in verdicts if not v.stated and (v.sure == 1.0 or not opened)]
     stated = [v for v in verdicts if v.stated and not question.negated]
     if not stated or lexicon.find("suppose").search(sentence.text):
@@ -416,7 +419,7 @@ def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | No
 
 
 def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdict | None:
-    """Reads a yes or no from a clause: from its statement, or from words of agreement or refusal."""
+    """Reads yes or no from a clause: from what it states, or from words such as "yes" or "no"."""
     lexicon, pieces = question.lexicon, clause.pieces
     cjk = "".join(p.text for p in pieces if p.kind == "cjk")
     keys = [p.key for p in pieces if p.kind == "word"]
@@ -434,15 +437,16 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
         return None if agrees and refuses and not cjk else _Verdict(agrees=False, stated=False)
     if agrees:
         return _Verdict(agrees=True, stated=False)
-    bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # as in "It is."
+    # an affirmation of common words only, such as "It is."
+    bare = alone and bool(keys) and lexicon.common.issuperset(keys)
     return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
-    """Whether a clause states something other than the question asks.
+    """Whether a clause says something other than what the question asks.
 
-    True if new words come before, or instead of, the question's last word, or if the question's numbers are
-    in another order.
+    True if the clause has new words before the question's last content word, or in its place, or if it has
+    the question's numbers in another order.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -465,14 +469,14 @@ def _is_asked(piece: Token, question: Question) -> bool:
 
 
 def _is_beyond(piece: Token, question: Question) -> bool:
-    """Whether a word is new: not in the question, not common, and not a yes or no."""
+    """Whether a word is new: not in the question, not common, and not a word such as "yes" or "no"."""
     words = question.lexicon.verdicts
     if piece.kind == "cjk":
         return piece.label == "new" and not _holds_cjk(words, piece.key)
     return piece.label == "new" and piece.key not in words and not question.find_forms(piece.key)
 
 
-# --- alternatives: choose the one that is neither denied nor only mentioned for comparison ---
+# --- alternatives: the choice is neither denied nor only mentioned for comparison ---
 
 
 class _Mention(NamedTuple):
@@ -482,7 +486,7 @@ class _Mention(NamedTuple):
 
 
 def read_alternative(reply: ReplyText) -> Meaning:
-    """Reads which alternative a reply chooses, from the last sentence that chooses one."""
+    """Reads which of the question's alternatives a reply chooses; if sentences disagree, the last counts."""
     suppose = reply.question.lexicon.find("suppose")
     told = [sentence for sentence in reversed(reply.assertions) if not suppose.match(sentence.text)]
     chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
@@ -490,7 +494,7 @@ def read_alternative(reply: ReplyText) -> Meaning:
 
 
 def _choose_alternative(sentence: Sentence) -> str:
-    """Finds the alternative that a sentence chooses; "" if it chooses none."""
+    """Returns the alternative that a sentence chooses; "" if it chooses none."""
     question, text, mentions = sentence.question, sentence.text, sentence.mentions
     if not mentions:
         return ""
@@ -500,7 +504,7 @@ def _choose_alternative(sentence: Sentence) -> str:
     stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
     ends = question.lexicon.clause_end
     pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
-    # "of A and B, B" chooses B: skip alternatives that are only listed
+    # skip alternatives that are only listed: "of A and B, B" chooses B
     stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated
     is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
     if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
@@ -534,7 +538,7 @@ _SIGN = re.compile("[><＞＜]")
 
 
 def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
-    """Whether an alternative is only mentioned for comparison: "than the Moon", 「月より」."""
+    """Whether an alternative is only mentioned for comparison, as in "than the Moon" or 「月より」."""
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
     lexicon = question.lexicon
@@ -550,9 +554,9 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 
 
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
-    """Whether a sentence that names alternatives chooses one, rather than says something else about them.
+    """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, new words may say something else about one: "and release oxygen".
+    If it names several, its new words may only describe one of them: "and release oxygen".
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
@@ -562,14 +566,14 @@ def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool)
     return asks and len(new) == 1 and (new[0].begin > mentions[-1].begin or new[0].is_name)
 
 
-# --- all replies together ---
+# --- reading all replies together ---
 
 
 def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool]) -> list[ReadAnswer]:
-    """Reads the answers of all replies, in the form that most replies have."""
+    """Reads the answers of all replies to one question, all in the same form, such as a date."""
     places = list(zip(texts, finished, strict=True))
     known = {place: ReplyText(place[0], question, finished=place[1]) for place in set(places)}
-    replies = [known[place] for place in places]  # equal replies are read once
+    replies = [known[place] for place in places]  # each distinct reply is read only once
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
@@ -585,7 +589,7 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
 
 
 def _settle(meanings: list[Meaning], make_key: Callable[[str], object]) -> list[ReadAnswer]:
-    """Chooses each reply's answer: of several candidates, the only one that another reply states plainly."""
+    """Chooses the answer of each reply: of several candidates, the one that another reply clearly states."""
     plain = {make_key(m.answer) for m in meanings if m.answer and m.sure >= _SURE and not m.others}
     return [_settle_meaning(meaning, plain, make_key) for meaning in meanings]
 
@@ -601,7 +605,7 @@ def _settle_meaning(meaning: Meaning, plain: set[object], make_key: Callable[[st
 
 
 def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer]:
-    """Gives all answers with the same words the shortest of their spellings."""
+    """Gives answers that consist of the same words one spelling: the shortest."""
 
     def make_key(answer: str) -> object:
         words = (t.key for t in question.tokenize(answer))
@@ -615,7 +619,7 @@ def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:
-    """Chooses the form of the answer: what the question asks for, unless most replies have another form."""
+    """Chooses the answer's form: the one that the question asks for, unless most replies have another."""
     times = Counter(replies)
 
     def count(test: Callable[[ReplyText], bool]) -> float:
@@ -631,10 +635,11 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
 
 def _is_name(reply: ReplyText) -> bool:
-    """Whether a reply gives a name rather than a yes or no: "Paris" answers "Capital of France?"."""
+    """Whether a reply gives a name rather than yes or no, as "Paris" does for "Capital of France?"."""
     first = reply.assertions[0]
     new = [p for p in first.pieces if p.label == "new"]
-    says = _judge_clause(first.clauses[0], first.question, alone=False)  # as in "No, a whale is a mammal"
+    # the first clause may say yes or no, as in "No, a whale is a mammal"
+    says = _judge_clause(first.clauses[0], first.question, alone=False)
     if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
         return False
     bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
@@ -644,7 +649,7 @@ def _is_name(reply: ReplyText) -> bool:
 
 
 def _is_numeric(reply: ReplyText) -> bool:
-    """Whether the answer is in a reply's numbers rather than its words."""
+    """Whether a reply answers with a number rather than with words."""
     question = reply.question
     if not any(quantity.has_new_number(text, question) for text in reply.sentences):
         return False
@@ -656,7 +661,7 @@ def _is_numeric(reply: ReplyText) -> bool:
 
 
 def _read_number(reply: ReplyText) -> Meaning:
-    """Reads the number that a solution results in, or that a reply states as a fact."""
+    """Reads the number that a reply computes, or that it states as a fact."""
     if not reply.finished:
         return _SILENCE
     if leading := quantity.find_leading(reply.sentences, reply.question):
@@ -667,7 +672,7 @@ def _read_number(reply: ReplyText) -> Meaning:
 
 
 def _read_date(reply: ReplyText) -> Meaning:
-    """Reads the date that a reply states, or else its words; nothing from a long reply that was cut off."""
+    """Reads a reply's date, or its words if it has no date; nothing if a long reply was cut off."""
     if reply.is_long and not reply.finished:
         return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)

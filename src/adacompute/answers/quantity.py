@@ -1,13 +1,13 @@
 """Finds the date or quantity that a reply states, and gives it one spelling.
 
-"11 November 1918", "11. November 1918" and "1918年11月11日" are "1918-11-11"; "seven" is "7", and
-"about 300 km (186 miles)" is "300 km". Values from the question aren't taken for its answer. A reply with
-several candidates is unclear: a wrong vote is worse than none.
+"11 November 1918", "11. November 1918" and "1918年11月11日" become "1918-11-11"; "seven" becomes "7", and
+"about 300 km (186 miles)" becomes "300 km". Values from the question aren't taken for its answer. A reply
+with several candidate values is unclear, because a wrong vote is worse than none.
 
 `split_unit` separates a number from its unit: money, percent, degrees, measures, counted things. Only
-durations are converted. A word after a number is a unit only if it can be nothing else: not a function, a
-month, an era, a fraction or a direction. Without a space before it, the unit must be in our lists: 2xy is a
-product.
+durations are converted. A word after a number is a unit only if it can be nothing else, such as a function, a
+month, an era, a fraction or a direction. Without a space before it, it must be in our lists of units, because
+2xy is a product.
 """
 
 import re
@@ -20,21 +20,22 @@ from typing import NamedTuple
 from adacompute.answers.formula import FUNCTIONS
 from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
-Measurement = tuple[str, str, int]  # the number's text, its unit or "", a factor to multiply by
+# (text of the number, unit or "", factor that the number is multiplied by)
+Measurement = tuple[str, str, int]
 
 
 _ENGLISH = get_lexicon(frozenset(("en",)))
-_ALIASES = _ENGLISH.get_pairs("aliases")  # the unit named by a word or sign: "metre" is m
-_FACTORS = _ENGLISH.get_pairs("factors")  # "million" is 1e6
-_EXPONENTS = _ENGLISH.get_pairs("exponents")  # "square" is 2
-# words after a number that aren't units: conjunctions, other numbers, fractions, eras, dates, Greek letters
+_ALIASES = _ENGLISH.get_pairs("aliases")  # word or sign -> unit: "metre" -> "m"
+_FACTORS = _ENGLISH.get_pairs("factors")  # word -> factor, such as "million" -> 1,000,000
+_EXPONENTS = _ENGLISH.get_pairs("exponents")  # word -> exponent of a unit, such as "square" -> "^2"
+# words after a number that aren't its unit: conjunctions, numbers, fractions, eras, dates, Greek letters
 _NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
 _VOWEL_LETTERS = frozenset("aeiouy")
-# unit symbols with an optional prefix; case matters: mW isn't MW, kb isn't kB
+# matches a unit symbol with an optional prefix; case matters, because mW isn't MW and kb isn't kB
 _SYMBOL = re.compile(
     "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
-_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, recognised only after a space
+_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # units of one letter; recognised only after a space
 _CURRENCY = re.compile(
     r"([-+]?)\s?(US\$|[$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))\s?([-+]?)\s?(?=[\d.\\(])"
 )
@@ -53,7 +54,7 @@ _UNIT_SEPARATOR = re.compile("[/-]")
 
 
 def split_unit(text: str) -> Measurement | None:
-    """The number, unit and factor of a cleaned answer; None if it names no unit.
+    """Splits a cleaned answer into its number, unit and factor; None if it has no unit.
 
     >>> split_unit("12 cm^2"), split_unit("$5 million"), split_unit("6c")
     (('12', 'cm^2', 1), ('5', '$', 1000000), None)
@@ -76,7 +77,7 @@ def split_unit(text: str) -> Measurement | None:
         number, unit = number[:-1], "°" + unit
     base = unit.partition("^")[0].strip()
     if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
-        return None  # 6c is a product; only with a space, as in 6 m, is it a length
+        return None  # without a space, as in 6c, the letter is a factor; "6 m" is a length
     if _SUM.search(number) or _TRIG.search(number):
         return None  # in the formula 100 - 90s^2, s is a variable, not seconds
     return _name_unit(number, unit, spaced=bool(match["gap"]))
@@ -84,7 +85,7 @@ def split_unit(text: str) -> Measurement | None:
 
 @lru_cache(maxsize=1024)
 def is_measure(word: str) -> bool:
-    """Whether a word after a number is a unit of measure, rather than a counted thing or another word.
+    """Whether a word after a number is a unit of measure, rather than a counted thing or any other word.
 
     >>> is_measure("kilometres"), is_measure("km/h"), is_measure("apples"), is_measure("in")
     (True, True, False, False)
@@ -103,7 +104,7 @@ _CLOCK = re.compile(
     r"(?P<hours>\d{1,4}) ?: ?(?P<minutes>[0-5]\d)(?: ?: ?(?P<seconds>[0-5]\d(?:\.\d{1,9})?))?"
 )
 _PLAIN_SECONDS = re.compile(rf"sec:({_NUMBER})")
-_TIME_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
+_TIME_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds per unit of time
 _TIME_WORD = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
 _TIME_PART = re.compile(rf"({_NUMBER}) ?({_TIME_WORD})", re.IGNORECASE)
 _DURATION = re.compile(
@@ -112,7 +113,7 @@ _DURATION = re.compile(
 
 
 def count_seconds(text: str) -> Fraction | None:
-    """Converts a duration to seconds; 5:18 is hours and minutes; None for other texts.
+    """Converts a duration to seconds, and reads 5:18 as hours and minutes; None for other texts.
 
     >>> [count_seconds(text) for text in ("5:18", "5 hours and 18 minutes", "5:18 pm")]
     [Fraction(19080, 1), Fraction(19080, 1), None]
@@ -129,12 +130,12 @@ def count_seconds(text: str) -> Fraction | None:
     parts = _TIME_PART.findall(text)
     sizes = [_TIME_UNITS[word[0].lower()] for _, word in parts]
     if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
-        return None  # 5 m alone is a length; 5 m 3 s would be a duration
+        return None  # "5 m" alone is a length, whereas "5 m 3 s" is a duration
     return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
 
 
 def _join_fraction_unit(match: re.Match[str]) -> str:
-    r"""Rewrites 5 \frac{m}{s} as 5 m/s if a space shows that the fraction is a unit, not a factor."""
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that the fraction is a unit and not a factor."""
     gap, space, top, bottom, power = match.groups()
     units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
     return f" {top}/{bottom}{power or ''}" if units else match.group()
@@ -174,7 +175,7 @@ def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
     if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
-    # without a space, 2ms may also be the product of 2, m and s
+    # without a space before the unit, 2ms may also be the product of 2, m and s
     return bool(_SYMBOL.fullmatch(part)) and (
         spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
     )
@@ -187,7 +188,7 @@ def _make_singular(word: str) -> str:
 
 
 def _spell_unit(word: str) -> str:
-    """One spelling of a unit: "Metres" is "m", "apples" is "apple"; mW isn't MW."""
+    """Gives a unit one spelling: "Metres" becomes "m", "apples" becomes "apple"; mW and MW stay distinct."""
     base, caret, exponent = word.partition("^")
     parts = []
     for part in base.split("/"):
@@ -202,7 +203,7 @@ def _spell_unit(word: str) -> str:
     return "/".join(parts) + caret + exponent.strip()
 
 
-_MOST = 20  # only this many dates or numbers are read per sentence
+_MOST = 20  # maximum number of dates, or of other numbers, read per sentence
 
 
 class Stated(NamedTuple):
@@ -215,7 +216,7 @@ class Stated(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """The answer that a reply states, with a confidence; if unclear, the other candidates."""
+    """The answer that a reply states, the confidence in it, and the other candidates if it is unclear."""
 
     answer: str | None
     sure: float = 1.0
@@ -257,7 +258,7 @@ def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
 
 
 def find_date(sentences: list[str], question: Question) -> Meaning:
-    """Finds the date that the sentences state: the one for the question's verb, or the only one."""
+    """Finds the date that the sentences give for the event in the question, or else the only date."""
     texts = [drop_brackets(mask_denied(sentence, question.lexicon)) for sentence in sentences]
     stated = [(text, date) for text in texts for date in _list_dates(text, question)]
     fitting = [date for text, date in stated if _tells_verb(text, date, question)]
@@ -267,7 +268,7 @@ def find_date(sentences: list[str], question: Question) -> Meaning:
 
 
 def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
-    """Chooses the only value that fits the question, or the only value at all; else the result is unclear."""
+    """Returns the one value that fits the question, or the one value stated; else the result is unclear."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
         return Meaning((fit or every)[0])
@@ -275,7 +276,7 @@ def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
 
 
 def _cut_clause(text: str, stated: Stated, question: Question) -> tuple[str, str]:
-    """Returns the parts of a clause before and after a date or quantity; "and" and "or" also end a clause."""
+    """Returns the rest of a clause before and after a date or quantity; "and" and "or" also end a clause."""
     ends = question.lexicon.clause_end
     before, after = text[: stated.begin], text[stated.end :]
     return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not stated.begin else after)[0]
@@ -287,9 +288,9 @@ def _list_content(text: str, question: Question) -> list[Token]:
 
 
 def _tells_verb(text: str, date: Stated, question: Question) -> bool:
-    """Whether a date tells when the question's event happened: the word beside the date is from the question.
+    """Whether a date is that of the question's event: the word next to it must be from the question.
 
-    Capitalised names don't count: "Titanic" doesn't say what happened.
+    A capitalised name isn't enough, because "Titanic" doesn't say what happened.
     """
     before, after = _cut_clause(text, date, question)
     words = _list_content(before, question)
@@ -300,7 +301,7 @@ def _tells_verb(text: str, date: Stated, question: Question) -> bool:
 
 
 def _list_dates(sentence: str, question: Question) -> list[Stated]:
-    """Lists the dates of a sentence in order; a period such as "1939 to 1945" counts as one."""
+    """Lists the dates in a sentence, in order; a span such as "1939 to 1945" counts as one date."""
     dates: list[Stated] = []
     for pattern in _list_date_patterns(question.lexicon):
         for match in islice(pattern.finditer(sentence), _MOST):
@@ -314,8 +315,9 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
-    """Joins ranges and alternatives such as "1939 to 1945" and "6 or 7" into one value."""
-    name = "and" if lexicon.find("between").search(text) else "or"  # as in "between 5 and 7"
+    """Joins the two values of a range or alternative, such as "1939 to 1945" or "6 or 7", into one."""
+    # "and" joins a range only in "between 5 and 7"
+    name = "and" if lexicon.find("between").search(text) else "or"
     gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []
     for item in listed:
@@ -328,7 +330,7 @@ def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stat
 
 
 def _spell_numeric(match: re.Match[str], question: Question) -> str | None:
-    """Rewrites a date such as 9.11.1989, day first; leaves ambiguous dates such as 9/2/1945 unchanged."""
+    """Rewrites a date such as 9.11.1989 in ISO format; leaves an ambiguous one such as 9/2/1945 as it is."""
     first, second, last = match["first"], match["second"], match["last"]
     year = first if len(first) == 4 else last if len(last) == 4 else ""
     if (not year and match["mark"] != "/") or len(first) == 3 or len(first + last) > 6:
@@ -365,9 +367,9 @@ _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
 
 
-@lru_cache(maxsize=256)  # the same sentence is often read again
+@lru_cache(maxsize=256)  # cached, because the same sentence is often read again
 def _list_quantities(text: str, question: Question) -> list[Stated]:
-    """Lists the quantities of a text in order; a range counts as one."""
+    """Lists the quantities in a text, in order; a range counts as one quantity."""
     tokens = question.tokenize(text)
     listed: list[Stated] = []
     at = 0
@@ -380,7 +382,7 @@ def _list_quantities(text: str, question: Question) -> list[Stated]:
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
-    """Reads the number that the tokens begin with: its digits (None for a word) and its number of tokens."""
+    """Reads the number at the beginning of the tokens; returns its digits or None, and its token count."""
     first, lexicon = tokens[0], question.lexicon
     if first.kind == "number":
         return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
@@ -392,7 +394,7 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
     value, count = _read_number_words(tokens[:8], lexicon)
     is_article = first.key != "one" and first.key in lexicon.common
     if count == value == 1 < len(tokens) and (is_article or not question.asks_about(following)):
-        return None, 1  # not a number: "this one", "one of", the article "un"
+        return None, 1  # this "one" isn't a number: "this one", "one of", the French article "un"
     return (str(value), count) if count else (None, 1)
 
 
@@ -406,7 +408,7 @@ _LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
-    """Multiplies a number by a following "million" or the like."""
+    """Multiplies a number by a following word such as "million"; returns its digits and its token count."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
@@ -420,7 +422,7 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
-    """Reads the number words that the tokens begin with: their value and how many tokens they are."""
+    """Reads the number words at the beginning of the tokens; returns their value and their token count."""
     numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):
@@ -450,7 +452,7 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
 
 
 def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
-    """Finds the unit after a number: where it ends, and its name ("" for counted things such as apples)."""
+    """Finds where the unit after a number ends, and its name ("" for counted things such as apples)."""
     end, unit, words = at, "", list[str]()
     while len(words) < 4 and (match := _UNIT_WORD.match(text, at)):
         words.append(lexicon.get_pairs("units").get(match[1].lower(), match[1]))
@@ -467,7 +469,7 @@ _NEXT_ITEM = re.compile(r"\d{1,2}[.)]\s")
 
 
 def find_leading(sentences: list[str], question: Question) -> str | None:
-    """Finds the number that a reply begins with and then explains: "30. The farmer had 36 trees."."""
+    """Finds a number that begins a reply and is then explained, as in "30. The farmer had 36 trees."."""
     first = _ANSWER_FIRST.match(sentences[0])
     if first is None or any(_NEXT_ITEM.match(text) or _COMPUTES.search(text) for text in sentences[1:]):
         return None
@@ -481,8 +483,8 @@ _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 def find_solution(sentences: list[str], question: Question) -> Meaning:
     """Finds the result of a solution: the last number that isn't in the question.
 
-    Sentences that repeat the question's words or compute something come first. If all numbers are in the
-    question, a reply's only number is the result.
+    Sentences that repeat words of the question or compute something take precedence. If all numbers are in
+    the question, a reply's only number is the result.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
@@ -500,18 +502,18 @@ def _repeats(text: str, question: Question) -> bool:
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
-    """Selects numbers that aren't in the question; a fraction of its numbers, such as 3/8, only if alone."""
+    """Selects numbers that aren't in the question; a fraction of its numbers only if there is no other."""
     new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
     return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new
 
 
 def find_quantity(sentences: list[str], question: Question) -> Meaning:
-    """Finds the only quantity that isn't in the question, or the one about the question's subject."""
+    """Finds the only quantity that a reply states, or the only one about the question's subject."""
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
     listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
     if not listed:
         every = {item.answer for text in sentences for item in _list_quantities(text, question)}
-        return Meaning("0" if every == {"0"} else None)  # "no moons" means 0
+        return Meaning("0" if every == {"0"} else None)  # a reply such as "no moons" means 0
     in_unit = [(text, item) for text in denied for item in _select_unit(text, question)]
     stated = in_unit or [pair for pair in listed if not _is_part(*pair, question)]
     fitting = [item for text, item in stated if _fits(text, item, question)]
@@ -519,7 +521,7 @@ def find_quantity(sentences: list[str], question: Question) -> Meaning:
 
 
 def _select_unit(text: str, question: Question) -> list[Stated]:
-    """Selects the quantities in a unit that the question names, such as Fahrenheit."""
+    """Selects the quantities whose unit the question names, such as Fahrenheit."""
     names = [question.lexicon.get_pairs("units").get(word, word) for word in question.content]
     asked = [split_unit(f"1 {name}") for name in names if is_measure(name)]
     units = {unit[1] for unit in asked if unit is not None}
@@ -530,11 +532,11 @@ def _select_unit(text: str, question: Question) -> list[Stated]:
 
 
 def _fits(text: str, stated: Stated, question: Question) -> bool:
-    """Whether a quantity is about the question's subject: "a spider has 8", not "insects have 6 legs"."""
+    """Whether a quantity is about the question's subject: "a spider has 8", but not "insects have 6"."""
     before, after = _cut_clause(text, stated, question)
     following = _list_content(after, question)[:1]
     if not following and _YEAR.fullmatch(stated.answer):
-        return False  # "in 2023" is a year, not a quantity
+        return False  # "2023" in "in 2023" is a year, not a quantity
     return all(question.asks_about(word.key) for word in [*_list_content(before, question), *following])
 
 
@@ -542,7 +544,7 @@ _YEAR = re.compile(r"(?:1\d|20)\d\d")
 
 
 def _is_part(text: str, stated: Stated, question: Question) -> bool:
-    """Whether a number counts parts or groups, such as thirds or pairs, that the question doesn't ask for."""
+    """Whether a number counts parts or groups, such as thirds or pairs, that the question doesn't name."""
     following = question.tokenize(text[stated.end : stated.end + 40])[:1]
     return any(
         t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following
@@ -550,12 +552,12 @@ def _is_part(text: str, stated: Stated, question: Question) -> bool:
 
 
 def is_unit(word: str, question: Question) -> bool:
-    """Whether a word names a unit."""
+    """Whether a word is a unit of measure in a language of the question."""
     return is_measure(question.lexicon.get_pairs("units").get(word.lower(), word))
 
 
 def has_new_number(text: str, question: Question) -> bool:
-    """Whether a text has a number that isn't in the question."""
+    """Whether a text contains a number that isn't in the question."""
     words = question.lexicon.get_pairs("numbers")
     may_have = any(t.kind == "number" or t.key.partition("-")[0] in words for t in question.tokenize(text))
     return may_have and bool(_select_new(text, question))

@@ -1,14 +1,14 @@
-"""Parses questions, and splits texts into sentences, words and numbers, with word lists per language.
+"""Parses questions, and splits texts into sentences, words and numbers.
 
-The word lists are data (`words.json`) for fourteen languages. A `Lexicon` combines the lists of the languages
-of a question and its replies. No grammar is used.
+It uses word lists (`words.json`) for fourteen languages, but no grammar. A `Lexicon` combines the word lists
+of the languages in which a question and its replies are written.
 
-`Question` holds the purpose of a prompt, the form of its answer, its options, words and numbers. The form is
-read from question words in any of the languages; the purpose from English words, and from verbs such as
-"write" in other languages.
+`Question` holds the purpose of a prompt, the form of its answer, its options, words and numbers. The form
+follows from question words in any of the languages; the purpose from English words, or from verbs such as
+"write" in the other languages.
 
-Only the ends of long texts are read, and no pattern nests repeats, so hostile texts take no longer than
-others.
+Only the beginning and the end of a long prompt are read, and no pattern nests repeats, so a hostile text
+takes no longer than others.
 """
 
 import re
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-# languages with a decimal comma
+# languages that write a comma before the decimals
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
 _CJK = r"\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
@@ -47,7 +47,7 @@ def _find_speakers() -> dict[str, list[str]]:
 
 @lru_cache(maxsize=1024)
 def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
-    """The languages that a text may be in, by its script and at least `least` common words.
+    """Returns the languages that a text may be in, judging by its script and at least `least` common words.
 
     >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
     (frozenset({'de'}), frozenset({'zh'}))
@@ -64,7 +64,7 @@ def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
 
 
 class Lexicon:
-    """The combined word lists of one or several languages, by name."""
+    """The named word lists of one language, or of several languages combined."""
 
     def __init__(self, languages: frozenset[str]) -> None:
         self.languages = languages
@@ -79,34 +79,35 @@ class Lexicon:
         self.negation = self.gather("negation")
         self.verdicts = self.yes | self.no | self.negation
         self.question_words = self.gather("wh")
-        self.empty = self.common | self.question_words  # words without content of their own
-        self.links = self.gather("links")  # small words inside names: "of", "de"
+        # common words and question words, which carry no content
+        self.empty = self.common | self.question_words
+        self.links = self.gather("links")  # small words that occur inside names: "of", "de"
 
     def gather(self, name: str) -> frozenset[str]:
-        """Returns the words of the list `name` in all languages."""
+        """Returns the words of the list `name` in all languages of this lexicon."""
         if name not in self._words:
             lists = " ".join(lists.get(name, "") for lists in self._lists)
             self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
         return self._words[name]
 
     def find(self, name: str) -> re.Pattern[str]:
-        """Returns a pattern for the phrases of the list `name`; it matches nothing if the list is empty."""
+        """Returns a pattern for the phrases of the list `name`; an empty list matches nothing."""
         phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
         return self.compile(name, lambda: spell_phrases(phrases))
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
-        """Compiles a pattern that `spell` builds from these languages' words, and caches it."""
+        """Compiles the pattern that `spell` returns, and caches it by `name`."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
 
     def is_copula(self, word: str) -> bool:
-        """Whether a word is a form of "be", or "it's"."""
+        """Whether a word is a form of "be", including "it's"."""
         return word.casefold().replace("’", "'") in self.gather("copula")
 
     @cached_property
     def cjk_common(self) -> re.Pattern[str]:
-        """A pattern for particles and frequent parts of Chinese and Japanese words, longest first."""
+        """A pattern for Chinese and Japanese particles and frequent word parts; longer ones match first."""
         return re.compile(spell_phrases(word for word in self.common if _CJK_RUN.match(word)))
 
     @cached_property
@@ -116,7 +117,7 @@ class Lexicon:
         return re.compile("|".join(ends), re.IGNORECASE)
 
     def get_pairs(self, name: str) -> dict[str, str]:
-        """Returns a list of pairs as a mapping, such as "january" to 1 or "wrote" to "write"."""
+        """Returns the pairs of the list `name` as a mapping: "january" -> "1", or "wrote" -> "write"."""
         if name not in self._pairs:
             pairs = (pair.partition("=") for lists in self._lists for pair in lists.get(name, "").split())
             self._pairs[name] = {word: value for word, _, value in pairs}
@@ -124,8 +125,8 @@ class Lexicon:
 
 
 def spell_phrases(phrases: Iterable[str]) -> str:
-    """Builds a pattern for any of these phrases: whole words, or substrings in Chinese and Japanese."""
-    endings: dict[str, list[str]] = {}  # phrases by first letter, so that each word is compared with few
+    """Builds a pattern for any of these phrases: whole words or, in Chinese and Japanese, substrings."""
+    endings: dict[str, list[str]] = {}  # first letter -> the rest of each phrase that begins with it
     for phrase in sorted(phrases, key=len, reverse=True):
         edge = "" if _CJK_RUN.search(phrase) else r"\b"
         endings.setdefault(re.escape(phrase[0].lower()), []).append(re.escape(phrase[1:]) + edge)
@@ -146,14 +147,14 @@ class Token(NamedTuple):
 
     kind: str  # "word", "number" or "cjk"
     text: str
-    key: str  # the form used for comparison
+    key: str  # the text in the form used for comparison
     begin: int
     end: int
-    label: str = ""  # where the word is from: "question", "common", "number" or "new"
+    label: str = ""  # "question" (from the question), "common", "number" or "new"
 
     @property
     def is_name(self) -> bool:
-        """Whether the word is capitalised like a name, or in a script without capitals."""
+        """Whether the word may be a name: it has a capital letter, or its script has no capitals."""
         return self.kind == "cjk" or not self.text.islower()
 
 
@@ -170,14 +171,14 @@ _TOKEN = re.compile(
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-# removed from French verbs: "peuvent-ils" becomes "peuvent"
+# matches the pronoun after a French verb, which is removed: "peuvent-ils" becomes "peuvent"
 _INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
-_TOKEN_LIMIT = 600  # only this many words and numbers are read per sentence
+_TOKEN_LIMIT = 600  # maximum number of words and numbers read per text
 
 
 @lru_cache(maxsize=4096)
 def fold(word: str) -> str:
-    """Prepares a word for comparison: lower case, without an elided article (l') or a possessive ('s)."""
+    """Converts a word for comparison: to lower case, with no elided article (l') and no possessive ('s)."""
     word = word.casefold().replace("’", "'")
     elided = _ELISION.match(word)
     if elided is not None:
@@ -185,7 +186,7 @@ def fold(word: str) -> str:
     return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
 
 
-@lru_cache(maxsize=1024)  # the same sentence is often read again
+@lru_cache(maxsize=1024)  # cached, because the same sentence is often split again
 def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
     """Splits a text into words and numbers."""
     tokens = []
@@ -210,7 +211,7 @@ _PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 
 
 def parse_number(text: str, *, decimal_comma: bool = False) -> str:
-    """Writes a number as digits with a decimal point: "1234.5" for both "1.234,5" and "1,234.5".
+    """Rewrites a number as digits with a decimal point: both "1.234,5" and "1,234.5" become "1234.5".
 
     >>> parse_number("1.234,5"), parse_number("1 234"), parse_number("1.234"), parse_number("0,50")
     ('1234.5', '1234', '1.234', '0.5')
@@ -225,7 +226,7 @@ def parse_number(text: str, *, decimal_comma: bool = False) -> str:
         digits = digits.replace(".", "")
     digits = digits.replace(",", ".")
     if digits.count(".") > 1:
-        return text  # a version, an address or a date
+        return text  # with several periods it is a version, an address or a date, not a number
     if "." in digits:
         digits = digits.rstrip("0").rstrip(".")
     return digits.lstrip("0") if digits.lstrip("0")[:1].isdigit() else "0" + digits.lstrip("0")
@@ -251,26 +252,26 @@ def _parse_numeral(text: str) -> str:
 
 
 _SENTENCE_END = re.compile(r"\.(?=[*_\"”»]{0,3}(?:\s|$))|[。．｡]")
-# a period after these never ends a sentence; words like "Inc." may end one, so they are left out
+# abbreviations whose period never ends a sentence; "Inc." isn't listed, because its period may end one
 _TITLE = re.compile(
     r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e|z|bzw|Nr|Sr|Sra)"
 )
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
 _WORD_START = re.compile(r"[\s(*\"“]")
-_LONGEST_SHORT = 6  # letters; longer words before a period aren't abbreviations
+_LONGEST_SHORT = 6  # maximum number of letters in an abbreviation that ends in a period
 _PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
 )
-_WORDS_AFTER_INITIAL = 2  # most words after one initial, as in "J. Smith"; more are a new sentence
-_WORDS_AFTER_INITIALS = 5  # most words after several initials, as in "U.S. Department of the Treasury"
+_WORDS_AFTER_INITIAL = 2  # if more words follow an initial ("J. Smith"), they are a new sentence
+_WORDS_AFTER_INITIALS = 5  # if more words follow initials ("U.S. Treasury"), they are a new sentence
 _ORDINAL = re.compile(r"\d{1,2}")
 
 
 def find_sentence_end(text: str, begin: int, stop: int) -> int:
-    """Finds where the sentence that begins at `begin` ends; `stop` if nothing ends it before."""
+    """Returns where the sentence that begins at `begin` ends; `stop` if it doesn't end before that."""
     for match in _SENTENCE_END.finditer(text, begin, stop):
         if match.group() != "." or not _continues_sentence(text, begin, match.start(), stop):
             return match.start()
@@ -278,7 +279,7 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
-    """Whether the period at `at` doesn't end the sentence: it is part of a title, initials or an ordinal."""
+    """Whether the sentence goes on after the period at `at`, as after a title, initials or an ordinal."""
     before = text[max(begin, at - 24) : at]
     word = _WORD_START.split(before)[-1]
     if len(word) > _LONGEST_SHORT and word.isalpha():
@@ -286,16 +287,17 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)], maxsplit=1)[0].split()
     if not after:
         return False
-    # not the end of a sentence, as in "10 a.m. on Monday"
+    # the sentence goes on after this period, as in "10 a.m. on Monday"
     if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):
         return True
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
     opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
     if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
-        return True  # "11. November", or the number of a list item
+        return True  # the period belongs to an ordinal ("11. November") or to the number of a list item
     if word == "No":
-        return after[0][0].isdigit() and not opens  # a line that begins "No. 91" answers no
+        # at the beginning of a line, the "No." of "No. 91" is the answer no
+        return after[0][0].isdigit() and not opens
     if (
         not _INITIALS.fullmatch(word)
         or _SENTENCE_STARTER.match(after[0])
@@ -338,15 +340,15 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
     return [*spans, (begin, len(sentence))]
 
 
-_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark in brackets
+_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # matches a remark in brackets
 _DENIALS = ("rather than", "instead of", "as opposed to")
-_MOST_DENIALS = 20  # only this many negations are read per sentence
+_MOST_DENIALS = 20  # maximum number of negations read per sentence
 
 
 def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
-    """Blanks out what a sentence denies: "Not 6 but 8" keeps 8, "nicht Lyon, sondern Paris" keeps Paris.
+    """Replaces what a sentence denies by spaces: only "but 8" is left of "Not 6 but 8".
 
-    With `clauses`, text before the "not" in its clause is denied too: "Sydney is not the capital".
+    With `clauses`, this includes the text before "not" in the same clause, as in "Sydney is not the capital".
     """
     denials = lexicon.compile("denials", lambda: spell_phrases([*lexicon.negation, *_DENIALS]))
     end_of = lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
@@ -360,21 +362,21 @@ def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> st
 
 
 def drop_brackets(sentence: str) -> str:
-    """Removes remarks in brackets from a sentence, unless nothing else would be left."""
+    """Removes remarks in brackets from a sentence, unless nothing would be left."""
     return _BRACKETS.sub("", sentence).strip() or sentence
 
 
 Purpose = Literal["value", "fact", "text", ""]
 
-_END = 1_000  # characters read at the beginning and at the end of a prompt: the task is in one of them
-_MIN_NUMBERS = 2  # a prompt with at least this many numbers is a problem to solve
+_END = 1_000  # number of characters read at each end of a long prompt, because the task is at one of its ends
+_MIN_NUMBERS = 2  # a prompt with at least this many numbers asks for a value
 
 _FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
 _NUMBER = re.compile(r"\d+")
 
 
 def classify_purpose(prompt: str) -> Purpose:
-    """What a prompt asks for: a value or choice, a fact in a few words, or a text; "" if unclear.
+    """Returns what a prompt asks for: a value or choice, a fact in a few words, or a text; "" if unclear.
 
     >>> classify_purpose("How many legs do 3 cats have?"), classify_purpose("Write a poem about 3 cats")
     ('value', 'text')
@@ -390,13 +392,15 @@ def classify_purpose(prompt: str) -> Purpose:
         return "text"
     if find_options(text):
         return "value"
-    if not has_numbers and english.find("advice").search(text):  # as in "How much should I save?"
+    # asks for advice, as in "How much should I save?"
+    if not has_numbers and english.find("advice").search(text):
         return "text"
     is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
-    if is_value or _find_order("solve", english).search(text):  # also "Explain how many …"
+    # asks for a value, even in the form "Explain how many …"
+    if is_value or _find_order("solve", english).search(text):
         return "value"
     if _find_order("tell", english).search(text) or english.find("reason").search(text):
-        asking = find_asking_sentence(text)  # as in "What is …? Explain your reasoning."
+        asking = find_asking_sentence(text)  # the question in "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
     if "?" not in text or not english.find("asking").search(text):
         return _classify_foreign(text, has_numbers=has_numbers)
@@ -404,9 +408,9 @@ def classify_purpose(prompt: str) -> Purpose:
 
 
 def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
-    """Builds a pattern for requests that use a verb of the list `name`, such as "write" or "solve".
+    """Builds a pattern for one kind of command: "compose" finds "write", "solve" finds "compute".
 
-    The verb must begin a sentence or follow a word such as "please"; elsewhere it is part of a question.
+    The verb must begin a sentence or follow a word such as "please"; elsewhere it isn't a command.
     """
 
     def spell() -> str:
@@ -424,7 +428,7 @@ def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
     return english.compile(f"order to {name}", spell)
 
 
-# up to 60 characters of the same sentence; the limit keeps texts with many question words cheap
+# matches up to 60 characters of the same sentence; without a limit, many question words would be slow
 _NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"
 
 
@@ -443,13 +447,13 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
-    """Whether the prompt asks how to say something in a language, or to translate a quoted word or two."""
+    """Whether the prompt asks how to say something in a language, or to translate a few quoted words."""
     asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
     return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
-_QUOTED_PROMPT = 120  # characters; a longer prompt doesn't ask for the translation of a word
+_QUOTED_PROMPT = 120  # maximum length of a prompt that asks to translate a quoted word, in characters
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
@@ -457,10 +461,10 @@ Options = tuple[tuple[str, str], ...]  # (letter, text) of each option of a mult
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
-_QUESTION_LENGTH = 600  # longest question sentence, in characters
+_QUESTION_LENGTH = 600  # maximum number of characters read from the end of the sentence that asks
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
-_WORDS_BEFORE_ASKING = 3  # most words before the question word, as in "up to what"
-_REQUEST_LENGTH = 60  # characters at the beginning of a question that may contain "can you tell me"
+_WORDS_BEFORE_ASKING = 3  # a question word counts only among this many first words of a clause
+_REQUEST_LENGTH = 60  # how many first characters of a question are searched for "can you tell me"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 _SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
 _ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\d_]|\d\s?/\s?\d")
@@ -468,7 +472,7 @@ _ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\
 
 @lru_cache(maxsize=4096)
 def shares_stem(word: str, other: str) -> bool:
-    """Whether two words share a long beginning, as forms of one word do: "capital" and "capitals".
+    """Whether two words begin alike, and so are probably forms of one word: "capital" and "capitals".
 
     >>> shares_stem("столица", "столицей"), shares_stem("cats", "cat"), shares_stem("austria", "australia")
     (True, True, False)
@@ -485,7 +489,7 @@ _ENDINGS = ("", "s", "es", "ed", "ing", "e", "en", "ete", "t", "a", "o", "i", "�
 
 
 class Question:
-    """A parsed question, used to read its answers. Make one with `read_question`."""
+    """A parsed question, which helps to read the answers to it. Make one with `read_question`."""
 
     def __init__(self, text: str, lexicon: Lexicon) -> None:
         self.lexicon = lexicon
@@ -499,16 +503,19 @@ class Question:
         self.asks_truth, self.is_verdict = self._drop_verdicts()
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
-        self.content = self._list_content(tokens)  # its content words, in order of appearance
+        self.content = self._list_content(tokens)  # the question's content words, in order of appearance
         self.numbers = self._list_numbers(text)
-        # all words of the prompt, not only of the sentence that asks
+        # the words of the whole prompt, not only of the sentence that asks
         self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
-        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 in 哪个更大
+        # Chinese characters with content, such as 大 ("big") in 哪个更大 ("which is bigger")
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}
         cjk = (part for t in tokens if t.kind == "cjk" for part in lexicon.cjk_common.split(t.text) if part)
-        *self.subjects, predicate = [*cjk] or [""]  # in クジラは魚ですか, クジラ and 魚
+        # in クジラは魚ですか ("Is a whale a fish?"), クジラ is the subject and 魚 the predicate
+        *self.subjects, predicate = [*cjk] or [""]
         self.predicate = _HAN.findall(predicate) or [predicate] * bool(predicate)
-        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # the first word may be "Isn't"
+        # the first word is left out, because "Isn't it …?" asks the same as "Is it …?"
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
@@ -518,11 +525,11 @@ class Question:
         self.purpose = classify_purpose(text)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
-        """Splits a text into words and numbers; numbers have the format of the question's language."""
+        """Splits a text into words and numbers, which are read in the format of the question's language."""
         return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
     def find_forms(self, key: str) -> list[str]:
-        """Finds forms of a word in the question, by a common beginning or a list of irregular forms."""
+        """Returns the words of the question that are forms of this word, regular or irregular."""
         forms = self.lexicon.get_pairs("forms")
         base = forms.get(key, key)
         return [word for word in self.words if base == forms.get(word, word) or shares_stem(key, word)]
@@ -541,7 +548,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Removes "true or false" or "yes or no"; returns whether it was the first, and if there was any."""
+        """Removes "true or false" or "yes or no"; returns whether it was the former, and if any was found."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -566,10 +573,11 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        commands = 0 if self.has_question_word else 1  # a word such as "Compute" in "Compute 6 * 7."
+        commands = 0 if self.has_question_word else 1  # counts a word such as "Compute" in "Compute 6 * 7."
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands
-        if is_sum or not _ANY_LETTER.search(self.asking):  # such as "2 + 2?"
+        # a question without letters, such as "2 + 2?", also asks for a number
+        if is_sum or not _ANY_LETTER.search(self.asking):
             return "number"
         return "yes_no" if polar else "words"
 
@@ -583,7 +591,7 @@ class Question:
         return any(word in run for run in cjk for word in asking)
 
     def _find_focus(self, tokens: Sequence[Token]) -> frozenset[str]:
-        """Finds the words for the requested attribute: "capital" in "the capital of Peru", not the name."""
+        """Finds the words for the requested attribute: "capital" in "What is the capital of Peru?"."""
         content = [t for t in tokens if t.key in self.content]
         return frozenset([*(t.key for t in content[:1]), *(t.key for t in content if t.text[0].islower())])
 
@@ -592,7 +600,7 @@ class Question:
         return any(word in self.focus for key in keys for word in self.find_forms(key))
 
     def _find_alternatives(self) -> tuple[str, ...]:
-        """Finds the alternatives in a question: both sides of "a fruit or a vegetable", or two numbers."""
+        """Finds the alternatives that a question offers, such as "fruit" and "vegetable", or two numbers."""
         text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
         for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
@@ -610,7 +618,8 @@ class Question:
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
         sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
-        for begin, end in reversed(clauses[:-1]):  # more than two: "positive, negative or neutral"
+        # further alternatives, as in "positive, negative or neutral"
+        for begin, end in reversed(clauses[:-1]):
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
             keys = (t.key for t in self.tokenize(sentence[begin:end]))
             if not side or not self.lexicon.question_words.isdisjoint(keys):
@@ -619,7 +628,7 @@ class Question:
         return tuple(sides) if all(sides) else ()
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
-        """Takes an alternative's words: the first or last content words of a text, up to a common word."""
+        """Returns the words of one alternative: the first (or last) words of a text, up to a common word."""
         begin, end = split_clauses(text)[0 if first else -1]
         tokens = [t for t in self.tokenize(text[begin:end]) if t.kind != "cjk"]
         side: list[str] = []
@@ -649,15 +658,15 @@ def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
 
 
 def shorten_question(question: str) -> str:
-    """Cuts the middle out of a long prompt: only its beginning and end are read."""
+    """Removes the middle of a long prompt, because only its beginning and end are read."""
     return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
 
 
 @lru_cache(maxsize=256)
 def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
-    """Parses a prompt with the word lists of its language and of the languages that replies may use.
+    """Parses a prompt with the word lists of its own language and of `languages`.
 
-    Recent results are cached, because every sample of a request needs them.
+    Recent results are cached, because every sample of a request needs the same one.
     """
     text = shorten_question(question)
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
@@ -665,14 +674,14 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
 
 @lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
-    """Finds the last sentence that asks something; the end of the text if there is none."""
+    """Returns the last sentence that is a question; the end of the text if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
-    """Finds the lettered options of a question: at least two, with consecutive letters from A."""
+    """Finds the options of a multiple-choice question: at least two, with consecutive letters from A."""
     matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
         matches = [] if match[1] in "Aa" else matches

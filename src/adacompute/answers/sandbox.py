@@ -1,12 +1,12 @@
-"""Helper processes that run hostile input under a time limit and can be killed.
+"""Runs work on hostile input in helper processes, which have a time limit and can be killed.
 
-Python can't interrupt a regular expression, and (a+)+$ may run forever; nor can it interrupt sympy. So users'
-patterns, long texts and formulas go to a helper process (`HelperProcess`), which searches (`find_last_match`)
-or runs a function that the caller's module provides.
+Python can't interrupt a regular expression, although (a+)+$ may run forever; nor can it interrupt sympy. So
+users' patterns, long texts and formulas go to a helper process (`HelperProcess`). It searches for a pattern
+(`find_last_match`) or runs a function that the caller's module provides.
 
-This file is also the program that the process runs. It imports once, then forks a child that does the work. A
-child that exceeds its processor time is killed and forked again, which takes milliseconds instead of an
-import. Messages are JSON lines over a socket.
+This file is also the program that the process runs. It imports modules once, then forks a child that does the
+work. A child that exceeds its processor time is killed and forked again, which takes milliseconds, because
+nothing is imported again. Messages are JSON lines over a socket.
 """
 
 import atexit
@@ -30,25 +30,26 @@ from typing import Any
 Message = dict[str, Any]
 Work = Callable[[Message], Message]
 
-_START_SECONDS = 60.0  # longest start of a helper process, on a slow, busy machine
-_REPLY_MARGIN = 2.0  # a helper that is this many seconds late, beyond its own limit, counts as hung
-_EXIT_SECONDS = 1.0  # a closed helper process that needs longer to exit is killed
-_FIRST_PAUSE = 1.0  # seconds before retrying a failed start; doubles with each failure
+_START_SECONDS = 60.0  # maximum time to wait for a helper process to start, even on a slow, busy machine
+_REPLY_MARGIN = 2.0  # a helper that replies this many seconds after its own time limit counts as hung
+_EXIT_SECONDS = 1.0  # a helper process that takes longer than this to exit is killed
+_FIRST_PAUSE = 1.0  # seconds to wait before the first retry of a failed start; doubles with each failure
 _LONGEST_PAUSE = 60.0
-# a child counts as stalled after this many times its processor time limit, in wall time
+# a child counts as stalled if its wall time exceeds this many times its limit of processor time
 _WALL_TIME_FACTOR = 10
-_MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not use up the machine's memory
-_SEARCH = "__main__:make_search"  # runs in the helper process, where this file is `__main__`
+# bytes of address space per child, so that a hostile formula can't use up the machine's memory
+_MEMORY_LIMIT = 2 << 30
+_SEARCH = "__main__:make_search"  # the default `work`; in the helper process, this file is `__main__`
 
 _helpers: "weakref.WeakSet[HelperProcess]" = weakref.WeakSet()
 
 
 class _Channel:
-    """Sends and receives messages over one end of a pair of sockets."""
+    """One end of a pair of sockets, over which messages are sent and received."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
-        # we buffer bytes ourselves, because a file object's lock could stay locked forever after a fork
+        # bytes are buffered here, not by a file object, whose lock could stay locked forever after a fork
         self._received = b""
 
     def send(self, message: Message) -> None:
@@ -67,27 +68,29 @@ class _Channel:
 
 
 class HelperProcess:
-    """A long-lived helper process, started by the first question; safe in threads and after a fork.
+    """A long-lived helper process, started by the first question; safe to use in threads and after a fork.
 
-    Failures in the helper raise nothing here: a question without a reply gives None, and is counted. A start
-    that fails (no memory, no file handles) is retried after a pause.
+    A failure of the helper raises no exception: a question without a reply returns None and is counted. A
+    failed start (for lack of memory or file handles) is retried after a pause.
     """
 
     def __init__(self, work: str = _SEARCH, *, limit: float) -> None:
-        self.work = work  # "module:function" to call in the helper; it returns the function that replies
-        self.limit = limit  # seconds of processor time for one question
-        self.timeouts = 0  # questions that exceeded the limit
-        self.unanswered = 0  # questions that got no reply: the process couldn't start, died or hung
-        self.failures = 0  # failed starts, and helpers that died or hung
+        # "module:function" that the helper calls; it returns the function that answers questions
+        self.work = work
+        self.limit = limit  # processor time allowed per question, in seconds
+        self.timeouts = 0  # number of questions that exceeded the limit
+        # number of questions without a reply, because the process couldn't start, died or hung
+        self.unanswered = 0
+        self.failures = 0  # number of failed starts, and of helpers that died or hung
         self._lock = threading.Lock()
         self._running: tuple[subprocess.Popen[bytes], _Channel] | None = None
-        self._pause = 0.0  # seconds to wait before the next start; 0 after a success
+        self._pause = 0.0  # seconds to wait before the next attempt to start; 0 after a success
         self._retry_at = 0.0
         _helpers.add(self)
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process; None if there is none."""
+        """The id of the helper process; None if it isn't running."""
         return self._running[0].pid if self._running else None
 
     def start(self) -> bool:
@@ -96,14 +99,14 @@ class HelperProcess:
             return self._ensure_running()
 
     def ask(self, question: Message) -> Message | None:
-        """Returns the helper's reply, `{"late": True}` if it took too long, or None if none came."""
+        """Returns the helper's reply, `{"late": True}` if it took too long, or None if no reply came."""
         reply = None
         with self._lock:
             if self._ensure_running():
-                # the helper limits processor time, and wall time to ten times that
+                # the helper itself enforces `limit` in processor time, and ten times as much in wall time
                 wait = _WALL_TIME_FACTOR * self.limit + _REPLY_MARGIN
                 reply = self._exchange(question | {"limit": self.limit}, wait=wait)
-            if reply is not None and reply.get("lost"):  # the helper's child failed, and was replaced
+            if reply is not None and reply.get("lost"):  # the helper's child failed and was replaced
                 self.failures += 1
                 reply = None
             self.unanswered += reply is None
@@ -116,7 +119,7 @@ class HelperProcess:
             self._stop(grace=_EXIT_SECONDS)
 
     def abandon(self) -> None:
-        """Ends the process at exit; unlike `close`, doesn't wait for threads that are still asking."""
+        """Ends the process when Python exits; unlike `close`, doesn't wait for questions in other threads."""
         if self._lock.acquire(blocking=False):
             try:
                 self._stop(grace=_EXIT_SECONDS)
@@ -144,15 +147,15 @@ class HelperProcess:
             channel = _Channel(ours)
             with theirs:
                 process = subprocess.Popen(  # noqa: S603  (our own program, no shell)
-                    # -P keeps this folder off sys.path: our modules must not shadow others
+                    # -P keeps this folder off sys.path, so that our modules can't shadow others
                     [sys.executable, "-P", "-W", "ignore", __file__, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # keeps Ctrl-C away from the helper
+                    start_new_session=True,  # Ctrl-C must not reach the helper
                 )
-        except (OSError, ValueError):  # no memory, no file handles, or no such interpreter
+        except (OSError, ValueError):  # not enough memory or file handles, or the interpreter is missing
             self.failures += 1
             if channel is not None:
                 channel.socket.close()
@@ -164,10 +167,10 @@ class HelperProcess:
         assert self._running is not None
         channel = self._running[1]
         try:
-            channel.socket.settimeout(wait)  # after a timeout the channel is unusable
+            channel.socket.settimeout(wait)  # if this times out, the channel must not be used again
             channel.send(message)
             reply = channel.receive()
-        except (OSError, ValueError):  # hung or disconnected; TimeoutError is an OSError
+        except (OSError, ValueError):  # the helper hung (TimeoutError is an OSError) or disconnected
             reply = None
         if reply is None:
             self.failures += 1
@@ -178,23 +181,24 @@ class HelperProcess:
         if self._running is None:
             return
         (process, channel), self._running = self._running, None
-        channel.socket.close()  # the helper then ends its own child, so that no zombie is left
+        channel.socket.close()  # makes the helper end its own child, so that no zombie is left
         if grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
         if process.poll() is None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, 9)  # kills the helper and its child
+                os.killpg(process.pid, 9)  # kills the helper together with its child
             process.wait()
 
     def _reset_after_fork(self) -> None:
-        """After a fork, drops the parent's process and closes only our copy of its socket."""
+        """Forgets the parent's helper process after a fork, and closes this process's copy of its socket."""
         running, self._running = self._running, None
-        self._lock = threading.Lock()  # another thread may have held the old lock during the fork
+        self._lock = threading.Lock()  # the old lock stays locked if another thread held it during the fork
         self._pause = self._retry_at = 0.0
         if running is not None:
             running[1].socket.close()
-            running[0].returncode = 0  # the process belongs to the parent: don't wait for it or warn
+            # marks it as ended, so that Popen doesn't wait or warn: only the parent may end it
+            running[0].returncode = 0
 
 
 def _reset_helpers() -> None:
@@ -210,19 +214,19 @@ def _stop_helpers() -> None:
 os.register_at_fork(after_in_child=_reset_helpers)
 atexit.register(_stop_helpers)
 
-_SEARCH_SECONDS = 0.06  # processor time for one search
+_SEARCH_SECONDS = 0.06  # processor time allowed per search, in seconds
 
-search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # shared by all searches for users' patterns
+search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # shared by all searches that use a user's pattern
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
-    """Finds a pattern's last match: its group 1 if there is one, else all. None if too slow or no match."""
+    """Returns a pattern's last match, or group 1 of it; None if nothing matches or it takes too long."""
     reply = search_helper.ask({"pattern": pattern, "text": text})
     return None if reply is None else reply.get("match")
 
 
 class _Child:
-    """In the helper: a forked process that answers one message at a time."""
+    """A process forked by the helper, which answers one message at a time."""
 
     def __init__(self, work: Work) -> None:
         ours, theirs = socket.socketpair()
@@ -234,23 +238,23 @@ class _Child:
         self._channel = _Channel(ours)
 
     def answer(self, message: Message) -> Message:
-        """Returns the child's reply; `late` means out of processor time, `lost` died or stalled."""
+        """Returns the child's reply; `late` if it ran out of processor time, `lost` if it died or stalled."""
         remaining = limit = float(message["limit"])
         started, used_before = time.monotonic(), _processor_seconds(self._pid)
         with contextlib.suppress(OSError):
             self._channel.send(message)
             while remaining > 0:
-                if select.select([self._channel.socket], [], [], remaining)[0]:  # a reply begins to arrive
+                if select.select([self._channel.socket], [], [], remaining)[0]:  # a reply has begun to arrive
                     return self._channel.receive() or {"lost": True}
                 if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
                     return {"lost": True}
-                # counts processor time, so that a busy machine doesn't cause timeouts
+                # only processor time counts, so that a busy machine doesn't cause timeouts
                 remaining = limit - (_processor_seconds(self._pid) - used_before)
             return {"late": True}
         return {"lost": True}
 
     def kill(self) -> None:
-        """Ends the child, leaving no zombie and no open socket."""
+        """Kills the child, leaving no zombie and no open socket."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, 9)
         os.waitpid(self._pid, 0)
@@ -258,10 +262,10 @@ class _Child:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Returns the processor time of another process; wall time if the system can't tell."""
+    """Returns the processor time used by another process; wall time if the system doesn't report it."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of a process
+            return time.clock_gettime((~pid << 3) | 2)  # Linux's formula for the clock id of a process
     return time.monotonic()
 
 
@@ -271,7 +275,7 @@ def _run_child(work: Work, channel: _Channel) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         while (message := channel.receive()) is not None:
-            # if the parent is killed meanwhile, the kernel soon ends this process
+            # the kernel ends this process after `limit` seconds even if the parent was killed meanwhile
             limit = int(time.process_time()) + int(message["limit"]) + 5
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
@@ -286,7 +290,7 @@ def make_search() -> Work:
 
 
 def _search(message: Message) -> Message:
-    """Finds a pattern's last match (its group 1, or all); `invalid` says why a pattern can't be compiled."""
+    """Replies with the last match of a pattern, or with `invalid`: the reason why it can't be compiled."""
     try:
         pattern = re.compile(message["pattern"])
     except (re.error, RecursionError, OverflowError) as exc:
@@ -300,14 +304,15 @@ def _search(message: Message) -> Message:
 
 
 def main(channel: _Channel) -> None:
-    """In the helper: reads which work to do, loads it, then replies until the input ends."""
+    """Runs in the helper: imports the work named by the first message, then replies until the input ends."""
     start = channel.receive()
     if start is None:
         return
     sys.path[:] = start["path"]
     work: Work = pkgutil.resolve_name(start["work"])()
     gc.collect()
-    gc.freeze()  # otherwise the garbage collector touches, and so copies, every page in every child
+    # otherwise the garbage collector would touch, and so copy, every page of memory in each child
+    gc.freeze()
     child = _Child(work)
     channel.send({"ready": True})
     while (message := channel.receive()) is not None:
@@ -320,5 +325,5 @@ def main(channel: _Channel) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # raised if the parent has ended
+    with contextlib.suppress(OSError):  # OSError means that the parent has ended
         main(_Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,8 +1,9 @@
 """Measures a model's confidence from token log-probabilities, if a response has them.
 
-`summarise_tokens` reads all tokens: their sum, their mean entropy and the signals that don't depend on the
-answer. `add_answer_signals` adds the signals of the answer's own tokens: `locate_answer` finds the answer in
-the text, and tokens are matched with the text from its end, because hidden reasoning comes before the text.
+`summarise_tokens` computes the sum of all log-probabilities, the mean entropy and the signals that don't
+depend on the answer. `add_answer_signals` adds the signals of the answer's own tokens: `locate_answer` finds
+the answer in the text, and tokens are matched with the text from its end, because tokens of hidden reasoning
+come before those of the text.
 """
 
 import math
@@ -18,33 +19,36 @@ from adacompute.records import Signals
 Token = Mapping[str, Any]
 Span = tuple[int, int]
 
-TAIL = 64  # the signal "tail" is a mean over this many tokens at the end of a response
-WINDOW = 32  # the signal "window" is the lowest mean over this many consecutive tokens
-MAX_ALTERNATIVES = 20  # only this many of a token's most likely alternatives count
-_MIN_ALTERNATIVES = 2  # a token with fewer alternatives has no confidence value
-_LEAST_LOGPROB = -700.0  # lower values count as probability 0: they may be placeholders
-_LEAST_REST = 1e-12  # if the alternatives leave less probability than this, it is a rounding error
-_DIGITS = 6  # decimals kept of a signal: fewer than servers send
-_FIRST_LOOK = 16  # the answer is searched for in this many last tokens first
-_MAX_MARKS = 4  # most end marks after the text, such as `<|im_end|>`
+TAIL = 64  # the signals "tail" and "confidence_tail" are means over this many tokens at the end of a response
+WINDOW = 32  # number of consecutive tokens in a window; the signal "window" is the lowest mean of any window
+# maximum number of likeliest alternatives to a token that its confidence is computed from
+MAX_ALTERNATIVES = 20
+_MIN_ALTERNATIVES = 2  # a token with fewer alternatives than this has no confidence value
+_LEAST_LOGPROB = -700.0  # a lower log-probability counts as probability 0, because it may be a placeholder
+# if the alternatives to a token leave less probability than this, the rest is a rounding error
+_LEAST_REST = 1e-12
+_DIGITS = 6  # number of decimals to which signals are rounded; servers send more
+# number of last tokens in which the answer is searched for first; after that, all tokens are searched
+_FIRST_LOOK = 16
+_MAX_MARKS = 4  # maximum number of end marks, such as `<|im_end|>`, after the tokens of the text
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters that may surround a reply of one letter
-_MAX_TRIES = 64  # most occurrences of the answer that are tried in a stretch of text
+_MAX_TRIES = 64  # maximum number of occurrences of the answer that are checked in one part of the text
 _NUMBER = (float, int)
 
 
 class TokenSummary(NamedTuple):
-    """Statistics over all tokens of a response; None if unknown."""
+    """Statistics over all tokens of a response; a statistic that is unknown is None."""
 
-    logprob: float | None  # sum over all tokens, nats
-    entropy: float | None  # mean per token, over tokens with alternatives, nats
-    signals: Signals | None  # without the signals of the answer's tokens
+    logprob: float | None  # sum of the log-probabilities of all tokens, in nats
+    entropy: float | None  # mean over the tokens that list alternatives, in nats
+    signals: Signals | None  # doesn't include the signals of the answer's own tokens
 
 
 NO_TOKENS = TokenSummary(None, None, None)
 
 
 def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
-    """Computes statistics over the tokens of a response, given as in a chat completion's `logprobs`.
+    """Computes statistics over the tokens of a response, in the format of a chat completion's `logprobs`.
 
     >>> summary = summarise_tokens([{"logprob": -0.5}, {"logprob": -1.5}])
     >>> summary.logprob, summary.signals.tail, summary.signals.confidence
@@ -65,9 +69,9 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
 
 
 def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
-    """Returns the log-probabilities' sum and a list of the finite ones; None if any isn't a number.
+    """Returns the sum of the log-probabilities and a list of the finite ones; None if any isn't a number.
 
-    A placeholder such as -9999 counts like a number. An integer too large for a float is not a number.
+    A placeholder such as -9999 is a number. An integer that is too large for a float isn't.
     """
     kinds = set(map(type, logprobs))
     if not all(issubclass(kind, _NUMBER) for kind in kinds):
@@ -84,18 +88,19 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
 
 def _read_alternatives(alternatives: object) -> tuple[float | None, float | None]:
-    """Returns the entropy at one token, and minus the mean log-probability of its alternatives, in nats.
+    """Returns a token's entropy, and minus the mean log-probability of its alternatives, both in nats.
 
-    All tokens that aren't listed count as one further outcome, so the entropy is a lower bound.
+    All tokens that aren't listed are treated as one further outcome, so the entropy is a lower bound.
     """
     if not alternatives or not isinstance(alternatives, list):
         return None, None
     try:
         listed = [alternative["logprob"] for alternative in alternatives]
-    except (KeyError, TypeError):  # some items aren't alternatives
+    except (KeyError, TypeError):  # some items of the list aren't alternatives
         listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
     numbers = [number for number in listed if isinstance(number, _NUMBER) and number > _LEAST_LOGPROB]
-    values = [float(number) if number < 0 else 0.0 for number in numbers]  # log-probabilities aren't positive
+    # an invalid, positive log-probability counts as 0
+    values = [float(number) if number < 0 else 0.0 for number in numbers]
     values.sort(reverse=True)
     probabilities = list(map(math.exp, values))
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
@@ -124,7 +129,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _find_lowest_mean(values: Sequence[float]) -> float:
-    """Returns the lowest mean over 32 consecutive values; the mean of all values if there are fewer."""
+    """Returns the lowest mean of any 32 consecutive values; the mean of all values if there are fewer."""
     if len(values) <= WINDOW:
         return _mean(values)
     lowest = total = sum(values[:WINDOW])
@@ -136,7 +141,7 @@ def _find_lowest_mean(values: Sequence[float]) -> float:
 
 
 def _round(value: float) -> float:
-    return round(value, _DIGITS) + 0.0  # + 0.0 turns -0.0 into 0.0
+    return round(value, _DIGITS) + 0.0  # adding 0.0 turns -0.0 into 0.0
 
 
 def add_answer_signals(
@@ -167,14 +172,14 @@ def add_answer_signals(
 
 
 def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token] | None:
-    """Selects the tokens that make up a span of the text; None if tokens and text don't match."""
+    """Selects the tokens that cover a span of the text; None if tokens and text don't match."""
     for count in sorted({min(_FIRST_LOOK, len(tokens)), len(tokens)}):
         last = list(tokens[-count:])
         for pieces, whole, (begin, end) in _spell_pieces(last, text, span):
             for marks in range(min(_MAX_MARKS, len(pieces) - 1) + 1):
                 try:
                     places = _walk_back(pieces, len(pieces) - marks, whole, begin, end)
-                except (TypeError, AttributeError):  # a token's text isn't a string
+                except (TypeError, AttributeError):  # the server sent a token whose text isn't a string
                     break
                 if places is not None:
                     return last[slice(*places)]
@@ -182,7 +187,7 @@ def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token
 
 
 def _spell_pieces(last: list[Token], text: str, span: Span) -> Iterator[tuple[list[Any], Any, Span]]:
-    """Yields tokens, text and span as characters, then as bytes: a token may be only part of a character."""
+    """Yields tokens, text and span as strings, then as bytes, because a token may be part of a character."""
     yield [token.get("token") for token in last], text, span
     if not text.isascii():
         begin, end = (len(_encode(text[:place])) for place in span)
@@ -212,14 +217,14 @@ def _walk_back(
 ) -> Span | None:
     """Finds which of the first `count` pieces overlap characters [begin, end) of the text.
 
-    Matches pieces from the end of the text. None if they don't match the text or don't reach `begin`.
+    Matches the pieces with the text from its end. None if they don't match or don't reach back to `begin`.
     """
     at, place, stop = len(whole), count, 0
     while place:
         place -= 1
         piece = pieces[place]
         if at == len(whole) and not whole.endswith(piece):
-            piece = piece.rstrip()  # servers may strip trailing spaces
+            piece = piece.rstrip()  # servers may strip spaces from the end of a text
         start = at - len(piece)
         if start < 0 or whole[start:at] != piece:
             return None
@@ -232,7 +237,7 @@ def _walk_back(
 
 
 def locate_answer(text: str, answer: str) -> Span | None:
-    r"""Finds where an extracted answer stands in its text; None if the text doesn't contain it.
+    r"""Returns the span of an extracted answer in its text; None if the text doesn't contain it.
 
     Searches the last box, then the text after the last "the answer is", then the whole text from its end.
 
@@ -257,13 +262,13 @@ def _locate_in_reply(reply: str, answer: str) -> Span | None:
     if len(answer) == 1 and answer.isascii() and answer.isalpha():
         return _locate_letter(reply, answer)
     span = _find_whole(reply, answer, 0, len(reply), last=True)
-    if span is None and answer[0] == "-" and len(answer) > 1:  # the text may have another minus sign
+    if span is None and answer[0] == "-" and len(answer) > 1:  # the text may contain a different minus sign
         return _find_whole(reply, answer[1:], 0, len(reply), last=True)
     return span
 
 
 def _locate_letter(reply: str, letter: str) -> Span | None:
-    """Finds a letter that is the whole reply or marked as a choice; elsewhere "A" may be a word."""
+    """Finds a letter that is the whole reply or is marked as a choice; elsewhere "A" may be a word."""
     if reply.strip(_LETTER_MARKS).upper() == letter.upper():
         at = reply.upper().rfind(letter.upper())
         return at, at + 1

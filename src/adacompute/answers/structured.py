@@ -1,17 +1,17 @@
-"""JSON, Python literals and tool calls as answers: one canonical text per value, to vote on.
+"""Converts JSON, Python literals and tool calls to answers: equal values get the same canonical text.
 
-Canonical JSON has sorted keys and no spaces. 1, 1.0 and 1e0 are one number, and decimals count to 15 digits.
-Strings are Unicode-composed and stripped. Nothing else is merged: true isn't 1, and "1" is 1 only if a schema
+Canonical JSON has sorted keys and no spaces. 1, 1.0 and 1e0 are the same number; only 15 digits are compared.
+Strings are stripped and Unicode-composed. Nothing else is merged: true isn't 1, and "1" is 1 only if a schema
 says that the value is a number.
 
-Python literals (text, list, tuple, set, dict) are equal if Python says so: 'x' is "x", key order doesn't
-matter, the last duplicate key wins, True is 1. Spaces inside texts count.
+Python literals (str, list, tuple, set, dict) are equal if Python says so: 'x' equals "x", the order of keys
+doesn't matter, the last of several equal keys wins, and True equals 1. Spaces inside strings matter.
 
-A tool call is an object with its name and arguments, `{"weather":{"city":"Rome"}}`; several calls are a
-sorted list. The arguments' schema supplies defaults and says which texts are numbers.
+A tool call becomes an object of its name and arguments, `{"weather":{"city":"Rome"}}`; several calls become a
+sorted list. The schema of the arguments supplies defaults and says which strings are numbers.
 
-Input may be hostile: lengths, depths and the work per schema are limited. Anything beyond has no canonical
-form.
+Input may be hostile, so lengths, depths and the work per schema are limited. A value that exceeds a limit has
+no canonical form.
 """
 
 import ast
@@ -25,18 +25,20 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
-MAX_LENGTH = 65_536  # characters; longer texts aren't parsed
-_MAX_LEVELS = 50  # most levels of nested values
-_MAX_ANSWER = 400  # characters; a longer answer is cut and ends in a hash of the whole
-_MAX_DIGITS = 60  # characters; a longer number is compared as text
-_MAX_EXPONENT = 40  # numbers with more digits are written with an exponent
-_SCHEMA_WORK = 5_000  # most properties and values that a schema may visit per sample
-_SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)  # digits that floating point always keeps
+MAX_LENGTH = 65_536  # maximum length of a text that is parsed, in characters
+_MAX_LEVELS = 50  # maximum number of levels of nested values
+_MAX_ANSWER = 400  # maximum length of an answer, in characters; a longer one is cut and ends in its hash
+_MAX_DIGITS = 60  # maximum length of a number, in characters; a longer one is compared as text
+_MAX_EXPONENT = 40  # numbers with more digits before the point are written with an exponent
+# maximum number of properties and values that are visited when a schema is applied to a sample
+_SCHEMA_WORK = 5_000
+# rounds to 15 significant digits, which a float always keeps
+_SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _EXACT = Context(prec=2 * _MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class RawNumber(str):
-    """A number with its original digits: 1.50 stays 1.50, and 10,000 digits aren't converted."""
+    """A JSON number kept as text: 1.50 stays 1.50, and a number of 10,000 digits isn't converted."""
 
     __slots__ = ()
 
@@ -45,7 +47,7 @@ _DECODER = json.JSONDecoder(parse_int=RawNumber, parse_float=RawNumber, parse_co
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """Parses a JSON text but leaves numbers as text; ValueError if it isn't JSON or is too long."""
+    """Parses a JSON text but keeps numbers as text; raises ValueError if it isn't JSON or is too long."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"longer than {MAX_LENGTH} characters")
     try:
@@ -58,7 +60,7 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def write_canonical(value: object) -> str:
-    """Writes a parsed value as canonical JSON; ValueError if it is nested too deeply.
+    """Writes a parsed value as canonical JSON; raises ValueError if it is nested too deeply.
 
     >>> write_canonical(parse_json('{"b": 1.0, "a": ["x ", 2e1]}'))
     '{"a":["x",20],"b":1}'
@@ -79,7 +81,7 @@ def canonicalise_text(text: str) -> str | None:
 
 
 def bound_answer(canonical: str) -> str:
-    """Makes a canonical text an answer: a long one is cut and ends in a hash of the whole."""
+    """Limits the length of a canonical text: a long one is cut and ends in a hash of the whole text."""
     if len(canonical) <= _MAX_ANSWER:
         return canonical
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -87,7 +89,7 @@ def bound_answer(canonical: str) -> str:
 
 
 def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
-    """Writes a value as JSON, canonical or as Python usually writes it."""
+    """Writes a value as JSON, either canonical or in the usual format of Python's `json`."""
     if levels == 0:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
@@ -108,14 +110,15 @@ def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
 
 
 def _write_names(value: Mapping[Any, Any]) -> list[str]:
-    """Returns the names of an object's fields, stripped unless two would then be equal."""
+    """Returns the names of an object's fields, stripped of spaces unless two would become equal."""
     names = [_write_string(str(name)) for name in value]
     return names if len(set(names)) == len(names) else [json.dumps(str(name)) for name in value]
 
 
 def _write_string(text: str) -> str:
     if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
+        # joins surrogate pairs into characters
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         text = unicodedata.normalize("NFC", text)
     return json.dumps(text.strip(), ensure_ascii=False)
 
@@ -135,7 +138,7 @@ def write_number(text: str) -> str:
         if number.adjusted() >= _MAX_EXPONENT or number != number.to_integral_value(context=_EXACT):
             number = _SIGNIFICANT.plus(number)
         number = number.normalize(_EXACT)
-    except DecimalException:  # the exponent is too large
+    except DecimalException:  # the exponent is too large for a Decimal
         return text
     if not number:
         return "0"
@@ -144,7 +147,7 @@ def write_number(text: str) -> str:
 
 _LITERAL_STARTS = tuple("'\"[({")
 _ODD_ESCAPE = re.compile(r"\\([^xuU\\'\"ntrbfva0])|\\.", re.DOTALL)
-_MAX_LITERAL = 1000  # characters; longer texts aren't read as Python literals
+_MAX_LITERAL = 1000  # maximum length of a text that is read as a Python literal, in characters
 
 
 def canonicalise_literal(text: str) -> str | None:
@@ -157,9 +160,10 @@ def canonicalise_literal(text: str) -> str | None:
     if not text.startswith(_LITERAL_STARTS) or len(text) > _MAX_LITERAL:
         return None
     try:
-        # doubles the backslash of unknown escapes, which Python would keep with a warning
+        # double the backslash of an unknown escape, because Python would warn about a single one
         value = ast.literal_eval(_ODD_ESCAPE.sub(lambda match: "\\" * bool(match[1]) + match[0], text))
-        is_plain = value is None or isinstance(value, int | float)  # a value in round brackets, such as (5)
+        # a number in brackets, such as (5), isn't read as a literal
+        is_plain = value is None or isinstance(value, int | float)
         return None if is_plain else _write_literal(value, _MAX_LEVELS)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
@@ -186,16 +190,18 @@ def _write_literal(value: object, levels: int) -> str:
 
 
 _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
-_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")  # the beginning of a JSON object, rarely of LaTeX braces
-_SCAN_BUDGET = 80_000  # most characters that failed attempts may scan
-_ATTEMPT_COST = 80  # each attempt counts as this many characters more
-_ALWAYS_SCANNED = 400  # objects in this many last characters are tried even when the budget is spent
+# matches where a JSON object may begin; braces in LaTeX rarely look like this
+_OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")
+_SCAN_BUDGET = 80_000  # maximum number of characters scanned by failed attempts to parse an object
+_ATTEMPT_COST = 80  # number of characters added to the cost of each failed attempt
+# an object that begins in this many last characters is parsed even if the budget is spent
+_ALWAYS_SCANNED = 400
 
 
 def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
-    """The last JSON object in a text that isn't nested in another; None if there is none.
+    """Returns the last JSON object in a text that isn't nested in another; None if there is none.
 
-    With `strict`, also None if any object can't be parsed: the objects after it may be parts of it.
+    With `strict`, also None if any object can't be parsed, because those after it may be parts of it.
     """
     latest: dict[str, Any] | None = None
     end = 0
@@ -203,13 +209,14 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
     for match in _OBJECT_START.finditer(text):
         start = match.start()
         if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
-            continue  # this brace is inside a parsed object, or the budget is spent
+            continue  # this brace is inside an object that was parsed already, or the budget is spent
         try:
             latest, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as exc:
             if strict:
                 return None
-            unclosed = exc.msg.startswith("Unterminated")  # `pos` is then the start of the string
+            # an unclosed string was read to the end of the text, although `pos` is the string's start
+            unclosed = exc.msg.startswith("Unterminated")
             budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
         except RecursionError:
             budget -= len(text) - start
@@ -217,7 +224,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
 
 
 def read_json_value(text: str) -> Any:  # noqa: ANN401 - JSON data
-    """Reads a reply's JSON value: the whole reply, a fenced block or the last object; None without one."""
+    """Reads a reply's JSON value: the whole reply, a fenced block or the last object; None if it has none."""
     stripped = text.strip()
     for candidate in (stripped, *_split_fences(stripped)):
         try:
@@ -234,15 +241,15 @@ def _split_fences(text: str) -> Iterator[str]:
         yield text[opening.end() :].partition("```")[0]
 
 
-# Fields with reasoning or remarks, which every sample words differently. Other names, such as steps or
-# analysis, may be what the prompt requests.
+# Names of fields with reasoning, which every sample words differently. Names such as "steps" or "analysis"
+# aren't listed, because such a field may be what the prompt requests.
 FREE_TEXT_FIELDS = frozenset(
     ("reasoning", "rationale", "explanation", "thought", "thoughts", "chain_of_thought", "scratchpad")
 )
 
 
 def convert_to_snake_case(name: str) -> str:
-    """The first 60 characters of a field's name in snake case.
+    """Converts the first 60 characters of a field's name to snake case.
 
     >>> convert_to_snake_case("chainOfThought"), convert_to_snake_case("Final-Answer")
     ('chain_of_thought', 'final_answer')
@@ -252,17 +259,17 @@ def convert_to_snake_case(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSelection:
-    """The parts of a value that count: only `fields` if given, and nothing in `exclude`.
+    """Says which parts of a value count: all parts, or only `fields`, but none in `exclude`.
 
-    Names are dotted paths, "items.price", which also go through lists. For tool calls, a path is within the
-    arguments, or begins with the tool's name.
+    Parts are named by dotted paths such as "items.price", which also lead into the items of lists. For tool
+    calls, a path leads into the arguments, and may begin with the tool's name.
     """
 
     fields: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def for_tool(self, name: str) -> "FieldSelection":
-        """Returns the selection for one tool's arguments: paths without the tool's name."""
+        """Returns the selection for one tool's arguments, with the tool's name removed from paths."""
         prefix = f"{name}."
         return FieldSelection(
             fields=tuple(path.removeprefix(prefix) for path in self.fields),
@@ -277,8 +284,8 @@ def select_fields(
 ) -> tuple[Any, list[str]]:
     """Returns the part of an object that counts as the answer, and the paths of free text left out.
 
-    Free text is left out unless a field asks for it or there is nothing else. A value that isn't an object
-    counts whole.
+    Free text is left out unless the selection names fields or nothing else is left. A value that isn't an
+    object counts as a whole.
     """
     if not isinstance(value, dict):
         return value, []
@@ -292,7 +299,7 @@ def select_fields(
 
 
 def _select_named(value: dict[str, Any], selection: FieldSelection) -> dict[str, Any]:
-    """Returns the selected parts of an object (all if none is selected), without the excluded parts."""
+    """Returns the parts of an object that a selection names (or all parts), less those that it excludes."""
     if selection.fields:
         picked = {path: _pick(value, path) for path in selection.fields}
         value = {path: item for path, item in picked.items() if item is not _MISSING}
@@ -305,7 +312,7 @@ _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a field holds free text: a string with a name from the list and no choices in the schema."""
+    """Whether a field is free text: a string whose name is listed, and whose schema lists no choices."""
     is_string = isinstance(value, str) and not isinstance(value, RawNumber)
     if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False
@@ -338,7 +345,7 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yields (path, value) for each innermost value; the items of a list share the list's path."""
+    """Yields (path, value) for each innermost value; all items of a list have the list's path."""
     if levels and isinstance(value, dict) and value:
         for name, item in value.items():
             yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)
@@ -350,7 +357,7 @@ def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[
 
 
 def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
-    """Finds the path of a string with more than `words` words; "" if there is none.
+    """Returns the path of the first string with more than `words` words; "" if there is none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
@@ -366,7 +373,7 @@ def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
 
 
 class _SchemaWalk:
-    """Applies a schema to a value, with a limit on the work."""
+    """Applies a schema to a value; raises ValueError if that takes too much work."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -395,7 +402,7 @@ class _SchemaWalk:
         for name, item in value.items():
             part = properties.get(name)
             if item is None and name not in is_required and not _has_default(part):
-                continue  # null for an optional property means that it is missing
+                continue  # if an optional property is null, it counts as missing
             full[name] = self.apply(item, part, levels - 1)
         for name, part in properties.items():
             if name not in value and _has_default(part):
@@ -403,7 +410,7 @@ class _SchemaWalk:
         return full
 
     def _resolve(self, schema: object) -> Mapping[str, Any]:
-        """Follows references in a schema, and of "type or null" takes the type."""
+        """Resolves the references in a schema, and reduces "this type or null" to the type."""
         for _ in range(8):
             if not isinstance(schema, dict):
                 return {}
@@ -429,9 +436,9 @@ class _SchemaWalk:
 
 
 def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
-    """Fills in a schema's defaults, and converts texts to numbers if the schema says so.
+    """Fills in the defaults of a schema, and converts strings to numbers if the schema says so.
 
-    ValueError if it takes too much work.
+    Raises ValueError if it takes too much work.
 
     >>> rule = {"properties": {"unit": {"default": "C"}, "days": {"type": "integer"}}}
     >>> write_canonical(apply_schema({"days": "3"}, rule))
@@ -449,7 +456,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
-    """Converts a number or text to the schema's type, if nothing is lost."""
+    """Converts a number or string to the type that a schema names, if nothing is lost."""
     kinds = [part for part in kind if part != "null"] if isinstance(kind, list) else [kind]
     if len(kinds) != 1:
         return value
@@ -465,14 +472,14 @@ def _coerce(value: Any, kind: object) -> Any:  # noqa: ANN401 - JSON data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool call; `arguments` is a parsed object, or the text of a tool that takes text."""
+    """A tool call; `arguments` is a parsed object, or a string if the tool takes plain text."""
 
     name: str
     arguments: Any
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> list[ToolCall] | None:
-    """Reads the tool calls in a message; None if one can't be parsed."""
+    """Reads the tool calls in a message; None if any of them can't be parsed."""
     calls = message.get("tool_calls")
     entries = list(calls) if isinstance(calls, list) else []
     legacy = message.get("function_call")
@@ -496,10 +503,10 @@ def _read_call(entry: object) -> ToolCall | None:
 
 
 def _read_arguments(arguments: object) -> dict[str, Any] | None:
-    """Reads a call's arguments, a JSON text or, from some servers, an object; None if they can't be read."""
+    """Reads a call's arguments: JSON text or, from some servers, an object; None if they can't be parsed."""
     if arguments is None or arguments == "":
         return {}
-    try:  # objects are written as JSON first, so that their numbers are read in the same way
+    try:  # an object is converted to JSON text first, so that its numbers are read like those of a text
         value = parse_json(arguments if isinstance(arguments, str) else json.dumps(arguments))
     except (TypeError, ValueError, RecursionError):
         return None
@@ -509,7 +516,7 @@ def _read_arguments(arguments: object) -> dict[str, Any] | None:
 def format_calls(
     calls: Sequence[ToolCall], schemas: Mapping[str, Any], selection: FieldSelection
 ) -> str | None:
-    """Writes tool calls as an answer; None if they have no canonical form.
+    """Converts tool calls to one answer; None if they have no canonical form.
 
     `schemas` maps tool names to the schemas of their arguments. The order of calls doesn't matter.
     """
@@ -524,18 +531,18 @@ def format_calls(
 
 
 def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> Any:  # noqa: ANN401
-    """Returns a call's arguments that count: defaults filled in, without what the selection leaves out."""
+    """Returns a call's arguments with defaults filled in, less those that the selection leaves out."""
     if not isinstance(call.arguments, dict):
         return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
 
 
 def read_json_field(text: str, field: str) -> str | None:
-    """Reads a field of the last JSON object; values other than strings become JSON text. None if missing."""
+    """Returns a field of the last JSON object, as JSON text unless it is a string; None if it is missing."""
     value = (find_last_object(text) or {}).get(field)
     if value is None:
         return None
     try:
         return str(value) if isinstance(value, str) else _write(value, _MAX_LEVELS, is_canonical=False)
-    except ValueError:  # nested too deeply for an answer
+    except ValueError:  # the value is nested too deeply
         return None

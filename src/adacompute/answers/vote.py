@@ -1,4 +1,4 @@
-"""Counts votes, one at a time (`Tally`) or all at once (`vote`), plain or weighted by confidence."""
+"""Counts votes one at a time (`Tally`) or all at once (`vote`), unweighted or weighted by confidence."""
 
 import math
 import sys
@@ -16,39 +16,40 @@ from adacompute.records import SIGNAL_NAMES, Sample
 
 Signal = Literal["logprob", "entropy"]
 
-EXPONENT_LIMIT = 8.0  # a vote weighs at most e^8 (about 3,000) times an average vote, and at least 1/3,000
-WEIGHT_UNIT = 2**36  # weights are multiples of 2^-36, so that sums are exact in any order
+# a vote weighs at most e^8 (about 3,000) times as much as an average vote, and at least 1/e^8 as much
+EXPONENT_LIMIT = 8.0
+WEIGHT_UNIT = 2**36  # weights are whole multiples of 2^-36, so that their sum is exact in any order
 
 
-MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # signals that a `SignalModel` can use
+MODEL_SIGNALS: Final = ("logprob", *SIGNAL_NAMES)  # names of the signals that a `SignalModel` can use
 DEFAULT_SIGNALS: Final = ("logprob", "tail", "answer_sum", "answer_entropy", "confidence")
 NEED_ALTERNATIVES: Final = ("answer_entropy", "confidence", "confidence_tail", "confidence_window")
-MAX_DEVIATION = 3.0  # signals are clipped at this many standard deviations from their mean
-# signals read on a logarithmic scale, because most of their values are near 0
+MAX_DEVIATION = 3.0  # a signal's value is clipped at this many standard deviations from the mean
+# names of signals that are converted to logarithms, because most of their values are near 0
 _LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")
-_LEAST = 1e-5  # added before taking logarithms; smaller values are rounding errors
-_FARTHEST = 10.0  # before refitting, values are clipped at this many standard deviations from the mean
-_MAX_LOG_ODDS = 30.0  # log-odds are clipped here, where the probability is practically 0 or 1
-# a refitted spread is at most 4 times the learned spread, and at least a quarter of it
+_LEAST = 1e-5  # added to a value before its logarithm is taken; smaller values are rounding errors
+_FARTHEST = 10.0  # in refitting, a value is clipped at this many standard deviations from the mean
+_MAX_LOG_ODDS = 30.0  # log-odds are clipped at this value, where the probability is practically 0 or 1
+# a refitted spread may be larger or smaller than the learned spread by at most this factor
 _MAX_SPREAD_RATIO = 4.0
-MIN_SETTLED = 20  # samples needed to refit a signal's centre and spread
+MIN_SETTLED = 20  # number of samples needed to refit a signal's centre and spread
 
-Moments = Mapping[str, tuple[float, float, float]]  # signal -> count, sum and sum of squares of its values
+Moments = Mapping[str, tuple[float, float, float]]  # signal -> (count, sum, sum of squares) of its values
 
 
 def transform_signal(name: str, value: float) -> float:
-    """Converts a signal to the scale that models use: signals of the answer's tokens become logarithms."""
+    """Converts a signal to a `SignalModel`'s scale: to a logarithm if its values are mostly near 0."""
     return -math.log(_LEAST + abs(value)) if name in _LOGARITHMIC else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalModel:
-    """Predicts how likely a sample is right from its tokens' signals, by logistic regression.
+    """Predicts by logistic regression how likely a sample is right, from the signals of its tokens.
 
-    `log_odds` compares a sample with an average sample of the same problem. Each signal counts by its
-    distance from the centre in spreads; a missing one counts as average. Centre and spread depend on the
-    language model and the traffic, so they are refitted on unlabelled samples. Coefficients are learned once;
-    `bare` are those for samples without the alternatives to each token (`top_logprobs`).
+    `log_odds` compares a sample with an average sample of the same problem. It adds up each signal's distance
+    from its `centre`, divided by its `spread`, times a coefficient; a missing signal counts as average.
+    Centre and spread depend on the language model and the traffic, so they are refitted on unlabelled
+    samples. The `coefficients` are learned once; `bare` contains those for samples without `top_logprobs`.
 
     >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
     >>> from adacompute.records import Signals
@@ -56,13 +57,13 @@ class SignalModel:
     (-2.0, None)
     """
 
-    names: tuple[str, ...]  # names of the signals used, from MODEL_SIGNALS
+    names: tuple[str, ...]  # the signals that the model uses, all from MODEL_SIGNALS
     centre: tuple[float, ...]
     spread: tuple[float, ...]
     coefficients: tuple[float, ...]
     bare: tuple[float, ...]
-    sharpness: float = 0.4  # a vote weighs exp(sharpness * log-odds)
-    slope: float = 1.0  # the log-odds of being right are intercept + slope * log-odds
+    sharpness: float = 0.4  # a vote's weight is exp(sharpness * log-odds)
+    slope: float = 1.0  # calibrated log-odds are intercept + slope * log-odds
     intercept: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class SignalModel:
         return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
     def read(self, sample: Sample) -> list[float | None] | None:
-        """The sample's signals in the order of `names`; None if only the mean log-probability is known."""
+        """Returns a sample's signals in the order of `names`; None if it has at most a log-probability."""
         if sample.signals is None:
             return None
         values = [
@@ -99,7 +100,7 @@ class SignalModel:
         return values if known else None
 
     def log_odds(self, sample: Sample) -> float | None:
-        """Returns how much likelier than average the sample is right, as log-odds; None if unknown."""
+        """Returns how much likelier the sample is right than an average one, as log-odds; None if unknown."""
         values = self.read(sample)
         if values is None:
             return None
@@ -116,7 +117,7 @@ class SignalModel:
         return total
 
     def probability(self, sample: Sample) -> float | None:
-        """The probability that the sample is right, calibrated on recordings; None if unknown."""
+        """Returns the calibrated probability that the sample is right; None if unknown."""
         odds = self.log_odds(sample)
         if odds is None:
             return None
@@ -124,16 +125,16 @@ class SignalModel:
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """Returns the range of a signal, on the model's scale, outside which values are clipped.
+        """Returns the range to which a signal's values are clipped before refitting, on the model's scale.
 
-        So placeholders such as -9999 don't move the centre.
+        Clipping keeps placeholders such as -9999 from moving the centre.
         """
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
         return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
-        """Returns the model with the centre and spread refitted for each signal with enough samples."""
+        """Returns a model with centre and spread refitted for each signal that enough samples have."""
         centre, spread = self.measure(moments)
         return replace(self, centre=tuple(centre), spread=tuple(spread))
 
@@ -151,7 +152,7 @@ class SignalModel:
         return centre, spread
 
     def dump(self) -> dict[str, Any]:
-        """The model as plain JSON data."""
+        """Returns the model as plain JSON data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
@@ -166,17 +167,17 @@ class SignalModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreWeights:
-    """Weighs a vote by a verifier's score: `exp(beta * z)`; z is (score - centre) / spread.
+    """Weighs a vote by a verifier's score: `exp(beta * z)`, where z is (score - centre) / spread.
 
-    `beta` doesn't depend on the scale of the scores. The result multiplies the vote's other weight.
+    `beta` doesn't depend on the scale of the scores. If the vote has another weight, the two are multiplied.
 
     >>> ScoreWeights(beta=0.5, centre=2.0, spread=1.0).exponent(3.0)
     0.5
     """
 
     beta: float
-    centre: float = 0.0  # mean score
-    spread: float = 1.0  # standard deviation of scores
+    centre: float = 0.0  # mean of the scores
+    spread: float = 1.0  # standard deviation of the scores
 
     def __post_init__(self) -> None:
         _check_number("beta", self.beta, least=0.0)
@@ -184,20 +185,20 @@ class ScoreWeights:
         _check_number("spread", self.spread, above=0.0)
 
     def exponent(self, score: float) -> float:
-        """Returns what the score adds to the logarithm of a vote's weight."""
+        """Returns what a score adds to the logarithm of a vote's weight."""
         deviation = (score - self.centre) / self.spread
         return self.beta * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWeights:
-    """Weighs a vote by `exp(sharpness * (1 - m / scale))`; m is the sample's signal.
+    """Weighs a vote by `exp(sharpness * (1 - m / scale))`, where m is the sample's signal.
 
-    A sample of average confidence, or without the signal, weighs exactly 1. `scale` is the pool's average:
-    mean log-probability per token (negative), or mean entropy (positive). With `model`, a sample with further
-    signals weighs `exp(model.sharpness * log_odds)` instead. With `score`, a verifier's score multiplies the
-    weight if there is one. `modes` are the weights for the samples of each mode, and `factor` multiplies
-    every vote.
+    A sample of average confidence, or without the signal, weighs exactly 1. `scale` is the signal of an
+    average sample: a mean log-probability per token (negative) or a mean entropy (positive). With `model`, a
+    sample that has further signals weighs `exp(model.sharpness * log_odds)` instead. With `score`, a sample's
+    weight is also multiplied by that of its verifier's score, if it has one. `modes` has separate weights for
+    the samples of a mode. Finally the weight is multiplied by `factor`.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -209,8 +210,9 @@ class VoteWeights:
     sharpness: float = 2.0
     model: SignalModel | None = None
     score: ScoreWeights | None = None
-    factor: float = 1.0  # multiplies every vote
-    modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # per mode; other modes use the fields above
+    factor: float = 1.0  # the weight of every vote is multiplied by this
+    # (mode, its weights); all other modes use the fields above
+    modes: "tuple[tuple[str, VoteWeights], ...]" = ()
 
     def __post_init__(self) -> None:
         _check_number("factor", self.factor, above=0.0)
@@ -239,16 +241,16 @@ class VoteWeights:
         return self.signal == "entropy" or (self.model is not None and self.model.reads_alternatives)
 
     def units(self, sample: Sample) -> int:
-        """Returns the weight of the sample's vote as a whole number of 2^-36, so that sums are exact."""
+        """Returns the weight of the sample's vote in whole units of 2^-36, so that sums are exact."""
         weights = self.get_mode(sample.mode)
         return scale_units(weights.own_units(sample), weights.factor)
 
     def get_mode(self, name: str | None) -> "VoteWeights":
-        """Returns the weights that apply to samples of one mode."""
+        """Returns the weights for samples of one mode."""
         return next((weights for mode, weights in self.modes if mode == name), self)
 
     def own_units(self, sample: Sample) -> int:
-        """Returns the weight like `units`, but not yet multiplied by `factor`."""
+        """Returns the same weight as `units`, but not yet multiplied by `factor`."""
         exponent = self._compute_confidence(sample)
         score = None if self.score is None or sample.signals is None else sample.signals.score
         if self.score is not None and score is not None and math.isfinite(score):
@@ -258,7 +260,7 @@ class VoteWeights:
         return round(math.exp(min(EXPONENT_LIMIT, max(-EXPONENT_LIMIT, exponent))) * WEIGHT_UNIT)
 
     def _compute_confidence(self, sample: Sample) -> float | None:
-        """Computes the logarithm of the weight from the sample's own tokens; None if unknown."""
+        """Computes the logarithm of the weight from the sample's tokens alone; None if unknown."""
         odds = None if self.model is None else self.model.log_odds(sample)
         if odds is not None and self.model is not None:
             return self.model.sharpness * odds
@@ -279,7 +281,7 @@ class VoteWeights:
     def of(
         cls, samples: Iterable[Sample], signal: Signal = "logprob", *, sharpness: float = 2.0
     ) -> "VoteWeights | None":
-        """Fits the scale to samples, without labels; None if no sample has the signal or all are certain."""
+        """Fits weights to unlabelled samples; None if no sample has the signal or all are certain."""
         if signal not in get_args(Signal):
             raise TaskError(f"signal {signal!r} is not known; give 'logprob' or 'entropy'")
         values = [m for m in (_read_signal(sample, signal) for sample in samples) if m is not None]
@@ -290,7 +292,7 @@ class VoteWeights:
 
 
 def describe_votes(weigh: VoteWeights | None) -> str:
-    """Says what votes are weighted by.
+    """Describes in a few words what votes are weighted by.
 
     >>> describe_votes(None), describe_votes(VoteWeights(signal="logprob", scale=-0.25))
     ('plain votes', 'votes weighted by logprob')
@@ -305,7 +307,7 @@ def describe_votes(weigh: VoteWeights | None) -> str:
 
 
 def scale_units(units: int, factor: float) -> int:
-    """Multiplies a weight in units by a factor, and rounds."""
+    """Multiplies a weight, in units of 2^-36, by a factor, and rounds the result."""
     return units if factor == 1.0 else round(units * factor)
 
 
@@ -332,35 +334,37 @@ VoteItem = Sample | str | None
 class Vote:
     """The outcome of a vote. `shares` sums to 1, or is empty if no answer wins."""
 
-    answer: str | None  # the winner in its first spelling; None if all abstained, or a tie abstains
-    shares: dict[str, float]  # share of the credit per winning answer; ties="share" splits it equally
-    agreement: float  # the winner's share of the answered weight; 0.0 if none answered
-    margin: float  # the winner's lead over the runner-up, in votes of average weight
+    # the winner, in the spelling seen first; None if all samples abstained, or a tie abstains
+    answer: str | None
+    shares: dict[str, float]  # winning answer -> its share of the credit, which ties="share" splits equally
+    agreement: float  # the winner's share of the weight of all answers; 0.0 if there are none
+    margin: float  # how far the winner leads the runner-up, in votes of average weight
 
 
 @dataclass(slots=True)
 class ModeVotes:
-    """The votes of one mode's samples; `weights` (by answer) aren't multiplied by the mode's factor."""
+    """The votes of one mode's samples. `weights` (class number -> weight) don't include the mode's factor."""
 
-    classes: list[int] = field(default_factory=list)  # number of each sample's answer; -1: no answer
+    # class number of each sample's answer; -1 if it has none
+    classes: list[int] = field(default_factory=list)
     weights: Counter[int] = field(default_factory=Counter)
 
     @property
     def drawn(self) -> int:
-        """Samples of the mode, including those without an answer."""
+        """How many samples the mode has, including those without an answer."""
         return len(self.classes)
 
     @property
     def counts(self) -> Counter[int]:
-        """Number of votes for each answer, unweighted."""
+        """The unweighted number of votes for each class of equal answers."""
         return Counter(number for number in self.classes if number >= 0)
 
 
 class Tally:
-    """Counts the votes on one request: groups equal answers and updates their counts with each sample.
+    """Counts the votes on one request: groups equal answers, and updates their counts with each sample.
 
-    `ties` says who leads if the first two weigh the same: `"first"` and `"share"` name the one seen first,
-    `"abstain"` none.
+    `ties` says which answer leads if the top two have the same weight: the one seen first (`"first"` and
+    `"share"`), or none (`"abstain"`).
 
     >>> tally = Tally.of(["4", "5", None, "5.0"])
     >>> tally.leader, tally.first, tally.second, tally.drawn
@@ -374,18 +378,18 @@ class Tally:
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
-        self.weigh = weigh  # None: unweighted votes
-        self.entropy: float | None = None  # the first sample's mean per token; None if unknown
+        self.weigh = weigh  # None if votes are unweighted
+        self.entropy: float | None = None  # mean entropy per token of the first sample; None if unknown
         self._classes = Classes(task)
         self._ties = ties
-        self._spellings: list[str] = []  # one per group of equal answers, in order of appearance
+        self._spellings: list[str] = []  # one for each group of equal answers, in order of appearance
         self._counts: list[int] = []
-        self._weights: list[int] = []  # per group of equal answers, in whole units of 2^-36
-        self._ranking: list[int] = []  # group numbers of the leading answer and the runner-up
-        self._silent = 0  # weight of samples without an answer
-        self._cut_off = 0  # weight of samples without an answer because they were cut off
-        self._placed: list[int] = []  # number of each sample's group; -1: the sample abstained
-        self._modes: dict[str, ModeVotes] = {}  # votes per mode, for samples with a mode
+        self._weights: list[int] = []  # one for each group of equal answers, in units of 2^-36
+        self._ranking: list[int] = []  # group numbers of the leading answer and of the runner-up
+        self._silent = 0  # total weight of the samples without an answer
+        self._cut_off = 0  # total weight of the samples that were cut off before they gave an answer
+        self._placed: list[int] = []  # group number of each sample's answer; -1 if it abstained
+        self._modes: dict[str, ModeVotes] = {}  # mode -> votes of its samples
 
     @classmethod
     def of(
@@ -396,7 +400,7 @@ class Tally:
         task: Task = DEFAULT_TASK,
         ties: Ties = "first",
     ) -> "Tally":
-        """Counts `Sample` records or answers (`None` abstains), in order."""
+        """Makes a tally of `Sample` records or answers, counted in order; `None` is an abstention."""
         tally = cls(task=task, weigh=weigh, ties=ties)
         if isinstance(items, str):
             raise TaskError(f"a tally is made of a list of answers, not of the one string {items[:60]!r}")
@@ -405,48 +409,48 @@ class Tally:
         return tally
 
     def add(self, item: VoteItem) -> None:
-        """Counts one more answer or sample; answers aren't extracted from texts here."""
+        """Counts one more answer or sample; doesn't extract answers from texts."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, self._classes.place(answer, correct), weight)
 
     async def add_async(self, item: VoteItem) -> None:
-        """Counts like `add`, with slow comparisons outside the event loop. One call at a time per tally."""
+        """Counts like `add`, but runs slow comparisons outside the event loop. Calls must not overlap."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, await self._classes.place_async(answer, correct), weight)
 
     def pass_over(self, item: VoteItem) -> None:
-        """Counts a sample without voting on it, such as a text among tool calls: its weight is 0."""
+        """Counts a sample, such as a text among tool calls, as an abstention of weight 0."""
         self._count_vote(item, None, -1, 0)
 
     @property
     def drawn(self) -> int:
-        """Samples counted, including those without an answer."""
+        """How many samples were counted, including those without an answer."""
         return len(self._placed)
 
     @property
     def answered(self) -> int:
-        """Samples that gave an answer."""
+        """How many samples gave an answer."""
         return sum(self._counts)
 
     @property
     def abstained(self) -> int:
-        """Samples without an answer."""
+        """How many samples have no answer."""
         return self.drawn - self.answered
 
     @property
     def votes(self) -> dict[str, int]:
-        """Unweighted counts of each answer in its first spelling, in order of first appearance."""
+        """The unweighted votes for each answer, in its first spelling and in order of first appearance."""
         return _sum_by_spelling(self._spellings, self._counts)
 
     @property
     def weights(self) -> dict[str, float]:
-        """Sum of weights of each answer in its first spelling, in order of first appearance."""
+        """The total weight of each answer, in its first spelling and in order of first appearance."""
         units = _sum_by_spelling(self._spellings, self._weights)
         return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
 
     @property
     def drawn_by_mode(self) -> dict[str, int]:
-        """Samples counted per mode."""
+        """How many samples of each mode were counted."""
         return {mode: votes.drawn for mode, votes in self._modes.items()}
 
     def get_mode_votes(self, mode: str) -> ModeVotes:
@@ -454,23 +458,23 @@ class Tally:
         return self._modes.get(mode) or ModeVotes()
 
     def find_mode_leader(self, mode: str) -> str | None:
-        """The leading answer among the samples of one mode; None if none of them has an answer."""
+        """Returns the leading answer among the samples of one mode; None if none of them has an answer."""
         weights = self.get_mode_votes(mode).weights
         return self._spellings[max(weights, key=lambda number: weights[number])] if weights else None
 
     @property
     def class_weights(self) -> Sequence[int]:
-        """The weight of each different answer, in units of 2^-36, in order of first appearance."""
+        """The total weight of each distinct answer, in units of 2^-36, in order of first appearance."""
         return tuple(self._weights)
 
     @property
     def classes(self) -> Sequence[int]:
-        """The number of each sample's answer, in counting order; equal answers share it; -1: abstained."""
+        """The class number of each sample's answer, in the order counted; -1 if the sample abstained."""
         return tuple(self._placed)
 
     @property
     def leader(self) -> str | None:
-        """The answer that would be returned now; None if all abstain, or a tie abstains."""
+        """The answer with the highest weight so far; None if there is none, or if a tie abstains."""
         if not self._ranking:
             return None
         weights = [self._weights[number] for number in self._ranking] if self._ties == "abstain" else []
@@ -478,7 +482,7 @@ class Tally:
 
     @property
     def winner(self) -> str | None:
-        """The leader, unless the samples without an answer outweigh it.
+        """The leading answer; None if samples without an answer outweigh it.
 
         >>> Tally.of(["4", None]).winner, Tally.of(["4", None, None]).winner
         ('4', None)
@@ -487,46 +491,46 @@ class Tally:
 
     @property
     def is_outweighed(self) -> bool:
-        """Whether samples without an answer outweigh the leader.
+        """Whether samples without an answer outweigh the leading answer.
 
-        Samples that were cut off don't count against it.
+        Samples that were cut off are left out of the comparison.
         """
         return bool(self._ranking) and self._get_ranked(0, self._weights) < self._silent - self._cut_off
 
     @property
     def winners(self) -> list[str]:
-        """All answers that share the lead."""
+        """All answers that have the highest weight."""
         best = self._get_ranked(0, self._weights)
         return [s for s, weight in zip(self._spellings, self._weights, strict=True) if weight == best]
 
     @property
     def supporters(self) -> list[int]:
-        """Positions of the samples that gave the leading answer."""
+        """The indices of the samples that gave the leading answer, in the order counted."""
         return [place for place, number in enumerate(self._placed) if number in self._ranking[:1]]
 
     @property
     def first(self) -> int:
-        """Unweighted votes for the leading answer, whatever the rule for ties; 0 if none answered."""
+        """The unweighted votes for the leading answer, whatever `ties` is; 0 if no sample gave an answer."""
         return self._get_ranked(0, self._counts)
 
     @property
     def second(self) -> int:
-        """Unweighted votes for the runner-up by weight; 0 if there is none."""
+        """The unweighted votes for the answer with the second-highest weight; 0 if there is none."""
         return self._get_ranked(1, self._counts)
 
     @property
     def margin(self) -> float:
-        """The leading answer's weighted lead over the runner-up, in votes of average weight."""
+        """How far the leading answer is ahead of the runner-up, in votes of average weight."""
         return (self._get_ranked(0, self._weights) - self._get_ranked(1, self._weights)) / WEIGHT_UNIT
 
     @property
     def agreement(self) -> float:
-        """The leading answer's share of the answered weight, 0 to 1; 0.0 if none answered."""
+        """The leading answer's share of the weight of all answers, from 0 to 1; 0.0 if there are none."""
         return self._get_ranked(0, self._weights) / sum(self._weights) if self._ranking else 0.0
 
     @property
     def support(self) -> float:
-        """The leading answer's share of the weight of all samples, including those without an answer; 0 to 1.
+        """The leading answer's share of the weight of all samples, with or without an answer, from 0 to 1.
 
         >>> Tally.of(["4", "4", "5", None]).support
         0.5
@@ -536,32 +540,32 @@ class Tally:
 
     @property
     def kinds(self) -> int:
-        """The number of different answers so far."""
+        """The number of distinct answers so far."""
         return len(self._counts)
 
     @property
     def lead(self) -> float:
-        """Weight of the leading answer, in votes of average weight; 0.0 if none answered."""
+        """The weight of the leading answer, in votes of average weight; 0.0 if there is none."""
         return self._get_ranked(0, self._weights) / WEIGHT_UNIT
 
     @property
     def runner(self) -> float:
-        """Weight of the runner-up, in votes of average weight; 0.0 if there is none."""
+        """The weight of the runner-up, in votes of average weight; 0.0 if there is none."""
         return self._get_ranked(1, self._weights) / WEIGHT_UNIT
 
     @property
     def total(self) -> float:
-        """Weight of all answers, in votes of average weight."""
+        """The total weight of all answers, in votes of average weight."""
         return sum(self._weights) / WEIGHT_UNIT
 
     @property
     def run(self) -> int:
-        """How many samples at the end gave the same answer; 0 if the last gave none."""
+        """How many samples in a row gave the same answer as the last one; 0 if the last one gave none."""
         last = self._placed[-1] if self._placed else -1
         return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
     def _get_ranked(self, rank: int, amounts: list[int]) -> int:
-        """Returns the amount of the leading answer (rank 0) or the runner-up (1); 0 if there is none."""
+        """Returns the amount of the leading answer (rank 0) or runner-up (rank 1); 0 if there is none."""
         return amounts[self._ranking[rank]] if rank < len(self._ranking) else 0
 
     def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:
@@ -586,7 +590,7 @@ class Tally:
             self._weights.append(0)
         self._counts[number] += 1
         self._weights[number] += weight
-        # weights only grow, so the new first two are among the old first two and the answer just counted
+        # weights only grow, so the new top two are among the old top two and the answer just counted
         self._ranking = sorted({*self._ranking, number}, key=lambda each: (-self._weights[each], each))[:2]
 
     def _note_sample(self, sample: Sample, number: int, weight: int) -> None:
@@ -610,7 +614,7 @@ def vote(
     weigh: VoteWeights | None = None,
     task: Task = DEFAULT_TASK,
 ) -> Vote:
-    """Takes a vote over `Sample` records or answers (`None` abstains).
+    """Takes a vote among `Sample` records or answers; `None` is an abstention.
 
     >>> vote(["4", "5"], ties="share").shares
     {'4': 0.5, '5': 0.5}
@@ -624,16 +628,17 @@ def vote(
 def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
     totals: dict[str, int] = {}
     for spelling, amount in zip(spellings, amounts, strict=True):
-        totals[spelling] = totals.get(spelling, 0) + amount  # equal spellings may have different grades
+        # two groups may have the same spelling but different grades
+        totals[spelling] = totals.get(spelling, 0) + amount
     return totals
 
 
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:
     """Returns the index of the most confident sample that gave the leading answer; None if no answer leads.
 
-    `tally` must count these samples in this order. Samples that were cut off come last; without
-    log-probabilities the first sample is taken. With `modes`, cheapest first, the sample is from the most
-    expensive mode that gave the leading answer.
+    `tally` must have counted these samples in this order. A sample that was cut off is chosen only if no
+    other sample gave the answer. Without log-probabilities, the first sample is chosen. If `modes` are
+    given, cheapest first, the sample is from the most expensive mode that gave the leading answer.
 
     >>> from adacompute.records import Sample
     >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]

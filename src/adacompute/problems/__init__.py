@@ -1,6 +1,6 @@
 """Reads problems from files, datasets and generators, and builds the prompts for them.
 
-Nothing here depends on endpoints; of samples, only tables of them are read.
+Also reads tables of recorded samples. Nothing here depends on endpoints.
 """
 
 from adacompute.problems.presets import PRESETS

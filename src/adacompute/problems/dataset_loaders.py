@@ -1,6 +1,6 @@
-"""Loads the rows of datasets by name, from the Hugging Face hub or a local copy, or from reasoning-gym.
+"""Loads the rows of a dataset by its name: from the Hugging Face hub, a local copy, or reasoning-gym.
 
-`datasets` takes seconds to import, so it and reasoning-gym are imported on first use.
+The library `datasets` takes seconds to import, so it is imported on first use; so is reasoning-gym.
 """
 
 import sys
@@ -18,19 +18,20 @@ from adacompute.problems.row_readers import ProblemRow
 
 Datasets: TypeAlias = Any  # the module `datasets`, imported on first use
 
-_BATCH_ROWS = 1024  # rows read at a time
-_HUB_SECONDS = 10.0  # longest wait to find out whether the hub is reachable
-_SAVED_FILES = ("dataset_dict.json", "state.json")  # files that save_to_disk of `datasets` writes
+_BATCH_ROWS = 1024  # number of rows read at a time
+_HUB_SECONDS = 10.0  # maximum time to wait for the hub when checking whether it is reachable
+# a folder with one of these files was written by `save_to_disk` of `datasets`
+_SAVED_FILES = ("dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubName:
-    """The parts of a name such as `openai/gsm8k:main@test`."""
+    """The parts of a dataset's name: `openai/gsm8k:main@test` has the config main and the split test."""
 
     name: str
     config: str | None
     split: str | None
-    # the dataset's usual config and split, used if a local copy has them
+    # for a local copy of a known dataset: its usual config and split, used if the copy has them
     usual: tuple[str | None, str | None] = (None, None)
 
     @classmethod
@@ -64,7 +65,7 @@ class HubName:
 
 
 def find_usual_preset(name: str) -> tuple[Preset, str | None, str] | None:
-    """Finds a preset like `find_preset`, also for a local copy, by the last two parts of its path."""
+    """Finds a preset like `find_preset`, and also for a local copy, by the last two parts of its path."""
     return find_preset(name) or find_preset("/".join(Path(name).parts[-2:]))
 
 
@@ -72,7 +73,8 @@ def read_hub_rows(dataset: HubName) -> Iterator[ProblemRow]:
     """Yields the rows of one split of a dataset."""
     datasets = _import_datasets()
     loaded = _load_local(datasets, dataset) if dataset.is_local else _load_remote(datasets, dataset)
-    table = _select_split(loaded, dataset).with_format("arrow")  # avoids decoding images and audio
+    # the Arrow format avoids decoding images and audio
+    table = _select_split(loaded, dataset).with_format("arrow")
     number = 0
     for batch in table.iter(batch_size=_BATCH_ROWS):
         for value in batch.to_pylist():
@@ -124,9 +126,9 @@ def _load_remote(datasets: Datasets, dataset: HubName) -> Any:  # noqa: ANN401
 
 
 def _is_hub_reachable(name: str, hint: str) -> bool:
-    """Checks quickly whether the hub is reachable, because `datasets` retries for half a minute.
+    """Checks whether the hub is reachable, faster than `datasets`, which retries for half a minute.
 
-    Raises if the hub says that the dataset doesn't exist; a downloaded dataset works without the hub.
+    Raises ProblemsInvalid if the hub says that the dataset doesn't exist or needs a login.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
@@ -149,7 +151,7 @@ def _is_hub_reachable(name: str, hint: str) -> bool:
 
 @contextmanager
 def _offline_mode(datasets: Datasets, *, on: bool) -> Iterator[None]:
-    """Makes `datasets` use only downloaded data, without contacting the hub."""
+    """If `on`, makes `datasets` use only data that was downloaded before, without contacting the hub."""
     from huggingface_hub import constants
 
     places = [(datasets.config, "HF_HUB_OFFLINE"), (constants, "HF_HUB_OFFLINE")]
@@ -179,14 +181,14 @@ def _hide_progress(datasets: Datasets) -> Iterator[None]:
 def _wrap_errors(place: str, remedy: str) -> Iterator[None]:
     try:
         yield
-    except Exception as exc:  # `datasets` and its dependencies raise dozens of types
+    except Exception as exc:  # `datasets` and its dependencies raise dozens of types of exceptions
         raise ProblemsInvalid(
             f"{place}: can't be loaded ({shorten(to_one_line(exc), 300)}); {remedy}"
         ) from exc
 
 
 def _select_split(loaded: Any, dataset: HubName) -> Any:  # noqa: ANN401
-    if not hasattr(loaded, "keys"):  # a single table without splits
+    if not hasattr(loaded, "keys"):  # it is a single table without splits
         if dataset.split not in (None, str(loaded.split)) or dataset.config:
             raise ProblemsInvalid(f"hf:{dataset.name}: was saved as one table; leave config and split out")
         return loaded
@@ -199,16 +201,16 @@ def _select_split(loaded: Any, dataset: HubName) -> Any:  # noqa: ANN401
     return loaded[split]
 
 
-Gym: TypeAlias = Any  # reasoning-gym ships no types
+Gym: TypeAlias = Any  # `Any`, because reasoning-gym has no type hints
 
-DEFAULT_SIZE = 100  # problems generated if no limit is given
+DEFAULT_SIZE = 100  # number of problems generated if no limit is given
 _SOLVER = "pycosat"
 
 
 def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
-    """Generates `size` problems, spread evenly over the named datasets (`chain_sum+leg_counting`).
+    """Generates `size` problems, spread evenly over the datasets in `names`: "chain_sum+leg_counting".
 
-    Seed and position determine a problem; a larger size includes the problems of a smaller one.
+    Each problem depends only on its position and `seed`, so a larger `size` only adds problems.
     """
     gym = _import_gym()
     dataset_names = [name.strip() for name in names.split("+")]
@@ -225,8 +227,8 @@ def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
 
 
 def _import_gym() -> Gym:
-    # Only zebra_puzzles needs pycosat, which must be compiled, but importing reasoning-gym requires it; so an
-    # empty module replaces it if it isn't installed.
+    # Importing reasoning-gym requires pycosat, which must be compiled, although only zebra_puzzles needs it.
+    # If pycosat isn't installed, an empty module takes its place.
     use_stub = _SOLVER not in sys.modules and find_spec(_SOLVER) is None
     if use_stub:
         sys.modules[_SOLVER] = ModuleType(_SOLVER)
@@ -254,7 +256,7 @@ def _check_name(name: str, gym: Gym) -> None:
 def _generate_items(gym: Gym, name: str, *, size: int, seed: int) -> Iterator[dict[str, Any]]:
     try:
         yield from gym.create_dataset(name, size=size, seed=seed)
-    except Exception as exc:  # reasoning-gym's hundred generators may raise anything
+    except Exception as exc:  # any of reasoning-gym's hundred generators may raise any exception
         solver = f" (it needs {_SOLVER}, which isn't installed)" if _SOLVER in str(exc) else ""
         raise ProblemsInvalid(
             f"gym:{name}: reasoning-gym failed with {type(exc).__name__}: {to_one_line(exc)}{solver}; "
@@ -268,5 +270,5 @@ def _make_row(name: str, item: dict[str, Any], *, id: str) -> dict[str, Any]:  #
         "question": item["question"],
         "gold": item["answer"],
         "subject": name,
-        "metadata": item.get("metadata"),  # reasoning-gym's scorers need it
+        "metadata": item.get("metadata"),  # reasoning-gym needs it to score answers
     }

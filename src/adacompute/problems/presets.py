@@ -1,4 +1,4 @@
-"""How known datasets write their problems: columns, gold answers, prompt and extractor."""
+"""Describes the format of known datasets: columns, gold answers, prompt and extractor."""
 
 import json
 import re
@@ -13,10 +13,11 @@ import msgspec
 from adacompute.answers import Task, extract_answer
 
 Columns = Mapping[str, tuple[str, ...]]
-# how the right choice is marked: by letter or index; also by its text; by coming first, before shuffling
+# how a row marks the right choice: "numbered": by letter or index; "named": also by the choice's text;
+# "shuffled": by putting it first, before the choices are shuffled
 ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
-# column names to try for each field, in order of preference
+# field -> names of columns that may contain it, in order of preference
 COLUMNS: Columns = MappingProxyType(
     {
         "id": ("id",),
@@ -31,19 +32,21 @@ _DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A dataset's columns, how to read its gold answer, and the prompt and extractor to use."""
+    """Says which columns a dataset has, how to read its gold answer, and which prompt and extractor fit."""
 
     name: str
-    about: str  # the dataset in a few words
-    columns: Columns  # column names to try for each field; COLUMNS has the others
+    about: str  # a description of the dataset in a few words
+    columns: Columns  # field -> names of columns that may contain it; for fields not given here, see COLUMNS
     template: str
     extract: str
-    gold: str = ""  # extractor for the gold answer in its column; "": none
-    gold_is: str = ""  # what the gold answer's column contains, for messages
-    choices: ChoiceFormat | None = None  # how the right choice is marked; None: no choices
-    # whether other columns are kept with a problem; GPQA has fifty about its authors
+    # extractor that finds the gold answer in its column; "" if the column contains nothing else
+    gold: str = ""
+    gold_is: str = ""  # what the gold answer's column should contain, for error messages
+    choices: ChoiceFormat | None = None  # how a row marks the right choice; None if there are no choices
+    # whether a problem keeps the row's other columns; GPQA has fifty about its authors, which aren't kept
     keeps_rest: bool = True
-    hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # hub name -> (config or "", split)
+    # name on the hub -> (config or "", split)
+    hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def read_gold(self, text: str) -> str | None:
         """Extracts the gold answer from the text of its column; None if there is none."""
@@ -59,19 +62,19 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ).items()
     }
 )
-# further names of columns that contain the answer
+# names of further columns that would give the answer away
 _ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
     *("reference solution", "solution", "worked solution"),
-    "metadata",  # holds answers: reasoning-gym's data for its scorers
+    "metadata",  # reasoning-gym's data for scoring, which contains the answer
 )
 HUB_NAMES = tuple(name for preset in PRESETS.values() for name in preset.hub)
 _BY_HUB = {name.lower(): preset for preset in PRESETS.values() for name in preset.hub}
 
 
 def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
-    """Finds the preset of a dataset on the hub, with the usual config and split.
+    """Finds the preset of a dataset on the hub; also returns the usual config and split.
 
     >>> find_preset("openai/gsm8k")[0].name
     'gsm8k'
@@ -84,7 +87,7 @@ def find_preset(name: str) -> tuple[Preset, str | None, str] | None:
 
 
 def reveals_answer(name: str) -> bool:
-    """Whether a column contains the answer, judging by its name."""
+    """Whether a column probably contains the answer, judging by its name."""
     bare = _simplify_name(name)
     return bare in _REVEALING_NAMES or bare.removesuffix("s") in _REVEALING_NAMES
 

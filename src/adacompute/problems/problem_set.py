@@ -1,6 +1,6 @@
 """Reads problems from any source, validates them and assigns ids (`read_problems`); reads tables of samples.
 
-Rows of known datasets that would be misread without their preset are refused.
+Rows that look like those of a known dataset are refused if they would be misread without its preset.
 """
 
 import datetime
@@ -68,7 +68,7 @@ SOURCE_KINDS = (
 )
 _HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
 _PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
-_BUNDLED_TEMPLATES = {  # templates of the prompts in the bundled recordings
+_BUNDLED_TEMPLATES = {  # bundled recording -> the template that its prompts were made from
     "facts": "answer-line",
     "facts-qwen": "answer-line",
     "words": "boxed",
@@ -82,9 +82,9 @@ class ProblemSet:
 
     name: str
     problems: tuple[Problem, ...]
-    template: Template | None = None  # the preset's prompt template
-    extract: str | None = None  # the preset's extractor, for answers.Task
-    choices: bool = False  # True: multiple choice, so the prompt must list the choices
+    template: Template | None = None  # a prompt template that suits the problems; None if none is known
+    extract: str | None = None  # a suitable `extract` for answers.Task; None if none is known
+    choices: bool = False  # True if these are multiple-choice problems, whose prompts must list the choices
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -93,7 +93,7 @@ class ProblemSet:
         return iter(self.problems)
 
     def check(self, template: Template) -> None:
-        """Raises ProblemsInvalid if a template doesn't show the choices of these problems."""
+        """Raises ProblemsInvalid if these problems have choices that the template doesn't show."""
         if self.choices and "choices" not in template.placeholders:
             raise ProblemsInvalid(
                 f"{self.name}: these problems have choices, and template {template.name!r} doesn't show "
@@ -112,9 +112,9 @@ def read_problems(
 ) -> ProblemSet:
     """Reads and validates the problems of a file, a pipe, a pool, a dataset (`hf:`) or a generator (`gym:`).
 
-    `preset` says how a known dataset stores problems. `columns` names the column of a field ({"question":
-    "text"}). `limit` takes only the first problems. The seed determines the order of shuffled choices and the
-    generated problems.
+    `preset` is the name of a known dataset's format. `columns` maps fields to columns, such as {"question":
+    "text"}. `limit` is the maximum number of problems read. `seed` determines the order of shuffled choices,
+    and which problems are generated.
     """
     text = str(source)
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -135,7 +135,7 @@ def read_problems(
         rows = _open_rows(text, split=split, limit=limit, seed=seed)
         schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
         problems = build_problems(rows, schema, limit=limit)
-    columns_only = chosen_preset is None and columns  # if columns are named, formats aren't guessed
+    columns_only = chosen_preset is None and columns  # if the user named columns, formats aren't guessed
     has_choices = not columns_only and any(map(_has_lettered_choices, problems))
     template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
     return _make_problem_set(
@@ -155,7 +155,7 @@ def _make_problem_set(
 
 
 def _has_lettered_choices(problem: Problem) -> bool:
-    """Whether a problem has multiple choices in our presets' format, even if it comes from a pool."""
+    """Whether a problem has choices in the format that our presets produce, wherever it comes from."""
     choices, gold = problem.extra.get("choices"), problem.gold
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         return False
@@ -205,13 +205,14 @@ def _open_rows(text: str, *, split: str | None, limit: int | None, seed: int) ->
 
 
 def _open_file_rows(text: str) -> RowSource:
-    """Opens a file by its name; only values of CSV have no types."""
+    """Opens a file in the format that its name shows. CSV values are untyped: all of them are text."""
     path = Path(text)
     if text != STDIN and not path.exists():
         raise ProblemsInvalid(
             f"{text}: there is no such file; {_suggest_source(text)}check the path, or give {SOURCE_KINDS}"
         )
-    if text == STDIN or text.startswith("/dev/") or path.is_fifo():  # /dev/stdin may be a regular file
+    # /dev/stdin isn't a pipe if standard input comes from a file
+    if text == STDIN or text.startswith("/dev/") or path.is_fifo():
         return RowSource(place=text, rows=read_json_rows(text, remedy=_PIPE_REMEDY))
     if path.is_dir():
         return RowSource(place=text, rows=read_folder_rows(path))
@@ -228,7 +229,7 @@ def _open_file_rows(text: str) -> RowSource:
 
 
 def _suggest_source(text: str) -> str:
-    """Suggests the right name of a dataset or preset without hf:, or of a misspelt bundled recording."""
+    """Suggests a source: the hf: name of a known dataset, or a bundled recording with a similar name."""
     name = text.partition("@")[0].partition(":")[0]
     if find_preset(name) is not None:
         return f"did you mean hf:{text}? "
@@ -245,20 +246,21 @@ def _name_source(text: str) -> str:
     return text.removeprefix(_HUB_PREFIX) if text.startswith(_HUB_PREFIX) else Path(text).name
 
 
-_ROWS_BEYOND_LIMIT = 10_000  # a column that the user names is searched in this many rows after the limit
+# number of rows after the limit that are searched for a column that the user named
+_ROWS_BEYOND_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """How to read rows: the preset, and the columns that the user named."""
+    """Says how to read rows: with which preset, and from which columns that the user named."""
 
     preset: Preset | None = None
-    columns: Mapping[str, str]  # field -> column named by the user
-    seed: int = 0  # determines the order of shuffled choices
-    usual: Columns | None = None  # column names to try for other fields; None: COLUMNS
+    columns: Mapping[str, str]  # field -> the column that the user named
+    seed: int = 0  # determines the order in which choices are shuffled
+    usual: Columns | None = None  # field -> names of columns that may contain it; COLUMNS if None
 
     def locate_fields(self) -> dict[str, tuple[str, ...]]:
-        """Returns the column names to try for each field, in order of preference."""
+        """Returns, for each field, the names of columns that may contain it, in order of preference."""
         columns: dict[str, tuple[str, ...]] = {
             **(self.usual or COLUMNS),
             **(self.preset.columns if self.preset else {}),
@@ -287,14 +289,14 @@ class RowSchema:
 
 
 class IdMaker:
-    """Makes ids from questions, so that they don't depend on row numbers; repeats get -2, -3, ..."""
+    """Makes ids from questions, so that they don't depend on row numbers; a repeated id gets -2, -3, ..."""
 
     def __init__(self, taken: Container[str]) -> None:
         self._taken = taken
-        self._times: dict[str, int] = {}  # how often each id was used
+        self._times: dict[str, int] = {}  # id without a suffix -> how often it was used
 
     def make_id(self, question: str, choices: Choices | None) -> str:
-        """Makes the id for a question with its choices."""
+        """Makes the id of a question with its choices."""
         content = question if choices is None else to_canonical_json([question, choices.texts])
         base = "q-" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         number = self._times.get(base, 0) + 1
@@ -305,11 +307,11 @@ class IdMaker:
 
 
 def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = None) -> list[Problem]:
-    """Builds the first `limit` problems of a source; errors name the source, the place and the field."""
+    """Builds the first `limit` problems of a source. Error messages name the source, row and field."""
     columns = schema.locate_fields()
     names: set[str] = set()
     problems: list[Problem] = []
-    places: dict[str, tuple[str, Problem]] = {}  # id -> place and problem
+    places: dict[str, tuple[str, Problem]] = {}  # id -> (place of its first row, problem)
     ids = IdMaker(places)
     for place, value in source.rows:
         try:
@@ -328,7 +330,8 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
         if earlier is None:
             places[problem.id] = (place, problem)
             problems.append(problem)
-        elif not _is_pool_line(value) or earlier[1] != problem:  # pool files repeat a problem for each model
+        # a pool file repeats a problem for each model
+        elif not _is_pool_line(value) or earlier[1] != problem:
             raise ProblemsInvalid(
                 f"{source.place}: {place}: has the id {format_value(problem.id)} of {earlier[0]}; "
                 "give each problem its own, or none at all"
@@ -347,7 +350,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
 
 
 def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, limited: bool) -> None:
-    """Raises if no row has a column that the user named; also searches rows after the limit."""
+    """Raises ProblemsInvalid if no row, even after the limit, has a column that the user named."""
     present = {name.casefold() for name in names}
     missing = {field: name for field, name in schema.columns.items() if name.casefold() not in present}
     if not names or not missing:
@@ -365,7 +368,7 @@ def _check_columns(source: RowSource, schema: RowSchema, names: set[str], *, lim
 
 
 def _read_beyond_limit(source: RowSource) -> Iterator[Mapping[str, Any]]:
-    """Yields rows after the limit; stops silently at the first unreadable row."""
+    """Yields rows after the limit; stops without an error at the first row that can't be read."""
     with suppress(ProblemsInvalid):
         yield from (row.value for row in islice(source.rows, _ROWS_BEYOND_LIMIT) if type(row.value) is dict)
 
@@ -377,13 +380,13 @@ def _check_object(value: Json) -> dict[str, Any]:
 
 
 def _is_pool_line(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a line of a pool file, in which nulls are kept."""
+    """Whether a row is a line of a pool file, which is read by the pool's own rules."""
     return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
 
 
 def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts a row to JSON data, without samples and failures."""
-    recorded = ("samples", "failures")  # large columns that aren't part of a problem
+    """Converts a row to JSON data, leaving out the columns `samples` and `failures`."""
+    recorded = ("samples", "failures")  # large columns of a pool file that aren't part of a problem
     return {name: convert_to_json(value, name) for name, value in row.items() if name not in recorded}
 
 
@@ -391,7 +394,7 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     preset = schema.preset
     refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
     question = read_question(fields)
-    # datasets with named choices may also have problems without choices
+    # in a dataset with "named" choices, some problems may have no choices
     may_lack = preset is not None and preset.choices == "named"
     choices = None
     if preset and preset.choices and (has_choices(fields) or not may_lack):
@@ -407,34 +410,34 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     level = read_level(fields, by_user="level" in schema.columns, typed=typed)
     extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
     if may_lack:
-        extra["choices"] = []  # an empty list, so that a prompt can show that there are no choices
+        extra["choices"] = []  # an empty list lets a prompt show that there are no choices
     if choices is not None:
         extra["choices"] = choices.texts
-        question = question.rstrip()  # the prompt puts the choices below it
+        question = question.rstrip()  # drop spaces at its end, because the choices follow below it
     return Problem(id=key, question=question, gold=gold, subject=subject, level=level, extra=extra)
 
 
 def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices, str]:
-    """Shuffles choices whose first is right; also returns the letter of the right choice."""
+    """Shuffles choices of which the first is right; also returns the letter that the right one gets."""
     order = shuffle_order(len(choices.texts), seed=seed, key=key)
     return Choices([choices.texts[i] for i in order]), LETTERS[order.index(0)]
 
 
 def _check_storable(problem: Problem) -> None:
-    """Raises a Flaw if a pool couldn't store the problem."""
+    """Raises Flaw if a pool couldn't store the problem."""
     for text in read_problem(problem_to_line(problem)):
         if type(text) is str:
             encode_text(text)
 
 
 _SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")
-_ANSWER_LENGTH = 200  # characters; a longer answer counts as a whole response
+_ANSWER_LENGTH = 200  # maximum length of an answer, in characters; a longer one is read as a whole response
 _SAMPLE_COLUMNS: Columns = {
     **COLUMNS,
     **{name: (name,) for name in ("model", *_SAMPLE_FIELDS)},
-    "id": (),  # only if named: many tables have row ids of their own
+    "id": (),  # not guessed, because "id" is often the id of a row
     "text": ("text", "response", "output", "completion"),
-    "answer": (),  # only if named: usually it is the gold answer
+    "answer": (),  # not guessed, because "answer" is usually the gold answer
 }
 _SAMPLE_REMEDY = (
     "give e.g. --columns question=prompt,text=output,gold=label for "
@@ -445,10 +448,11 @@ _SAMPLE_REMEDY = (
 def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries:
     """Reads the samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
 
-    `columns` maps the fields question, text (of a response), answer, gold, subject, level, model, correct,
-    tokens, logprob, entropy and finished to columns. An answer that says more, such as "It is 4.", is read as
-    a text. A row is one sample, or has lists of samples. Rows with the same question are one problem, or rows
-    with the same id if `columns` names a column of ids.
+    `columns` maps fields to columns; the fields are question, text (of a response), answer, gold, subject,
+    level, model, correct, tokens, logprob, entropy and finished. An answer with further words, such as
+    "It is 4.", is read as the text of a response. A row contains one sample, or lists with one item per
+    sample. Rows with the same question belong to one problem, unless `columns` maps the field id; then rows
+    with the same id do.
     """
     with translate_os_errors(path):
         source = _open_file_rows(str(path))
@@ -486,7 +490,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Ge
 
 
 def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[dict[str, Any]]:
-    """Reads the samples of a row: one, or as many as its lists have items."""
+    """Reads the samples of a row: one per item of its lists, or one sample if it has no lists."""
     if all(fields.choose_column(name) not in fields.row for name in ("text", "answer")):
         raise Flaw(f"has no response; {_SAMPLE_REMEDY}; there is {list_names(fields.row)}")
     cells = {name: cell for name in _SAMPLE_FIELDS if (cell := fields.take(name)) is not None}
@@ -511,7 +515,7 @@ def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[
 
 
 def _parse_cell(name: str, cell: str) -> Json:
-    """Parses the text of a CSV cell: a list of texts, a number, or true/false in any case."""
+    """Parses a CSV cell, whose text may be a list of texts, a number, or true or false in any case."""
     if name == "answer" or (name == "text" and not cell.startswith('["')):
         return cell
     with suppress(ValueError, RecursionError):
@@ -520,18 +524,18 @@ def _parse_cell(name: str, cell: str) -> Json:
 
 
 def _is_response(answer: str, question: str) -> bool:
-    """Whether a text in the answer's column says more than the answer: "It is 4."."""
+    """Whether the text in the answer's column is a whole response, such as "It is 4."."""
     is_long = len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()
     return is_long or extract_answer(answer, question=question) not in (None, trim(answer))
 
 
-_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # the end of a GSM8K solution
+_GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # matches the last line of a GSM8K solution
 _CHOICE_LISTS = PRESETS["mmlu"].columns["choices"]
 _RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
 
 
 def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
-    """Raises a Flaw if a row looks like a known dataset's, and `preset` would misread it.
+    """Raises Flaw if a row looks like that of a known dataset, and would be misread with `preset`.
 
     Fields whose column the user named aren't checked.
     """
@@ -562,7 +566,8 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))  # A and B alone may be anything
+    # with only two or three such columns, a number as the answer doesn't show that they are choices
+    numbers = map(str, range(len(letters) if len(letters) > 3 else 0))
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")
 
@@ -577,7 +582,7 @@ def _raise_has_choices(fields: RowFields, where: str, presets: str) -> NoReturn:
 def _is_list(value: Json) -> bool:
     if isinstance(value, dict):
         value = value.get("text")
-    if isinstance(value, str):  # a CSV cell
+    if isinstance(value, str):  # a cell of CSV, which has no lists
         return value.strip()[:1] == "[" and value.strip()[-1:] == "]"
     return isinstance(value, list) and len(value) > 1
 
@@ -596,7 +601,7 @@ _TEXT_TYPES = decimal.Decimal | uuid.UUID | datetime.timedelta
 
 
 def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: ANN401 - whatever a library gives
-    """Converts a value to plain JSON data: dates to ISO text, NaN (missing) to null; bytes are refused."""
+    """Converts a value to plain JSON data: a date becomes ISO text, NaN becomes null; bytes are refused."""
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
@@ -611,7 +616,7 @@ def convert_to_json(value: Any, where: str, depth: int = 0) -> Json:  # noqa: AN
         return convert_to_json(value.value, where, depth)
     if isinstance(value, str | _TEXT_TYPES):
         return str(value)
-    if callable(to_list := getattr(value, "tolist", None)):  # numpy scalars and arrays
+    if callable(to_list := getattr(value, "tolist", None)):  # a numpy scalar or array
         return convert_to_json(to_list(), where, depth + 1)
     kind = "bytes (an image, say)" if isinstance(value, bytes | bytearray) else type(value).__name__
     raise Flaw(f"'{where}' holds {kind}, which JSON can't; leave that column out of the file")

@@ -1,6 +1,7 @@
-"""Reads one row's fields: id, question, gold answer, subject, level and choices.
+"""Reads the fields of a row: id, question, gold answer, subject, level and choices.
 
-Choices may be lists, columns A to J, or one right answer and several wrong ones.
+Choices may be in a list, in columns A to J, or in one column with the right answer and several with wrong
+ones.
 """
 
 import json
@@ -17,16 +18,16 @@ from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 _LEVEL_TEXT = re.compile(r"(?i:level)\s*(\d{1,15})")
 _WHOLE_NUMBER, _DECIMAL_NUMBER = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
-_NAMES_SHOWN = 12  # most column names shown in a message
+_NAMES_SHOWN = 12  # maximum number of column names listed in a message
 
 
 class RowFields:
-    """Finds a row's values by field, and knows which columns weren't read."""
+    """Finds the values of a row by field, and remembers which columns were read."""
 
     def __init__(self, row: Mapping[str, Any], columns: Columns) -> None:
         self.row, self.columns = row, columns
-        self.used: set[str] = set()  # columns already read
-        # of names that differ only in case, the first wins
+        self.used: set[str] = set()  # names of the columns that were read
+        # if names differ only in case, the first one counts
         self._folded = {name.casefold(): name for name in reversed(list(row))}
 
     def find_column(self, name: str) -> str | None:
@@ -34,9 +35,9 @@ class RowFields:
         return name if name in self.row else self._folded.get(name.casefold())
 
     def choose_column(self, field: str) -> str:
-        """Chooses the row's column for a field, or the first usual name if the row has none.
+        """Returns the row's column for a field, or the preferred name if the row has no such column.
 
-        A column counts even if its value is empty: otherwise single rows would be read from another column.
+        A column is chosen even if its value is empty, so that all rows are read from the same column.
         """
         names = self.columns[field]
         present = (column for name in names if (column := self.find_column(name)) is not None)
@@ -47,19 +48,19 @@ class RowFields:
         return self.row.get(self.choose_column(field)) if self.columns[field] else None
 
     def take(self, field: str) -> Json:
-        """Returns a field's value, and marks its column as read."""
+        """Returns a field's value, and records that its column was read."""
         if self.columns[field]:
             self.used.add(self.choose_column(field))
         return self.peek(field)
 
     def collect_rest(self) -> dict[str, Any]:
-        """Returns the columns that weren't read, except names that pool files use."""
+        """Returns the columns that weren't read, except those with a name that pool files use."""
         remaining = ((k, v) for k, v in self.row.items() if k not in self.used and k not in LINE_KEYS)
         return {k: v for k, v in remaining if v is not None}
 
 
 def read_question(fields: RowFields) -> str:
-    """Reads the question, which must be a non-empty text."""
+    """Reads the question; raises Flaw unless it is a non-empty text."""
     question, column = fields.take("question"), fields.choose_column("question")
     if question is None and column in fields.row:
         raise Flaw(f"'{column}' is empty; give a question, or leave the row out")
@@ -81,7 +82,8 @@ def read_question(fields: RowFields) -> str:
 def read_id(fields: RowFields) -> str | None:
     """Reads the id as text; None if there is none."""
     value, column = fields.take("id"), fields.choose_column("id")
-    if type(value) is float and value.is_integer():  # pandas stores integers as floats if some are missing
+    # pandas stores integers as floats if a column has missing values
+    if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) in (int, float):
         return str(value)
@@ -91,7 +93,7 @@ def read_id(fields: RowFields) -> str | None:
 
 
 def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
-    """Reads the gold answer; a preset may say how to extract it from a solution."""
+    """Reads the gold answer, or extracts it from a solution if the preset says so."""
     value, column = fields.take("gold"), fields.choose_column("gold")
     if preset is not None and preset.gold:
         if value is None:
@@ -121,17 +123,17 @@ def _check_other_gold(fields: RowFields, column: str) -> None:
 
 
 def _take_plain(fields: RowFields, field: str, want: str, *, by_user: bool) -> Json:
-    """Takes a text or number. Other values are ignored, unless the user named the column (`by_user`)."""
+    """Returns a field's text or number; ignores other values unless the user named the column (`by_user`)."""
     value, column = fields.peek(field), fields.choose_column(field)
     if value is not None and type(value) not in (str, int, float):
         if by_user or column == field:
             raise_flaw(column, value, want)
-        return None  # the column may be something else
+        return None  # the column was guessed, and may contain something else
     return fields.take(field)
 
 
 def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
-    """Reads the subject as text. If the user named its column (`by_user`), it must be valid."""
+    """Reads the subject as text; raises Flaw if the user named its column (`by_user`) and it isn't text."""
     value = _take_plain(fields, "subject", "a string", by_user=by_user)
     return None if value is None or value == "" else str(value)
 
@@ -141,7 +143,7 @@ def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float 
     value = _take_plain(fields, "level", "a number or a string", by_user=by_user)
     if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
         return int(level_match[1])
-    if type(value) is str and not typed:  # CSV has only texts: read "3" as the number 3
+    if type(value) is str and not typed:  # a text from CSV, where "3" is the only way to write 3
         if _WHOLE_NUMBER.fullmatch(value):
             return int(value)
         return float(value) if _DECIMAL_NUMBER.fullmatch(value) else value
@@ -154,17 +156,17 @@ def is_blank(value: Json) -> bool:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Lists names for a message: quoted, sorted, at most twelve."""
+    """Lists at most twelve names for a message, quoted and sorted."""
     shown_names = sorted(map(str, names))
     more = f" and {len(shown_names) - _NAMES_SHOWN} more" if len(shown_names) > _NAMES_SHOWN else ""
     return ", ".join(map(format_value, shown_names[:_NAMES_SHOWN])) + more if shown_names else "nothing"
 
 
-LETTERS = "ABCDEFGHIJ"  # letters that the extractor "choice" recognises
+LETTERS = "ABCDEFGHIJ"  # the letters that the extractor "choice" recognises
 
 
 def format_choices(choices: Sequence[str]) -> str:
-    r"""Formats choices for a prompt.
+    r"""Formats choices for a prompt, one per line, with letters.
 
     >>> format_choices(["red", "blue"])
     'A) red\nB) blue'
@@ -175,7 +177,7 @@ def format_choices(choices: Sequence[str]) -> str:
 
 
 def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
-    """Returns a random order of `number` items that depends only on the seed and the key, on any machine.
+    """Returns a random order of `number` items, which is the same on any machine for the same seed and key.
 
     >>> sorted(shuffle_order(4, seed=0, key="q1"))
     [0, 1, 2, 3]
@@ -187,14 +189,14 @@ _CHOICE_MARK = re.compile(r"\(?([A-J])[).:]\s+(?=\S)")  # matches "B) blue", "(B
 
 
 class Choices(NamedTuple):
-    """The choices of a multiple-choice problem, in the row's order."""
+    """The choices of a multiple-choice problem, in the order of its row."""
 
     texts: list[str]
-    labels: list[str] | None = None  # names of the choices in the row, if any
+    labels: list[str] | None = None  # the row's own labels of the choices, if it has any
 
 
 def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
-    """Reads a row's choices: a list, columns named A, B, C, D, or separate columns to be shuffled."""
+    """Reads a row's choices from a list, from columns named A, B, C, D, or from the preset's columns."""
     choices = _read_choice_columns(fields) if choice_format == "shuffled" else _read_list_or_letters(fields)
     if not 2 <= len(choices.texts) <= len(LETTERS):
         raise Flaw(f"has {len(choices.texts)} choices; give 2 to {len(LETTERS)}")
@@ -202,7 +204,7 @@ def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
 
 
 def _read_choice_columns(fields: RowFields) -> Choices:
-    """Reads choices from separate columns. All must exist: the first is right, the others are wrong."""
+    """Reads choices from separate columns, of which the first is right; raises Flaw if one is missing."""
     names = [fields.find_column(name) for name in fields.columns["choices"]]
     for name, expected in zip(names, fields.columns["choices"], strict=True):
         if name is None or is_blank(fields.row[name]):
@@ -215,7 +217,7 @@ def _read_choice_columns(fields: RowFields) -> Choices:
 
 
 def has_choices(fields: RowFields) -> bool:
-    """Whether a row has choices, as a list or in columns named A, B, C, D."""
+    """Whether a row has choices, either in a list or in columns named A, B, C, D."""
     columns = (*map(fields.find_column, fields.columns["choices"]), *LETTERS)
     return any(not is_blank(fields.row.get(str(column))) for column in columns)
 
@@ -240,7 +242,7 @@ def _read_list_or_letters(fields: RowFields) -> Choices:
 
 
 def _strip_letters(texts: list[str]) -> list[str]:
-    """Removes letters such as "A)" from the choices if all have one, because the prompt adds letters."""
+    """Removes letters such as "A)" from the choices if all have one, because the prompt adds its own."""
     marks = [_CHOICE_MARK.match(text) for text in texts]
     if all(mark and mark[1] == letter for mark, letter in zip(marks, LETTERS, strict=False)):
         return [text[mark.end() :] for text, mark in zip(texts, marks, strict=True) if mark]
@@ -248,7 +250,7 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 
 def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: ChoiceFormat) -> str | None:
-    """Reads the letter of the right choice, as the row marks it; None if unmarked."""
+    """Returns the letter of the choice that the row marks as right; None if it marks none."""
     answer = fields.take("gold")
     if is_blank(answer):
         return None
@@ -267,13 +269,14 @@ def read_right_choice(choices: Choices, fields: RowFields, *, choice_format: Cho
 
 
 def _read_choice_list(value: Json, column: str) -> Choices:
-    if isinstance(value, str):  # a CSV cell, because CSV has no lists
+    if isinstance(value, str):  # a cell of CSV, which has no lists
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise_flaw(column, value, 'a JSON list, e.g. ["red", "blue"], or columns A, B, C, D')
     labels = None
-    if isinstance(value, dict) and isinstance(value.get("text"), list):  # {"text": [...], "label": [...]}
+    # the form {"text": [...], "label": [...]}
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
         labels, value = value.get("label"), value["text"]
     if not isinstance(value, list):
         raise_flaw(column, value, "a list of texts")
@@ -294,7 +297,7 @@ def _read_choice_text(value: Json, where: str) -> str:
 
 
 def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | None:
-    """Finds the index of a choice given by letter, by number or (if `by_name`) by the choice's text."""
+    """Returns the index of the choice that an answer names by letter, number or (if `by_name`) text."""
     if type(answer) is float and answer.is_integer():
         answer = int(answer)
     if type(answer) is int:
@@ -309,7 +312,7 @@ def _find_choice(texts: Sequence[str], answer: Json, *, by_name: bool) -> int | 
         and text not in texts
         and _find_index(texts, text[mark.end() :]) == LETTERS.index(mark[1])
     ):
-        return LETTERS.index(mark[1])  # B in "B) blue"
+        return LETTERS.index(mark[1])  # the letter B in "B) blue"
     letter = _find_index(LETTERS[: len(texts)], text.strip("().").upper())
     if letter is not None:
         return letter

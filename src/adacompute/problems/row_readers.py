@@ -1,6 +1,6 @@
 """Reads rows from files, pipes and standard input: JSON lines, JSON lists, CSV and Parquet, also gzipped.
 
-Rows aren't validated or interpreted here. pyarrow is imported only for Parquet files.
+It neither validates nor interprets rows, and imports pyarrow only for Parquet files.
 """
 
 import csv
@@ -32,9 +32,9 @@ from adacompute.pool.sqlite import Json
 
 
 class ProblemRow(NamedTuple):
-    """One problem as its source stores it, not yet validated."""
+    """One problem as its source stores it, before validation."""
 
-    place: str  # where the row is, e.g. "line 7"
+    place: str  # where the row is in its source, such as "line 7"
     value: Any
 
 
@@ -42,26 +42,26 @@ class ProblemRow(NamedTuple):
 class RowSource:
     """A file or dataset whose rows are being read."""
 
-    place: str  # the source's name in messages, e.g. its path
+    place: str  # what error messages call the source, such as its path
     rows: Iterator[ProblemRow]
-    typed: bool = True  # False: all values are text, as in CSV
+    typed: bool = True  # False if all values are text, as in CSV
 
 
 STDIN = "-"
-WHOLE_LIMIT = 1 << 30  # most bytes of a file that must be read at once
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+WHOLE_LIMIT = 1 << 30  # maximum size of a file that can only be read as a whole, in bytes
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # the byte order marks of UTF-16
 
 
 @contextmanager
 def translate_os_errors(path: str | Path) -> Iterator[None]:
-    """Converts file system errors to ProblemsInvalid, naming `path`."""
+    """Converts errors of the file system to ProblemsInvalid, with `path` in the message."""
     try:
         yield
     except FileNotFoundError as exc:
         raise ProblemsInvalid(f"{path}: there is no such file; check the path") from exc
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise ProblemsInvalid(f"{path}: the gzip data is cut off or corrupt ({exc}); copy it again") from exc
-    except BrokenPipeError:  # an error of our own output, not of the file
+    except BrokenPipeError:  # it was our own output that failed, not the file that is read
         raise
     except OSError as exc:
         if exc.errno == errno.EISDIR:
@@ -78,14 +78,14 @@ def open_stream(path: str | Path) -> Iterator[IO[bytes]]:
         if str(path) == STDIN:
             if sys.stdin is None:
                 raise ProblemsInvalid("-: there is no standard input here; give a file")
-            yield unpack_stream(sys.stdin.buffer)  # standard input isn't closed here
+            yield unpack_stream(sys.stdin.buffer)  # standard input is left open
             return
         with Path(path).open("rb", buffering=BUFFER_BYTES) as raw:
             yield unpack_stream(raw)
 
 
 def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Yields numbered lines with line ends, without a byte order mark; raises if a line is too long."""
+    """Yields (line number, line) without a byte order mark; raises ProblemsInvalid if a line is too long."""
     number = 0
     while line := stream.readline(LINE_LIMIT + 1):
         number += 1
@@ -97,14 +97,14 @@ def read_lines(stream: IO[bytes], place: str | Path) -> Iterator[tuple[int, byte
 
 
 def _check_start(line: bytes, place: str | Path) -> bytes:
-    # every second byte is zero: UTF-16
+    # in UTF-16, every second byte of plain text is zero
     if line.startswith(_UTF16_MARKS) or b"\0\0" in (line[:4:2], line[1:4:2]):
         raise ProblemsInvalid(f"{place}: line 1 is not UTF-8 but UTF-16; save the file as UTF-8")
     return line.removeprefix(UTF8_MARK)
 
 
 def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
-    """Reads the remaining bytes, without a byte order mark."""
+    """Reads the remaining bytes of a stream, without a byte order mark."""
     data = stream.read(WHOLE_LIMIT + 1)
     if len(data) > WHOLE_LIMIT:
         raise ProblemsInvalid(f"{place}: is longer than {WHOLE_LIMIT} bytes; give JSON lines (.jsonl)")
@@ -112,12 +112,12 @@ def read_whole(stream: IO[bytes], place: str | Path) -> bytes:
 
 
 def starts_with_list(stream: IO[bytes]) -> bool:
-    """Whether a JSON list begins here; looks ahead without reading. False if only blanks are found."""
+    """Whether a JSON list comes next; consumes no input. False if the bytes read ahead are all blank."""
     return cast("io.BufferedReader", stream).peek(64).removeprefix(UTF8_MARK).lstrip()[:1] == b"["
 
 
 def decode_line(line: bytes, place: str) -> str:
-    """Decodes a line; raises if it isn't UTF-8."""
+    """Decodes a line; raises ProblemsInvalid if it isn't UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -127,7 +127,7 @@ def decode_line(line: bytes, place: str) -> str:
         ) from exc
 
 
-CsvReader: TypeAlias = Any  # the module csv doesn't export its reader's type
+CsvReader: TypeAlias = Any  # the type of a CSV reader, which the module `csv` doesn't export
 
 _JSON_REMEDY = "write one object a line, or one list of objects, in UTF-8"
 _CSV_DELIMITERS = ",;\t"
@@ -137,9 +137,9 @@ _COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
 
 
 def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
-    """Yields the objects of JSON lines or, if the file begins with [, of a JSON list.
+    """Yields the objects of a file of JSON lines or, if it begins with [, of a JSON list.
 
-    Blank lines are skipped. A pipe is read once, line by line. `remedy` ends error messages.
+    Blank lines are skipped. A pipe is read once, line by line. Error messages end with `remedy`.
     """
     with open_stream(path) as stream:
         if starts_with_list(stream):
@@ -149,7 +149,8 @@ def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[
         for number, line in read_lines(stream, path):
             if not line.strip():
                 continue
-            if not started and line.lstrip()[:1] == b"[":  # a list after blanks, or if a pipe delivers parts
+            # a list that begins after blanks, or that a pipe delivers in parts
+            if not started and line.lstrip()[:1] == b"[":
                 yield from _read_items(line + read_whole(stream, path), str(path), remedy)
                 return
             started = True
@@ -163,12 +164,12 @@ def _read_items(data: bytes, path: str, remedy: str) -> Iterator[ProblemRow]:
 
 
 def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[ProblemRow]:
-    """Yields the rows below a header, as text. Empty cells are missing values; empty rows are skipped."""
+    """Yields the rows below the header, as text. An empty cell is a missing value; empty rows are skipped."""
     with open_stream(path) as stream:
         lines = (decode_line(line, f"{path}: line {number}") for number, line in read_lines(stream, path))
         reader = _make_csv_reader(lines, delimiter)
         names: list[str] | None = None
-        end = 0  # last line of the previous row, which may span lines
+        end = 0  # number of the previous row's last line, because a row may span several lines
         while True:
             place = f"line {end + 1}"
             try:
@@ -194,8 +195,8 @@ def read_csv_rows(path: str | Path, *, delimiter: str = ",") -> Iterator[Problem
 
 
 def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
-    """Makes a CSV reader for this delimiter, or for another if the header has only the other."""
-    head = []  # the lines up to and including the header
+    """Makes a CSV reader for this delimiter, or for another one if only that one occurs in the header."""
+    head = []  # all lines up to and including the header
     for line in lines:
         head.append(line)
         if line.strip():
@@ -203,7 +204,7 @@ def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
     first = head[-1] if head else ""
     bare = _QUOTED_CELL.sub("", first)
     if declared := _SEPARATOR_LINE.fullmatch(first.strip()):
-        # a first line such as "sep=;" from a spreadsheet; replaced by a blank line to keep line numbers
+        # a spreadsheet may write a first line such as "sep=;"; a blank line in its place keeps line numbers
         delimiter, head[-1] = declared[1], "\n"
     elif delimiter not in bare:
         delimiter = next((other for other in _CSV_DELIMITERS if other in bare), delimiter)
@@ -214,13 +215,13 @@ def _parse_json(data: bytes, place: str, remedy: str) -> Json:
     try:
         return parse_json(data)
     except ValueError as exc:
-        # for one line of a file, the parser's own line number would confuse
+        # in a single line, the parser's own line number is always 1, which would be confusing
         why = str(exc) if b"\n" in data else _COLUMN_IN_LINE.sub(r"character \1", str(exc))
         raise ProblemsInvalid(f"{place} is not JSON: {why}; {remedy}") from exc
 
 
 def _read_header(cells: list[str], place: str) -> list[str]:
-    """Reads the column names. The first may be empty, as for pandas' row numbers, and is then ignored."""
+    """Reads the column names. The first may be empty, as above pandas' row numbers, and is then ignored."""
     names = [cell.strip() for cell in cells]
     if not all(names[1:]):
         raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
@@ -238,15 +239,16 @@ def _describe_csv_error(place: str, exc: csv.Error) -> str:
     return f"{place} is not CSV ({exc}); check its quotes, or give JSON lines"
 
 
-_BATCH_ROWS = 1024  # rows read at a time
+_BATCH_ROWS = 1024  # number of rows read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
-_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # names used by `datasets`
+# alias -> the name that `datasets` uses
+_SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
 # columns of a pool file that aren't part of a problem
 _POOL_COLUMNS = {"samples", "failures", "parameters", "model"}
 
 
 def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
-    """Yields the rows of one Parquet file; null is a missing value."""
+    """Yields the rows of one Parquet file; nulls are missing values."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -255,7 +257,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
         try:
             with pq.ParquetFile(raw) as source:
                 names = source.schema_arrow.names
-                # in our own exports, the column `extra` is JSON text
+                # our own exports have samples as structs; their column `extra` is JSON text
                 is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
@@ -272,7 +274,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
 
 
 def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
-    """Yields the rows of all Parquet files in a folder and its subfolders, in order of name."""
+    """Yields the rows of all Parquet files in a folder and its subfolders, sorted by path."""
     parts = sorted(part for part in path.rglob("*.parquet") if part.is_file())
     if not parts:
         raise ProblemsInvalid(
@@ -284,7 +286,7 @@ def read_folder_rows(path: Path) -> Iterator[ProblemRow]:
 
 
 def _check_one_table(path: Path, parts: list[Path]) -> None:
-    """Refuses a folder whose file names show several splits or tables, such as a cloned dataset."""
+    """Raises ProblemsInvalid if the files are of several splits or tables, as in a cloned dataset."""
     tables = sorted({part.parent.as_posix() for part in parts if _SPLIT_NAME.match(part.name)})
     if len(tables) > 1:
         raise ProblemsInvalid(
@@ -300,7 +302,7 @@ def _check_one_table(path: Path, parts: list[Path]) -> None:
 
 
 def _find_split(part: Path) -> str | None:
-    """Finds the name of a split in the name of a file or its folder."""
+    """Finds the name of a split in the name of a file or of a folder above it."""
     match = next(
         (name_match for name in reversed(part.parts) if (name_match := _SPLIT_NAME.match(name))), None
     )
@@ -308,7 +310,7 @@ def _find_split(part: Path) -> str | None:
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
-    """Converts a row of a Parquet pool file to a line of one; an empty `samples` marks it as such."""
+    """Converts a row of an exported pool to a line of a pool file, marked as such by an empty `samples`."""
     extra = value.pop("extra", None)
     values = {name: part for name, part in value.items() if part is not None}
     return values | (json.loads(extra) if extra else {}) | {"samples": []}

@@ -1,4 +1,4 @@
-"""Prompt templates, which turn a problem into messages for a model.
+"""Defines prompt templates, which turn a problem into messages for a model.
 
 A template is a text file:
 
@@ -30,20 +30,20 @@ from adacompute.problems.row_readers import translate_os_errors
 from adacompute.records import Problem
 
 ROLES = ("system", "developer", "user", "assistant")
-# a line with a role, such as [user]; if capitalised, only known roles count, because [Note] may be text
+# matches a line such as [user]; a capitalised word must be a known role, because [Note] may be text
 _ROLE_LINE = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"
 _ROLE_PATTERN = re.compile(_ROLE_LINE)
 _ESCAPED_ROLE = re.compile(rf"^\\(?=\\*{_ROLE_LINE}$)", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 _SETTING_LINE = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# LaTeX arguments stay, as in \boxed{answer}. {name} is replaced, {{name}} becomes a literal {name}, and other
-# braces stay, as in {1, 2}.
+# {name} is replaced by a value, and {{name}} by a literal {name}. Other braces stay as they are: in {1, 2},
+# and around LaTeX arguments such as \boxed{answer}.
 _PLACEHOLDER = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
-_SIZE_LIMIT = 1 << 20  # most bytes of a template file
+_SIZE_LIMIT = 1 << 20  # maximum size of a template file, in bytes
 
 
 class Turn(NamedTuple):
-    """One message of a template, with placeholders."""
+    """One message of a template, whose text may contain placeholders."""
 
     role: str
     text: str
@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    r"""The messages that ask a question, and the extractor for its answers.
+    r"""The messages that ask a question, and the way to extract answers from responses.
 
     >>> Template.named("boxed").messages(Problem(id="p1", question="What is 6 times 7?"))[-1]
     {'role': 'user', 'content': 'What is 6 times 7?'}
@@ -59,7 +59,7 @@ class Template:
 
     name: str
     turns: tuple[Turn, ...]
-    extract: str | None = None  # extractor for answers.Task; None if the template doesn't name one
+    extract: str | None = None  # a value of `extract` for answers.Task; None if the template gives none
 
     def __post_init__(self) -> None:
         _check_turns(self.turns, f"template {self.name!r}")
@@ -67,7 +67,7 @@ class Template:
 
     @classmethod
     def named(cls, name: str) -> "Template":
-        """Returns a template of the package by name; `template_names()` lists the names."""
+        """Returns a template of this package by its name, which must be in `template_names()`."""
         return cls.parse(template_path(name).read_text("utf-8"), name=name)
 
     @classmethod
@@ -88,7 +88,7 @@ class Template:
 
     @classmethod
     def parse(cls, text: str, *, name: str, place: str | None = None) -> "Template":
-        """Parses a template's text; errors name `place`."""
+        """Parses the text of a template; error messages begin with `place`."""
         place = place or f"template {name!r}"
         head, turns = _split_parts(text.replace("\r\n", "\n").split("\n"), place)
         _check_turns(turns, place)
@@ -97,18 +97,18 @@ class Template:
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The names of the template's placeholders, e.g. {"question", "choices"}."""
+        """The names of the template's placeholders, such as {"question", "choices"}."""
         return frozenset(name for turn in self.turns for name in _find_placeholders(turn.text))
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
-        """Builds the messages for a problem; inserted values aren't searched for placeholders."""
+        """Builds the messages for a problem. A placeholder inside an inserted value isn't replaced."""
         values = _collect_values(problem)
         filled = [(role, self._fill(text, values, problem)) for role, text in self.turns]
-        has_none = values.get("choices") == ""  # this problem has no choices, but others of its set have
+        has_none = values.get("choices") == ""  # this problem has no choices, but others in its set do
         return [{"role": role, "content": text.rstrip() if has_none else text} for role, text in filled]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the messages as plain JSON data, without the name: equal prompts give equal data."""
+        """Returns the messages as plain JSON data, without the name: the same prompt gives the same data."""
         return {"messages": [{"role": role, "content": text} for role, text in self.turns]}
 
     @classmethod
@@ -144,13 +144,13 @@ class Template:
 
 
 def template_names() -> tuple[str, ...]:
-    """Lists the names of the templates in the package."""
+    """Returns the names of the templates in this package, sorted."""
     names = (file.name for file in _get_folder().iterdir())
     return tuple(sorted(name.removesuffix(".txt") for name in names if name.endswith(".txt")))
 
 
 def template_path(name: str) -> Path:
-    """Returns the file of a template in the package, to read or to copy and edit."""
+    """Returns the path of a template in this package, so that it can be read, or copied and edited."""
     names = template_names()
     if name not in names:
         hint = suggest_name(name, names)
@@ -166,7 +166,7 @@ def _get_folder() -> Traversable:
 
 
 def _split_parts(lines: list[str], place: str) -> tuple[dict[str, str], tuple[Turn, ...]]:
-    """Splits a template into the settings before the first role and the messages."""
+    """Splits a template into its settings (all lines before the first role) and its messages."""
     head: dict[str, str] = {}
     turns: list[tuple[str, list[str]]] = []
     for number, line in enumerate(lines, start=1):
@@ -227,7 +227,7 @@ def _find_placeholders(text: str) -> Iterator[str]:
 
 
 def _collect_values(problem: Problem) -> dict[str, str]:
-    """Collects the values that can be inserted in a template, by name; never the answer."""
+    """Returns the values that can be inserted into a template, by name; never includes the answer."""
     extra = problem.extra.items()
     values: dict[str, Any] = {k: v for k, v in extra if k.isidentifier() and not reveals_answer(k)}
     values |= {"question": problem.question, "subject": problem.subject, "level": problem.level}
