@@ -1,4 +1,4 @@
-"""Policies decide how many samples a request gets. Drawing the samples is up to the caller."""
+"""Policies decide how many samples a request gets. The caller draws the samples."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def load_policy(folder: str | Path) -> Policy:
-    """Loads a policy that `save` wrote to a folder. Raises PolicyInvalid, with the reason, if it can't."""
+    """Loads a policy that `save` wrote to a folder. Raises PolicyInvalid, with the reason, if that fails."""
     return read_policy(folder)[0]
 
 

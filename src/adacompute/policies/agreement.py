@@ -1,8 +1,9 @@
 """Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
 The first two learn nothing. Bayesian stopping learns from a pool, without labels, how a model's answers are
-distributed. One number moves their cost: the doubt that they tolerate. A higher doubt stops earlier. A sample
-without an answer counts as drawn but doesn't vote, and breaks a window in which all answers must agree.
+distributed. The cost of each rule depends on one number, the doubt that it tolerates: with a higher one, it
+stops earlier. A sample without an answer counts as drawn but doesn't vote, and ESC treats it as a
+disagreement.
 """
 
 import math
@@ -31,12 +32,12 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
-_PRIOR_PROBLEMS = 250  # most problems in the prior of Bayesian stopping, as in its paper
-_TABLE_LONGEST = 32  # most samples of Bayesian stopping: a larger table takes minutes to compute
+_PRIOR_PROBLEMS = 250  # maximum number of problems in the prior of Bayesian stopping, as in its paper
+_TABLE_LONGEST = 32  # maximum samples per request in Bayesian stopping: larger tables take long to compute
 
 
 class AgreementPolicy(Policy):
-    """Base class of the rules: a threshold of doubt moves their cost, and there is nothing to learn."""
+    """Base class of rules that stop when answers agree; a threshold on the doubt controls their cost."""
 
     dial: Dial | None = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")
@@ -54,7 +55,7 @@ class AgreementPolicy(Policy):
         return check_dials("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
-        """Returns the probability that the leading answer isn't the most common one; None if not computed."""
+        """Returns the probability that the leader isn't the most common answer; None if the rule has none."""
         return None
 
     def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
@@ -62,17 +63,18 @@ class AgreementPolicy(Policy):
         return None if doubt is None else Criterion("doubt", float(doubt[0]), float(self.check_doubt(dial)))
 
     def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
-        """Limits the next draw to `size` samples, and all draws together to `longest`."""
+        """Returns how many samples to draw next: `size`, or fewer if a request would exceed `longest`."""
         return np.asarray(np.clip(self.longest - state.drawn, 0, size), dtype=np.int64)
 
 
 class AdaptiveConsistency(AgreementPolicy):
-    """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader probably stays.
+    """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader is unlikely to change.
 
-    With a and b votes for the first two answers, the doubt is the probability that a share with the
-    distribution Beta(a + 1, b + 1) is below a half. The rule stops when the doubt is at most the threshold,
-    which is 1 minus the original package's `conf_thresh` (0.95 by default: a threshold of 0.05). Weighted
-    votes count by weight. `wave` is the number of samples between decisions: 1 as published.
+    If the top two answers have a and b votes, the doubt is the probability that a random variable with the
+    distribution Beta(a + 1, b + 1) is below one half. The rule stops when the doubt is at most the threshold,
+    which is 1 minus the original package's `conf_thresh` (0.95 by default: a threshold of 0.05). If votes are
+    weighted, a and b are sums of weights. `wave` is the number of samples drawn between two decisions; the
+    published rule draws 1.
 
     >>> from adacompute.answers import Tally
     >>> rule = AdaptiveConsistency()
@@ -96,7 +98,7 @@ class AdaptiveConsistency(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns the size of the first draw, and the doubt above which one more sample is drawn each time.
+        """Returns how many samples to draw first, and the doubt above which one more is drawn each time.
 
         Returns None if samples are drawn in larger waves.
         """
@@ -105,22 +107,23 @@ class AdaptiveConsistency(AgreementPolicy):
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """Returns the probability that the true share of the leader, among the top two, is below a half."""
+        """Returns the probability that the leader is actually less common than the second answer."""
         if self.weigh is not None:
             return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
-        in_table = votes <= self.longest  # with more votes nothing is drawn, whatever the doubt
+        in_table = votes <= self.longest  # with more votes than that, no sample is drawn anyway
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
 
 
 class EarlyStopping(AgreementPolicy):
-    """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until one agrees.
+    """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until one is unanimous.
 
-    The published rule has no threshold: its window size trades cost for accuracy. So here the threshold sets
-    the window size, as its inverse: 1 is a window of 1, 0.5 of 2, 0.2 of 5 (0: all samples). The first
-    window whose samples all give one answer is the last one; a sample without an answer breaks its window.
-    Averaged over all orders of a problem's samples, cost never rises with the threshold; in one order it may.
+    The published rule has a window size instead of a threshold. Here the window size is 1 / threshold: for
+    thresholds of 1, 0.5 and 0.2, a window has 1, 2 and 5 samples; for 0 it has all samples. Drawing stops
+    after the first window whose samples all give the same answer; a sample without an answer disagrees with
+    all others. Averaged over all orders of a problem's samples, cost never rises with the threshold; in a
+    single order it may.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -138,15 +141,16 @@ class EarlyStopping(AgreementPolicy):
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
-        position = state.drawn % window  # number of samples in the last window, if it is incomplete
+        position = state.drawn % window  # samples so far in the current window; 0 if all windows are full
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
         return np.where(stops, 0, self.limit_draw(state, window - position))
 
 
 def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
-    """Computes the probability that a Beta(a, b) variable is below a half, for a >= b.
+    """Computes the probability that a Beta(a, b) variable is below one half, for a >= b.
 
-    Uses the continued fraction of the incomplete beta function; its terms grow as the square root of `a`.
+    Uses the continued fraction of the incomplete beta function; the number of terms needed grows with the
+    square root of `a`.
     """
     fraction = np.ones_like(a)
     for m in range(20 + math.isqrt(int(a.max(initial=0.0))), 0, -1):
@@ -162,10 +166,10 @@ _log_gamma = np.vectorize(math.lgamma, otypes=[float])
 
 @lru_cache(maxsize=8)
 def _build_doubt_table(longest: int) -> Floats:
-    """Tabulates the probability of at most b heads in n fair coin tosses, in row n and column b.
+    """Builds a table whose row n, column b has the probability of at most b heads in n fair coin tosses.
 
-    This is the Beta rule's doubt with n - 1 votes, b of them for the second answer. Entries are sums of
-    powers of a half, so they are exact up to 52 votes.
+    This is the doubt of Adaptive-Consistency after n - 1 votes, b of them for the second answer. Entries are
+    sums of powers of one half, so floats represent them exactly up to 52 votes.
     """
     table = np.zeros((longest + 2, longest + 1))
     table[0] = 1.0
@@ -180,9 +184,9 @@ class BayesPolicy(AgreementPolicy):
     """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is probably the mode.
 
     The mode is the model's most frequent answer. The prior comes from the problems of a pool: each problem's
-    answer frequencies, in descending order, are one possible distribution for the next problem. Only the
-    numbers of votes for the leader, for the second answer and for all others are used, which the paper shows
-    to be enough ("L = 3"). The doubt is the posterior probability that the leader isn't the mode; the
+    answer frequencies, in descending order, are one possible distribution for the next problem. The rule uses
+    only the numbers of votes for the leader, for the second answer and for all others; the paper shows that
+    these are enough ("L = 3"). The doubt is the posterior probability that the leader isn't the mode; the
     threshold here is 1 minus the paper's. Weights decide which answer leads, but the posterior counts
     unweighted votes, and a leader with fewer votes than the second answer has a doubt of 1.
 
@@ -196,7 +200,7 @@ class BayesPolicy(AgreementPolicy):
 
     kind = "bayes"
     learned_names = ("learned",)
-    table_: Floats  # doubt by votes for the leader, the second answer and the rest; 1 if impossible
+    table_: Floats  # doubt at [votes for leader, for second answer, for others]; 1 for impossible counts
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
@@ -216,7 +220,7 @@ class BayesPolicy(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns the size of the first draw, and the doubt above which another sample is drawn each time."""
+        """Returns how many samples to draw first, and the doubt above which one more is drawn each time."""
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
             return None
@@ -228,7 +232,7 @@ class BayesPolicy(AgreementPolicy):
         rest = state.answered - state.first - state.second
         in_table = (state.answered <= self.longest) & (state.first >= state.second)
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
-        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # votes outside of the table give 1
+        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # a doubt of 1 for vote counts outside the table
 
     def dump_learned(self) -> dict[str, Any]:
         return {"learned": hasattr(self, "table_")}
@@ -271,12 +275,13 @@ def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
 
 
 def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
-    """Updates likelihoods of vote counts for one more answer with 0 to `most` of the remaining votes.
+    """Returns likelihoods of vote counts after one more answer, which may have got 0 to `most` votes.
 
-    `votes` has shape (…, problems, ties, remaining votes). `share` is the answer's probability in each
-    problem. As in a generating function, multinomial coefficients are left out. Answers with exactly `most`
-    votes are multiplied by `tie`: with m of them, the integral from 0 to 1 gives 1 / (1 + m), the probability
-    that none of them was ranked first (or second) instead.
+    `votes` holds the likelihoods without this answer; shape (…, problems, ties, remaining votes). `share` is
+    the answer's probability in each problem. The factorial of the total number of votes, a factor of all
+    multinomial probabilities, is left out. Likelihoods with exactly `most` votes are multiplied by `tie`, a
+    point between 0 and 1: with m such answers, the integral over `tie` is 1 / (1 + m), the probability that
+    none of them was ranked first (or second) instead.
     """
     added = votes.copy()
     factor = np.ones(len(share))
@@ -288,17 +293,19 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points and weights for integrals from 0 to 1; exact up to degree `most_ties` + 1."""
+    """Returns points and weights that integrate polynomials up to degree `most_ties` + 1 from 0 to 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
 
 def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
-    """Tabulates the probability that the leader isn't the mode, by votes for leader, second and rest.
+    """Builds the table of doubts, indexed by votes for the leader, for the second answer and for all others.
 
-    Each row of `shares` is one of the equally likely distributions of answers, in descending order.
+    The doubt is the probability that the leader isn't the mode. Each row of `shares` is one possible
+    distribution of answers, in descending order; all rows are equally likely.
     """
-    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]  # problems with most answers first
+    # problems with the most distinct answers come first
+    shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):
         powers = shares**first
@@ -307,7 +314,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # if leader and second are tied, any two of the tied answers may be first and second
+            # if leader and second answer are tied, any pair of tied answers is equally likely to be these two
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -320,15 +327,16 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
 def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
     """Sums the likelihoods of vote counts over all distributions of answers.
 
-    Returns two arrays (leader's votes, ties, remaining votes): with the mode as leader, and with any leader.
+    Returns two arrays of shape (leader's votes, ties, remaining votes): one in which the mode is the leader,
+    and one in which any answer may be.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    # likelihoods before and after the second answer is chosen
+    # likelihoods if the second answer isn't among the answers processed so far, and if it is
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # likelihoods over all answers except the mode
+    others, others_runner = nobody.copy(), runner.copy()  # likelihoods of the answers other than the mode
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

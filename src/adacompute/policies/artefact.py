@@ -1,8 +1,8 @@
 """Stores a policy as a folder: policy.json with the settings, and an npz file with the arrays.
 
-policy.json contains the hash of the npz file and its own hash, so a reader gets what was written or an error.
-It is replaced last, so readers see either the old or the new policy. Nothing is pickled or compressed, so
-reading runs no code, and small files can't fill the memory.
+policy.json contains a hash of the npz file and a hash of itself, so damaged files are detected on reading.
+When a policy is overwritten, policy.json is replaced last, so readers see either the old or the new policy.
+Nothing is pickled, so reading runs no code. Nothing is compressed, so a small file can't fill the memory.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ _Array = npt.NDArray[Any]
 
 SCHEMA, VERSION = "adacompute.policy", 1
 DOCUMENT = "policy.json"
-CHART_FILE = "chart.json"  # measurements of the policy in the same folder, removed when it is replaced
+CHART_FILE = "chart.json"  # measurements of the policy; removed when that policy is replaced
 FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
 SAVE_REMEDY = "save the policy again"
-MAX_DOCUMENT_BYTES = 8 << 20  # most bytes of policy.json
-MAX_ARRAY_BYTES = 256 << 20  # most bytes of the npz file
+MAX_DOCUMENT_BYTES = 8 << 20  # maximum size of policy.json, in bytes
+MAX_ARRAY_BYTES = 256 << 20  # maximum size of the npz file, in bytes
 MAX_ARRAYS = 1000
 MAX_AXES = 8
 _DType = Literal["|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f4", "<f8"]
@@ -51,11 +51,11 @@ _READ_ERRORS = (
     ValueError,
     RuntimeError,
 )
-_ATTEMPTS = 5  # tries to read a folder while it is overwritten
+_ATTEMPTS = 5  # how often to try reading a folder that another process is overwriting
 
 
 def check_folder(value: object) -> Path:
-    """Returns the value as the path of a folder; raises PolicyError if it can't be one."""
+    """Converts the value to the path of a folder; raises PolicyError if no folder can have such a path."""
     try:
         path = Path(value)  # type: ignore[arg-type]
     except TypeError as exc:
@@ -64,16 +64,16 @@ def check_folder(value: object) -> Path:
         if b"\0" not in os.fsencode(path):
             return path
     except UnicodeEncodeError:
-        pass  # half of a character (an unpaired surrogate)
+        pass  # the path has half of a character (an unpaired surrogate)
     raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
 
 
 def publish(folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes]) -> None:
     """Writes files to a folder, and removes the files that they replace. `last` is written after the others.
 
-    A new folder appears with all files at once. An existing folder is refused unless it has a policy. If
-    several processes write, all files of the last one stay. Replaced files are `arrays-*.npz` and what
-    `publish_beside` wrote. A link to a folder stays a link.
+    A new folder appears with all files at once. An existing folder is refused unless it contains a policy. If
+    several processes write, the folder ends up with all files of the last one. Files of the old policy are
+    removed: `arrays-*.npz`, and those that `publish_beside` wrote. A link to a folder stays a link.
     """
     name = check_folder(folder)
     try:
@@ -102,7 +102,7 @@ def resolve_folder(name: Path) -> Path:
 
 
 def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
-    """Creates a folder with all files at once; returns False if a folder with files exists by then."""
+    """Creates a folder with all files at once; returns False if another process created it first."""
     try:
         with publish_folder(folder) as temporary:
             for name, content in files.items():
@@ -113,7 +113,7 @@ def _create_folder(folder: Path, files: Mapping[str, bytes]) -> bool:
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes], last: tuple[str, bytes]) -> None:
-    """Writes new files next to the old ones, then `last`, which makes them valid, and removes old files."""
+    """Writes the new files, then `last`, which tells readers to use them; then removes the old files."""
     with lock_folder(folder):
         if not _is_policy_folder(folder):
             raise PolicyError(f"{folder}: holds something else than a whole policy; give another folder")
@@ -125,7 +125,7 @@ def _replace_files(folder: Path, files: Mapping[str, bytes], last: tuple[str, by
 
 
 def publish_beside(folder: Path, name: str, content: bytes, *, is_current: Callable[[Path], bool]) -> bool:
-    """Adds a file to a folder, completely or not at all; returns False if `is_current` no longer holds."""
+    """Adds a file to a folder, completely or not at all; returns False if `is_current(folder)` is false."""
     try:
         with lock_folder(folder):
             if not is_current(folder):
@@ -154,7 +154,7 @@ def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> 
             content = file.read(max_bytes + 1)
     except FileNotFoundError as exc:
         raise PolicyInvalid(f"{path}: is not there; {remedy}") from exc
-    except (OSError, ValueError) as exc:  # a null character in the path is a ValueError
+    except (OSError, ValueError) as exc:  # ValueError: the path has a null character
         raise PolicyInvalid(f"{path}: can't be read: {exc}") from exc
     if len(content) > max_bytes:
         raise PolicyInvalid(f"{path}: is larger than any policy's ({max_bytes:,} bytes); {remedy}")
@@ -166,7 +166,7 @@ def parse_document(
 ) -> dict[str, Any]:
     """Parses a stored document; raises PolicyInvalid if its schema, version or hash is wrong.
 
-    The errors end with `remedy`, or with `foreign` if the file is something else.
+    Error messages end with `remedy`, or with `foreign` if the document has another schema.
     """
     document = parse_json(text, path, remedy=remedy)
     if not isinstance(document, dict) or document.get("schema") != schema:
@@ -182,7 +182,7 @@ def parse_document(
 
 
 def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
-    """Parses JSON; raises PolicyInvalid if it is no JSON, or has NaN, infinity or a key twice."""
+    """Parses JSON; raises PolicyInvalid if it isn't valid or has NaN, infinity or a duplicate key."""
 
     def reject_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not a number")
@@ -202,12 +202,12 @@ def parse_json(text: bytes, path: Path, *, remedy: str = SAVE_REMEDY) -> object:
             parse_float=parse_float,
             object_pairs_hook=build_object,
         )
-    except (ValueError, RecursionError) as exc:  # errors of JSON and of UTF-8 are ValueErrors
+    except (ValueError, RecursionError) as exc:  # ValueError: invalid JSON or UTF-8
         raise PolicyInvalid(f"{path}: is not whole JSON ({exc}); {remedy}") from exc
 
 
 class _ArrayEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An array, as policy.json lists it."""
+    """Name, type and shape of a stored array, as listed in policy.json."""
 
     name: Annotated[str, Meta(pattern=_NAME)]
     dtype: _DType
@@ -219,7 +219,7 @@ class _ArrayEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arrays of a policy; checked before any array is read."""
+    """The list of a policy's arrays in policy.json, which is checked before any array is read."""
 
     sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # hash of the npz file
     content: Annotated[tuple[_ArrayEntry, ...], Meta(max_length=MAX_ARRAYS)]
@@ -237,7 +237,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     schema: str
     version: int
     kind: str
-    adacompute: str  # version of the package
+    adacompute: str  # version of this package that saved the policy
     settings: dict[str, Any]
     arrays: _Listing
     sha256: str
@@ -246,12 +246,12 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Artefact:
-    """A policy as stored in a folder. Its hashes are checked, but not yet whether its values make sense."""
+    """A policy as stored in a folder. Its hashes have been checked, but its values haven't."""
 
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
-    arrays: Mapping[str, _Array] = field(repr=False)  # read-only
-    sha256: str = field(default="", repr=False)  # hash of settings and arrays
+    arrays: Mapping[str, _Array] = field(repr=False)  # read-only arrays, by name
+    sha256: str = field(default="", repr=False)  # hash of the policy's stored content
     model: str | None = None  # model whose samples the policy was fitted on; None if unknown
 
 
@@ -263,8 +263,8 @@ def write_artefact(
     arrays: Mapping[str, npt.NDArray[Any]],
     model: str | None = None,
 ) -> None:
-    """Writes a policy to a folder, completely or not at all. Only an older policy may be there."""
-    from importlib.metadata import version  # imported here, because it is slow and only saving needs it
+    """Writes a policy to a folder, completely or not at all. Overwrites nothing but an older policy."""
+    from importlib.metadata import version  # imported here because it is slow, and only saving needs it
 
     prepared = {name: _prepare_array(name, array) for name, array in arrays.items()}
     npz = _pack_arrays(prepared)
@@ -296,7 +296,7 @@ def write_artefact(
 
 
 def read_artefact(folder: Path, *, attempts: int = _ATTEMPTS) -> Artefact:
-    """Reads a policy that `write_artefact` wrote; raises PolicyInvalid, naming the file, if it can't."""
+    """Reads a policy that `write_artefact` wrote; raises PolicyInvalid, naming the file, if that fails."""
     document = _read_document(folder)
     arrays: dict[str, _Array] = {}
     if document.arrays.content:
@@ -318,7 +318,7 @@ def read_artefact(folder: Path, *, attempts: int = _ATTEMPTS) -> Artefact:
 
 
 def read_hash(folder: Path) -> str:
-    """Reads the hash of the policy in a folder, without its arrays."""
+    """Reads the hash of the policy in a folder, without reading its arrays."""
     return _read_document(folder).sha256
 
 
@@ -337,7 +337,7 @@ def _prepare_array(name: object, array: npt.NDArray[Any]) -> _Array:
 
 
 def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
-    """Packs arrays into an npz file, without dates and compression, so that equal arrays give equal bytes."""
+    """Packs arrays into an uncompressed npz file; it has no dates, so the same arrays give the same bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -348,7 +348,7 @@ def _pack_arrays(arrays: Mapping[str, _Array]) -> bytes:
 
 
 def _to_plain(value: object, where: str) -> Any:  # noqa: ANN401 # any JSON value
-    """Returns a value that JSON can store (tuples become lists); raises PolicyError otherwise."""
+    """Converts a value to plain JSON data (tuples become lists); raises PolicyError if it can't be stored."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -376,7 +376,7 @@ def _is_policy_folder(folder: Path) -> bool:
 
 
 def _read_document(folder: Path) -> _Document:
-    """Reads policy.json, and checks each field."""
+    """Reads policy.json and checks all its fields."""
     path = folder / DOCUMENT
     text = read_content(path, MAX_DOCUMENT_BYTES)
     document = parse_document(text, path, SCHEMA, VERSION, remedy=SAVE_REMEDY, foreign=FOLDER_REMEDY)
@@ -417,5 +417,5 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, entry: _Arra
     valid = content[:8] == b"\x93NUMPY\x01\x00" and content[10:start].strip() == header
     if not valid or len(content) != start + entry.nbytes:
         raise PolicyInvalid(f"{path}: array {entry.name!r} is not of the type and shape listed")
-    # slicing copies the bytes, so that the array is aligned in memory; bytes can't be written to
+    # the slice is a copy, so the array is aligned in memory; it is read-only, because bytes are
     return np.ndarray(entry.shape, entry.dtype, buffer=content[start:])

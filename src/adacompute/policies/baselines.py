@@ -1,7 +1,7 @@
-"""Baselines that decide before sampling: the same number for all, or each problem's best in hindsight.
+"""Baselines that decide before sampling: a fixed number of samples, or each problem's best one in hindsight.
 
-A budget is a number of samples. Random choices hash the seed and the prompt, so a request gets the same
-budget live, in a batch and in replay.
+A budget is a number of samples. Random choices are made by hashing the seed and the prompt, so a request gets
+the same budget live, in a batch and in replay.
 """
 
 from abc import abstractmethod
@@ -33,14 +33,14 @@ from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.solve.hull import compute_slopes, round_slopes
 
-BUDGETS = (1, 2, 4, 8, 16)  # the paper's budgets
+BUDGETS = (1, 2, 4, 8, 16)  # numbers of samples to choose from, as in the paper
 MAX_SEED = 2**63 - 1
 
 
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
-    """Returns the share of requests for each budget; only the two budgets next to `average` are used.
+    """Returns the share of requests for each budget, so that the mean is `average`; uses the two nearest.
 
-    An average above the largest budget gives everyone the largest.
+    If `average` is above the largest budget, all requests get the largest.
 
     >>> mix_adjacent((1, 2, 4), 3.0).tolist()
     [0.0, 0.5, 0.5]
@@ -74,7 +74,7 @@ class BudgetPolicy(Policy):
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The budgets up to `longest`."""
+        """Those of `budgets` that are at most `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
 
 
@@ -86,7 +86,7 @@ class OneShotPolicy(BudgetPolicy):
 
     @abstractmethod
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Returns the number of samples of each prompt; shape (prompts, 1)."""
+        """Returns the number of samples that each prompt gets; shape (prompts, 1)."""
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         return np.asarray(np.maximum(reading[:, 0].astype(np.int64) - state.drawn, 0))
@@ -97,7 +97,7 @@ class OneShotPolicy(BudgetPolicy):
 
 
 def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
-    """Chooses `modes[k]` for a share `shares[k]` of the prompts, by a hash of the prompt."""
+    """Draws one of `modes` for each prompt, by hashing it; a share `shares[k]` of prompts gets `modes[k]`."""
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
     return np.asarray(modes, dtype=np.float64)[index][:, None]
 
@@ -105,8 +105,8 @@ def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *
 class FixedPolicy(OneShotPolicy):
     """The same budget for every request: the largest of `budgets` that is at most `budget`.
 
-    If `budget` lies between two of them, this spends less than `budget` (the paper's staircase). With `mix`,
-    requests get one of these two at random, so that the average is `budget`.
+    So if `budget` lies between two of `budgets`, less is spent (the staircase in the paper). With `mix`, each
+    request gets one of these two at random, so that the average is `budget`.
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> FixedPolicy(3).read(prompts).mean(), FixedPolicy(3, mix=True).read(prompts).mean().round(1)
@@ -130,25 +130,26 @@ class FixedPolicy(OneShotPolicy):
         self.budget = check_number("budget", budget, low=0)
         self.mix = check_flag("mix", mix)
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        budget_shares = mix_adjacent(self.modes, self.budget)  # share of requests for each of `modes`
+        budget_shares = mix_adjacent(self.modes, self.budget)  # share of requests that get each of `modes`
         if not self.mix:
             budget_shares = np.eye(len(budget_shares))[np.flatnonzero(budget_shares)[0]]
         self._shares = budget_shares
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        if not self.mix:  # all requests get the same number
+        if not self.mix:  # all requests get the same number of samples
             return np.full((len(prompts), 1), float(self.modes[int(self._shares.argmax())]))
         return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
 
 
 class OraclePolicy(OneShotPolicy):
-    """The best number of samples for each problem at a price, found with the recorded answers.
+    """The best number of samples for each problem at a price, known in hindsight from recorded answers.
 
-    The price is accuracy per sample. It stores the slopes of each problem's concave hull by the hash of its
-    prompt, and raises the number of samples while the slope is above the price. Problems with the same prompt
-    share their mean curve; an unknown prompt gets the mean of all. Evaluated on its training samples, it is
-    an upper bound for one-shot decisions. Fitted on one half of each problem's samples and evaluated on the
-    other (`adacompute.score.halves`), it is a lower bound.
+    The price is in accuracy per sample. For each prompt, stored by its hash, the policy knows the slopes of
+    the concave hull of accuracy over the number of samples; it raises this number while the slope is above
+    the price. Problems with the same prompt share the mean of their curves; an unknown prompt gets the mean
+    of all curves. Evaluated on its training samples, the policy is an upper bound for policies that decide
+    once, from the prompt. Fitted on one half of each problem's samples and evaluated on the other half
+    (`adacompute.score.halves`), it is a lower bound for the best such policy.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -163,9 +164,9 @@ class OraclePolicy(OneShotPolicy):
     setting_names = ("budgets", "longest", "weigh")
     learned_names = ("learned",)
 
-    keys_: npt.NDArray[np.uint64]  # hashes of the prompts, ascending
-    slopes_: Floats  # slope of each prompt's hull from each budget to the next, descending
-    mean_: Floats  # slopes of the mean curve, for unknown prompts
+    keys_: npt.NDArray[np.uint64]  # hashes of the fitted prompts, ascending
+    slopes_: Floats  # slopes of each prompt's accuracy (its concave hull) between budgets, descending
+    mean_: Floats  # slopes of the mean accuracy curve, used for unknown prompts
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class OraclePolicy(OneShotPolicy):
         return self
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Returns the slopes of each prompt's curve; shape (prompts, modes - 1)."""
+        """Returns the slopes of each prompt's accuracy curve; shape (prompts, modes - 1)."""
         if not hasattr(self, "keys_"):
             raise NotFitted("oracle has seen no answers yet; call fit(pool) with graded samples first")
         hashes = np.array([hash_prompt(prompt) for prompt in prompts], dtype=np.uint64)

@@ -1,7 +1,8 @@
 """Measurements of a policy at each budget, stored as chart.json next to the policy.
 
-The gateway takes its first prices, the expected agreement and the savings from the chart. chart.json contains
-its policy's hash and its own hash, so a damaged chart or one of another policy is refused.
+From the chart, the gateway takes its initial prices, the agreement to expect and the savings that it reports.
+chart.json contains the hash of its policy and a hash of itself, so a damaged chart, or a chart that belongs
+to another policy, is refused.
 """
 
 import json
@@ -31,18 +32,18 @@ from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCur
 from adacompute.pool.ballots import count_calls
 
 SCHEMA, VERSION = "adacompute.chart", 3
-MAX_CHART_BYTES = 1 << 20  # most bytes of chart.json
+MAX_CHART_BYTES = 1 << 20  # maximum size of chart.json, in bytes
 
 _MAX_ROWS = 64
-_MAX_SAMPLES = 1_000_000  # most samples per request: more is probably a mistake
-_MAX_TOKENS = 1e12  # most tokens: more is probably a mistake
-_MAX_PROTOCOL = 1000  # most characters of the description of the measurement
+_MAX_SAMPLES = 1_000_000  # maximum number of samples per request; more is probably a mistake
+_MAX_TOKENS = 1e12  # maximum number of tokens; more is probably a mistake
+_MAX_PROTOCOL = 1000  # maximum length of the description of the measurement, in characters
 _TOLERANCE = 1e-9
 Samples = Annotated[float, Meta(ge=1 - _TOLERANCE, le=_MAX_SAMPLES)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[float, Meta(ge=0, le=_MAX_TOKENS)]
 Price = Annotated[float, Meta(ge=0, le=1e12)]
-_MIN_PRICE = 1e-12  # lowest price of which a logarithm is taken
+_MIN_PRICE = 1e-12  # lower prices are raised to this before taking the logarithm
 _DAY = r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z"
 _REMEDY = "fit again, or remove it"
 _MAX_CURVES = 256
@@ -52,27 +53,27 @@ _MAX_CURVES = 256
 class ChartRow:
     """Measurements of a policy at one average number of samples.
 
-    `cost`, `waves` and `stays` are measured at `price`. The other numbers hold if the budget is met exactly,
-    by mixing two prices.
+    `cost`, `waves` and `stays` are measured at `price`. The other numbers are those of a mixture of two
+    prices that meets the budget exactly.
     """
 
-    budget: Samples  # requested average samples per request
-    price: Price | None  # lowest price (or threshold) within the budget; None: it has neither
-    cost: Samples  # mean samples per request
-    waves: Samples  # mean rounds of calls per request
-    stays: Share  # share of requests with the same answer as the vote over all recorded samples
-    agreement: Share  # mean share of a vote's weight that the winner has
+    budget: Samples  # requested average number of samples per request
+    price: Price | None  # lowest price or threshold that meets the budget; None if the policy has neither
+    cost: Samples  # mean number of samples per request
+    waves: Samples  # mean number of rounds of calls per request
+    stays: Share  # share of requests whose answer is that of the vote over all recorded samples
+    agreement: Share  # winner's share of the total weight of votes, averaged over requests
     deviation: Share  # standard deviation of `agreement` over requests
-    accuracy: Share | None = None  # None if correctness is unknown
-    # same number of samples for every request that would be as accurate; at most the number recorded
+    accuracy: Share | None = None  # None if it isn't known which answers are correct
+    # fixed number of samples per request that gives the same accuracy; at most the number recorded
     uniform: Samples | None = None
-    tokens: Tokens | None = None  # mean response tokens per request; None if not recorded
-    rounds_p95: Samples | None = None  # 95th percentile of rounds of calls per request
+    tokens: Tokens | None = None  # mean number of response tokens per request; None if not recorded
+    rounds_p95: Samples | None = None  # 95th percentile of the number of rounds of calls
     # shares of requests with more than 1, 2, 3, … samples; empty if not measured
     above: tuple[Share, ...] = ()
 
     def find_most(self, share: float) -> int | None:
-        """Returns how many samples a share of the requests doesn't exceed; None if not measured.
+        """Returns the number of samples that this share of requests doesn't exceed; None if not measured.
 
         >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
         ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
@@ -95,16 +96,16 @@ class Chart:
     """
 
     dial: Dial | None
-    # unit of cost: the price is accuracy per sample, per token or per unit of money
+    # unit of cost: a price is accuracy per sample, per token or per unit of money
     unit: Literal["samples", "tokens", "money"]
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
-    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # how it was measured, in words
+    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # description of how this was measured
     rows: tuple[ChartRow, ...]
     prompt_tokens: Tokens | None = None  # mean number of tokens of a prompt; None if unknown
-    # most samples per call to the model; each call pays for the prompt once; None if unknown
+    # maximum number of samples per call to the model (each call pays for the prompt once); None if unknown
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
-    qualities: tuple[QualityCurve, ...] = ()  # comparisons with fixed numbers of samples on unseen problems
-    basis: Literal["accuracy", "agreement"] = "accuracy"  # what `qualities` compares
+    qualities: tuple[QualityCurve, ...] = ()  # comparisons, on unseen problems, with fixed numbers of samples
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # which quantity `qualities` compares
     cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # unit of costs in `qualities`
     currency: str = ""  # currency if `cost_unit` is money
     measured: Annotated[str, Meta(pattern=_DAY)] = ""  # day of the measurement, e.g. 2026-11-18
@@ -114,12 +115,12 @@ class Chart:
             raise PolicyError(f"invalid chart: {fault}")
 
     def price_at(self, budget: float) -> float | None:
-        """Returns the price or threshold for an average number of samples; None if it wasn't measured."""
+        """Returns the price or threshold that gives an average number of samples; None if not measured."""
         row = self.row_at(budget)
         return None if row is None else row.price
 
     def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
-        """Finds the average cost for a quality; raises BudgetInvalid if the quality wasn't reached."""
+        """Finds the average cost that reaches a quality; raises BudgetInvalid if none did when measured."""
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
         return replace(
@@ -131,9 +132,10 @@ class Chart:
         )
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
-        """Estimates the cost of a sample, if a request costs about `target`, from recorded token counts.
+        """Estimates, from recorded token counts, the cost of a sample when a request costs about `target`.
 
-        `price` returns the cost of some prompt and response tokens. None if token counts are unknown.
+        `price(prompt_tokens, response_tokens)` returns the cost of tokens. Returns None if the chart has no
+        token counts.
         """
         if self.prompt_tokens is None:
             return None
@@ -147,7 +149,7 @@ class Chart:
         return None if nearest is None else nearest[0] / nearest[1]
 
     def row_at(self, budget: float) -> ChartRow | None:
-        """Returns the row at a budget, interpolated between two measured rows; None outside of them.
+        """Returns the row at a budget, interpolated between measured rows; None outside their range.
 
         A policy that has neither price nor threshold has one row, which is returned for any budget.
         """
@@ -178,7 +180,7 @@ def write_chart(folder: str | Path, chart: Chart) -> None:
 
 
 def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
-    """Reads the chart of the policy with this hash; None if there is none; PolicyInvalid if it is damaged."""
+    """Reads the chart of the policy with this hash; None without a chart. Raises PolicyInvalid if damaged."""
     path = check_folder(folder) / CHART_FILE
     try:
         path.lstat()
@@ -197,7 +199,7 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 
 
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
-    """Finds the average cost for a quality, from the chart of the policy in a folder."""
+    """Finds the average cost at which the policy in this folder reaches a quality, according to its chart."""
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
     if chart is None:
@@ -226,9 +228,9 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 
 
 def _find_fault(chart: Chart) -> str:
-    """Describes which parts of a chart don't fit together; "" if all do. `write_chart` checks each part."""
+    """Describes a contradiction between fields of a chart; "" if none. Doesn't check fields one by one."""
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    fewest = 1 if chart.cost_unit == "samples" else 0  # charts of policies over several modes have no rows
+    fewest = 1 if chart.cost_unit == "samples" else 0  # with several modes, a chart has no rows
     if not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:

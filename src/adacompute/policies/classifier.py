@@ -1,8 +1,9 @@
-"""The paper's policy: a classifier that predicts how many samples the oracle would give to a prompt.
+"""The policy of the paper: a classifier that predicts how many samples the oracle would give to a prompt.
 
-A problem's label is its number of samples in the exact solution for one average budget. If the first sample's
-entropy is a feature, one sample is drawn before the others; otherwise the prompt alone decides. XGBoost is
-imported only for training; serving evaluates plain arrays.
+To train it, the problems of a pool are labelled with the number of samples that the exact solution for one
+average budget gives them. If the first sample's entropy is a feature, one sample is drawn before the others;
+otherwise the prompt alone decides. XGBoost is imported only for training; to serve requests, the trees are
+evaluated from arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,9 @@ _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # number of trees, their depth and the lea
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
-    """Trains trees that predict `labels`; returns them (None if all are equal) and the distinct labels.
+    """Trains trees that predict `labels`, which are integers; also returns the distinct labels.
 
-    Labels may be any integers.
+    The trees are None if all labels are equal.
     """
     classes, indices = np.unique(labels, return_inverse=True)
     if len(classes) == 1:
@@ -53,7 +54,7 @@ def predict_classes(trees: Trees | None, rows: Floats) -> Ints:
 
 
 def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    """Trains XGBoost with the paper's settings; labels are 0, 1, 2, ... without gaps."""
+    """Trains XGBoost with the settings of the paper; labels must be 0, 1, 2, … without gaps."""
     xgboost = import_xgboost()
 
     settings: dict[str, Any] = {
@@ -62,7 +63,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
         "max_depth": _DEPTH,
         "learning_rate": _RATE,
         "seed": seed,
-        "nthread": 1,  # so that trees are the same on every machine
+        "nthread": 1,  # one thread, so that every machine trains the same trees
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
@@ -72,7 +73,7 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
 class ClassifierPolicy(FeaturePolicy):
     """Predicts how many samples the oracle would give to a prompt; fitted for one average budget.
 
-    `features` is "text+entropy", "text" or "entropy"; the entropy is left out if it isn't recorded.
+    `features` is "text+entropy", "text" or "entropy"; the entropy isn't used if the pool lacks it.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -88,8 +89,8 @@ class ClassifierPolicy(FeaturePolicy):
     model: ClassVar[str] = "xgboost"  # kind of model, as stored with the policy
 
     budget_: float  # average number of samples that the policy was fitted for
-    classes_: Ints  # numbers of samples that the policy may choose, ascending
-    trees_: Trees | None  # None: there is only one class
+    classes_: Ints  # numbers of samples to choose from, ascending
+    trees_: Trees | None  # None if `classes_` has only one number
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class ClassifierPolicy(FeaturePolicy):
         super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
     def fit(self, pool: Pool | Ballots, *, budget: float | None = None) -> Self:
-        """Learns how many samples the oracle gives to each problem, for an average of `budget`."""
+        """Learns to predict how many samples the oracle gives to each problem, for an average of `budget`."""
         if budget is None:
             raise PolicyError("the classifier is fitted for one average budget; give fit(pool, budget=2.0)")
         ballots = get_ballots(pool)

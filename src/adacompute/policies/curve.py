@@ -1,12 +1,12 @@
-"""Predicts the accuracy of every number of samples, and chooses the one that is best at a price.
+"""Predicts the accuracy of each number of samples, and chooses the number that is best at a given price.
 
 So one fitted policy serves all average budgets. The predicted curves come from boosted trees. With few
-problems trees find spurious patterns, so each group of features is tested on held-out prompts and weighted by
-how much it helped there. If entropies are recorded, one sample is drawn first, and the curve is for votes
-that include it.
+problems, trees find spurious patterns, so each group of features is tested on held-out prompts and weighted
+by how much it improves predictions there. If the first sample's entropy is used, this sample is drawn before
+deciding, and its vote counts.
 
-With a menu it is a router: it predicts a curve for each mode from the prompt's text alone, and chooses the
-mode and number of samples with the best predicted accuracy minus price.
+With several modes, the policy is a router: it predicts a curve for each mode from the prompt's text alone,
+and chooses the mode and number of samples with the best predicted accuracy minus price.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -40,13 +40,13 @@ from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
-_CELLS = 1 << 22  # most pairs of draws compared at a time
+_CELLS = 1 << 22  # maximum array size when drawing random orders; larger pools are processed in chunks
 _ROUNDS = 60  # number of trees
 _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
     "max_depth": 3,
     "learning_rate": 0.1,
-    "min_child_weight": 5.0,  # counted in problems, because all rows of a problem together weigh 1
+    "min_child_weight": 5.0,  # counted in problems: all rows of one problem together weigh 1
     "subsample": 0.7,
     "colsample_bytree": 0.5,
     "base_score": 0.0,
@@ -54,11 +54,11 @@ _TREE_SETTINGS: dict[str, Any] = {
     "verbosity": 0,
 }
 _FOLDS = 5
-_STANDARD_ERRORS = 2.0  # features must beat the mean curve by this many standard errors
-_MIN_PROMPTS = 20  # with fewer prompts, features can't be tested and aren't used
-_TARGET_ROWS = 5_000  # approximate number of training rows: few problems get several random orders each
-_MAX_FALL = 0.05  # a step of a curve counts as rising if its losses are at most 5% of its gains
-_ORDERS = (8, 32)  # fewest and most random orders of each problem's samples
+_STANDARD_ERRORS = 2.0  # features are used only if they beat the mean curve by 2 standard errors
+_MIN_PROMPTS = 20  # with fewer prompts, features aren't used, because they can't be tested
+_TARGET_ROWS = 5_000  # approximate number of training rows; fewer problems get more random orders each
+_MAX_FALL = 0.05  # a step between budgets counts as rising if problems lose at most 5% of what others gain
+_ORDERS = (8, 32)  # minimum and maximum number of random orders of each problem's samples
 
 
 def draw_first_samples(
@@ -69,10 +69,10 @@ def draw_first_samples(
     rng: np.random.Generator,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """Draws random orders of each problem's samples, in which every sample is first about equally often.
+    """Draws random orders of each problem's samples; each sample comes first in about equally many of them.
 
-    A policy that looks at the first sample also counts its vote, so the votes begin with it. Problems need
-    grades and at least `longest` samples.
+    For policies that look at the first sample and also count its vote. Each problem needs grades and at least
+    `longest` samples.
     """
     chunk = max(1, _CELLS // (orders * longest**2))
     parts = [
@@ -85,12 +85,12 @@ def draw_first_samples(
 def _draw_orders(
     sample_counts: Ints, orders: int, samples: int, longest: int, rng: np.random.Generator
 ) -> Ints:
-    """Draws random orders of samples, (problems, orders, longest); each is first about equally often."""
+    """Draws orders of samples, (problems, orders, longest); each sample is first about equally often."""
     sort_keys = rng.random((len(sample_counts), orders, samples))
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
     first_order = np.argsort(np.where(absent, 2.0, rng.random((len(sample_counts), samples))), axis=1)
-    position = np.arange(orders) % sample_counts[:, None]  # which sample is first; shape (problems, orders)
+    position = np.arange(orders) % sample_counts[:, None]  # shape (problems, orders)
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
     return np.asarray(np.argsort(sort_keys, axis=2)[:, :, :longest])
@@ -108,19 +108,20 @@ def fit_curves(
 ) -> Trees:
     """Trains trees that predict an accuracy curve: its first value, and the increases from there.
 
-    `rows` has shape (rows, features), `targets` (rows, budgets). `owner` is each row's problem, and each of
-    `groups` the features that are tested together. `prompt_ids` are equal for problems with the same prompt
-    (None: all prompts differ), because trees must not be tested on prompts that they were trained on.
-    `curves` are the columns of each curve in `targets`, if there are several.
+    `rows` has shape (rows, features), and `targets` has shape (rows, budgets). `owner` is each row's problem.
+    Separate trees are trained on each of `groups`, which are columns of `rows`, and weighted by how well they
+    predict held-out prompts. `prompt_ids` has one number per problem, equal if prompts are the same, so that
+    a prompt is held out completely; None means that all prompts differ. `curves` are the columns of each
+    curve in `targets`, if there are several.
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
-    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # first values and increases
+    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # shape (rows, outputs)
     mean = np.average(parts, axis=0, weights=weights)
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return join_trees([], [], base=mean)
-    # how much the trees of each group count; shape (groups, budgets)
+    # weight of the trees of each feature group, for each output; shape (groups, outputs)
     trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])
@@ -133,7 +134,7 @@ def fit_curves(
 
 
 def _split_curve(targets: Floats) -> Floats:
-    """Converts curves to their first value and the increases from there; shape (rows, budgets)."""
+    """Subtracts the first value of each curve from the others; shape (rows, budgets)."""
     return np.hstack([targets[:, :1], targets[:, 1:] - targets[:, :1]])
 
 
@@ -147,15 +148,15 @@ def _estimate_trust(
     seed: int,
     curves: Sequence[slice],
 ) -> Floats:
-    """Estimates how much to trust the trees of each group of features; shape (groups, budgets).
+    """Computes weights for the trees of each group of features; shape (groups, outputs).
 
-    The first value of a curve and its increases are treated apart. Returns the weights, from 0 and at most
-    1 in sum, that fit best on held-out prompts. Rows of one prompt are held out together, because trees
-    could memorise it.
+    Returns the weights that fit held-out prompts best; they aren't negative, and their sum is at most 1. The
+    first value of a curve gets its own weights, apart from those of the increases. All rows of a prompt are
+    held out together, because trees could memorise it.
     """
     fold = np.random.default_rng(seed).permutation(int(row_prompts.max()) + 1)[row_prompts] % _FOLDS
     means = np.empty(parts.shape)
-    # predictions of trees that weren't trained on the problem
+    # each row is predicted by trees that weren't trained on its prompt
     predicted = np.empty((len(groups), *parts.shape))
     for fold_number in range(_FOLDS):
         held_out, training = fold == fold_number, fold != fold_number
@@ -176,7 +177,7 @@ def _estimate_trust(
 
 
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
-    """Fits a weight for each group's predictions; all 0 if they don't beat the mean curve."""
+    """Fits a weight for the predictions from each feature group; all 0 if these don't beat the mean curve."""
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     if not truth.size:
@@ -185,14 +186,14 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
     blend = nnls((predicted * root).reshape(len(predicted), -1).T, (truth * root).reshape(-1))[0]
     blend = np.asarray(blend / max(1.0, float(blend.sum())))
     improvement = (truth**2 - (truth - np.tensordot(blend, predicted, axes=1)) ** 2).sum(axis=1)
-    gain = np.bincount(row_prompts, weights=improvement * weights)  # gain on each prompt
+    gain = np.bincount(row_prompts, weights=improvement * weights)  # improvement per prompt
     if gain.mean() <= _STANDARD_ERRORS * gain.std(ddof=1) / len(gain) ** 0.5:
         return np.zeros(len(predicted))
     return blend
 
 
 def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, seed: int) -> Trees:
-    """Trains trees with one output on some columns of `rows`."""
+    """Trains trees that predict one number from the given columns of `rows`."""
     xgboost = import_xgboost()
 
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
@@ -203,12 +204,13 @@ def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, s
 class CurvePolicy(FeaturePolicy):
     """Draws the number of samples with the best predicted accuracy minus price; ties go to the cheaper one.
 
-    The price is accuracy per sample. `features` is "text+entropy", "text" or "entropy"; entropy is dropped if
-    it isn't recorded.
+    The price is in accuracy per sample. `features` is "text+entropy", "text" or "entropy"; the entropy isn't
+    used if the pool lacks it.
 
-    With a `menu` it chooses a mode and a number of samples for each prompt: each such pair is one of
-    `columns`, `budgets` are the numbers of samples (for all modes, or by mode name), and `choose` returns the
-    column for each prompt at a price in the menu's unit. It then uses only the text, and unweighted votes.
+    With several modes (`menu`), the policy chooses a mode and a number of samples for each prompt. `columns`
+    lists these pairs; `choose` returns the index of each prompt's pair at a price in the unit of the modes'
+    costs. `budgets` are the allowed numbers of samples, for all modes or by mode name. The policy then uses
+    only the prompts' text and unweighted votes.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -223,8 +225,8 @@ class CurvePolicy(FeaturePolicy):
     optional: ClassVar[Mapping[str, Any]] = {"menu": None}
     parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
-    trees_: Trees  # predict the accuracy of the smallest budget, and increases from there
-    rises_: Ints  # 1 for steps at which predicted curves must not fall, because recorded ones hardly do
+    trees_: Trees  # predict the accuracy of the smallest budget, and the gains of larger budgets
+    rises_: Ints  # 1 for each step between budgets at which no predicted curve may fall
 
     def __init__(
         self,
@@ -266,12 +268,12 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """The choices with a menu: modes and numbers of samples, by ascending cost."""
+        """The choices with several modes: a mode and a number of samples each, by ascending cost."""
         return self.route.columns if self.route else ()
 
     @property
     def costs(self) -> Floats:
-        """Average cost of each of `columns` in the menu's unit, ascending."""
+        """Average cost of each of `columns`, ascending, in the unit of the modes' costs."""
         return self.route.costs if self.route else np.zeros(0)
 
     @property
@@ -281,16 +283,16 @@ class CurvePolicy(FeaturePolicy):
         return bool((self.trees_.output > 0).any())
 
     def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
-        """Learns curves from graded samples, using as many per problem as the largest budget.
+        """Learns accuracy curves from graded samples; each problem needs as many as the largest budget.
 
-        With a menu, learns from joined pools or a pool with several sources.
+        With several modes, learns from joined pools or from a pool with several sources.
         """
         if self.route:
             return self._fit_route(self.route, pool)
         if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
-        table = score(ballots, self.modes)  # raises an error if a problem can't be scored
+        table = score(ballots, self.modes)  # fails if a problem can't be scored
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         reading = feature_set.read(ballots.prompts)
         if not feature_set.entropy and self.weigh is None:
@@ -332,9 +334,9 @@ class CurvePolicy(FeaturePolicy):
         return self
 
     def choose(self, prompts: Sequence[str], price: float) -> Ints:
-        """Chooses one of `columns` (a mode and a number of samples) for each prompt; returns their numbers.
+        """Chooses a mode and a number of samples for each prompt; returns indices into `columns`.
 
-        Maximises predicted accuracy minus price times cost. Ties go to the cheaper column, so cost never
+        Maximises predicted accuracy minus price times cost. Ties go to the cheaper choice, so cost never
         rises with the price.
         """
         self.get_feature_set()
@@ -353,9 +355,10 @@ class CurvePolicy(FeaturePolicy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """Returns what to draw now, or None to stop: with a menu, what is left of the prompt's column.
+        """Returns what to draw now, or None to stop.
 
-        If the column's mode isn't in `modes`, the most expensive of `modes` replaces it.
+        With several modes, returns the samples that are still missing from what `choose` chose for the
+        prompt. If its mode isn't in `modes`, the most expensive of `modes` replaces it.
         """
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -370,9 +373,9 @@ class CurvePolicy(FeaturePolicy):
         return None
 
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
-        """Predicts the accuracy of each budget, (prompts, budgets), or of each column with a menu.
+        """Predicts the accuracy of each budget (with several modes: of each of `columns`) for each prompt.
 
-        `entropy` is that of each first sample, in nats.
+        `entropy` has the entropy of each prompt's first sample, in nats.
         """
         if self.route:
             return self._predict_curves(self.read(prompts))[:, self.route.order]
@@ -394,7 +397,7 @@ class CurvePolicy(FeaturePolicy):
         return np.array(self.modes, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
-        """Predicts the accuracies of all budgets for rows of features."""
+        """Predicts the accuracy of each budget from rows of features."""
         outputs = self.trees_.scores(rows)
         for curve, min_steps in self._curves:
             _build_curve(outputs[:, curve], min_steps)
@@ -404,7 +407,7 @@ class CurvePolicy(FeaturePolicy):
         self.trees_, self.rises_ = trees, np.asarray(rises, dtype=np.int64)
         self.set_feature_set(feature_set)
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
-        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # least increase at each step of a curve
+        min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # minimum increase at each step of a curve
         ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
         self._curves = list(zip(curves, np.split(min_steps, ends), strict=True))
         modes = np.array(self.modes, dtype=np.float64)
@@ -437,14 +440,14 @@ class CurvePolicy(FeaturePolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeRoute:
-    """The choices of a policy over a menu: modes with numbers of samples, and their costs."""
+    """What a policy over several modes can choose: pairs of a mode and a number of samples."""
 
     menu: ModeSet
-    budgets: Mapping[str, tuple[int, ...]]  # allowed numbers of samples of each mode with a finite cost
+    budgets: Mapping[str, tuple[int, ...]]  # allowed numbers of samples, for each mode with a finite cost
 
     @classmethod
     def of(cls, menu: object, budgets: object, *, longest: int) -> Self:
-        """Checks menu and budgets, and leaves out budgets above `longest`."""
+        """Checks the modes and their budgets, and leaves out budgets above `longest`."""
         if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {format_value(menu)} is not a menu; give Menu.of(pool, costs={{…}})")
         named = budgets if isinstance(budgets, Mapping) else dict.fromkeys(menu.names, budgets)
@@ -472,29 +475,29 @@ class ModeRoute:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """All numbers of samples that a mode may use, ascending."""
+        """All numbers of samples that are allowed for any mode, ascending."""
         return tuple(sorted({count for counts in self.budgets.values() for count in counts}))
 
     @property
     def curves(self) -> list[slice]:
-        """Where the columns of each mode are in the table of accuracies."""
+        """For each mode, the slice of the accuracy table's columns that belong to it."""
         ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def order(self) -> Ints:
-        """The numbers of the table's columns, cheapest column first."""
+        """Indices of the accuracy table's columns, sorted by cost."""
         return np.argsort(self._table_costs, kind="stable")
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """The columns (a mode and a number of samples each), by ascending cost."""
+        """The choices, each a mode and a number of samples, by ascending cost."""
         columns = list_columns(self.menu, self.budgets, mixed=False)
         return tuple(columns[place] for place in self.order)
 
     @property
     def costs(self) -> Floats:
-        """The cost of each column, ascending."""
+        """The cost of each of `columns`, ascending."""
         return np.sort(self._table_costs)
 
     @property
@@ -503,13 +506,13 @@ class ModeRoute:
         return np.array([costs[name] * count for name, counts in self.budgets.items() for count in counts])
 
     def dump_budgets(self) -> dict[str, list[int]]:
-        """Returns the budgets as plain data; a mode with infinite cost gets those of the first mode."""
+        """Returns budgets as plain data; modes with infinite cost get those of the first with finite cost."""
         first = next(iter(self.budgets.values()))
         return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
 
 
 def _build_curve(outputs: Floats, min_steps: Floats) -> None:
-    """Converts first values and increases to curves, in place."""
+    """Converts first values and increases (`outputs`) to curves, in place."""
     steps = outputs[:, 1:].copy()
     steps[:, 1:] -= outputs[:, 1:-1]
     np.maximum(steps, min_steps, out=steps)
@@ -518,24 +521,24 @@ def _build_curve(outputs: Floats, min_steps: Floats) -> None:
 
 
 def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
-    """Marks the steps from a budget to the next at which more votes hardly ever hurt."""
+    """Marks the steps from one budget to the next at which accuracy hardly ever falls."""
     steps = np.diff(accuracy, axis=1)
     return np.maximum(-steps, 0.0).mean(axis=0) <= _MAX_FALL * np.maximum(steps, 0.0).mean(axis=0)
 
 
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
-    """Computes the price below which a curve's next larger budget (or one beyond it) is worth its cost.
+    """Computes for each budget the price below which it, or a larger budget, is worth its cost.
 
-    Returns one price per row and budget, without the smallest budget. Prices fall along a row, so only
-    budgets on the upper concave hull are chosen, and cost never rises with the price.
+    Returns a price for each row and each budget but the smallest. Prices never rise along a row. So only
+    budgets on the upper concave hull are chosen, and a higher price never leads to a larger budget.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()
     [[0.1, 0.1]]
     """
     distance = budgets[None, :] - budgets[:, None]
-    distance[distance <= 0] = 1.0  # pairs that aren't used, whose distance must not be 0
-    slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # shape (rows, from, to)
-    # a step is worth its price if some later budget has a slope above it from every earlier budget
+    distance[distance <= 0] = 1.0  # these pairs aren't used; avoids a division by zero
+    slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # [row, j, k]: slope from budget j to k
+    # a step pays if, for some larger budget, the slopes from all smaller budgets exceed the price
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

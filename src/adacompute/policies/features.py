@@ -1,10 +1,11 @@
 """Computes the paper's 16 features of a prompt, for training and for serving.
 
-Only the first PROMPT_LIMIT characters are read, in linear time, because no pattern backtracks.
+Only the first PROMPT_LIMIT characters are read. This takes linear time, because no pattern backtracks.
 studies/features.md defines the features and lists the words; a test compares it with this file.
 
 A `FeatureSet` says what a learned policy uses: the prompt's text, the first sample's entropy or both.
-`RowCache` evaluates repeated rows once, because replay asks about every order of a problem at every price.
+`RowCache` evaluates equal rows only once; in replay, many are equal, because every order of a problem's
+samples is evaluated at every price.
 """
 
 import re
@@ -75,9 +76,9 @@ MULTI_STEP = frozenset(
 
 FeatureKind = Literal["count", "log", "flag", "mean", "share"]
 
-PROMPT_LIMIT = 20_000  # number of characters that are read of a prompt
-LARGEST_NUMBER = 1e15  # larger numbers in a prompt count as this
-_DIGIT_LIMIT = 40  # a number with more digits is at least LARGEST_NUMBER
+PROMPT_LIMIT = 20_000  # number of characters of a prompt that are read; the rest is ignored
+LARGEST_NUMBER = 1e15  # larger numbers in a prompt are replaced by this one
+_DIGIT_LIMIT = 40  # a number with more digits is treated as LARGEST_NUMBER
 
 _FEATURES: tuple[tuple[str, FeatureKind], ...] = (
     ("prompt_length_chars", "count"),
@@ -101,19 +102,19 @@ FEATURE_NAMES = tuple(name for name, _ in _FEATURES)
 FEATURE_KINDS = tuple(kind for _, kind in _FEATURES)
 ENTROPY_COLUMN = FEATURE_NAMES.index("entropy_estimate")
 
-# in Chinese and Japanese, which have no spaces, each of these characters counts as one word
+# Chinese and Japanese are written without spaces, so each of these characters counts as a word
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]|[^\W_{_UNSPACED_SCRIPTS}]++(?:['’][^\W_{_UNSPACED_SCRIPTS}]++)*+")
 _ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # a word in lower-case ASCII text
-_ASCII_TABLE = str.maketrans(  # for ASCII text: letters to lower case, everything between words to spaces
+_ASCII_TABLE = str.maketrans(  # converts letters to lower case, and other characters to spaces
     {chr(code): chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
 )
-# begins with a single digit rather than a repetition, so that `re` can skip faster to the next digit
+# begins with \d rather than \d+, because `re` then finds the next digit faster
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-# in a row of dots, the last one counts; begins with all ends, so that `re` can skip faster to the next one
+# an ellipsis ends one sentence, at its last dot; the pattern begins with a set, which `re` finds faster
 _SENTENCE_END = re.compile(r"""[.!?。！？](?:(?<=[。！？])|(?=[\s"'”’)\]*]|\Z))""")
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
-_AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # not $5$: that is a formula
+_AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # $5$ doesn't match, because it is a formula
 _ASCII_FRACTION = re.compile(r"\d ?/ ?\d")
 _FRACTION_COMMAND = re.compile(r"\\[dtc]?frac")
 _QUESTIONS = "?？؟"
@@ -138,14 +139,14 @@ def normalise_entropy(entropy: npt.ArrayLike) -> Floats:
     [0.0, 0.5, nan]
     """
     values = np.asarray(entropy, dtype=np.float64)
-    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # an infinite entropy gives 1
+    return np.asarray(1.0 - 1.0 / (1.0 + np.where(values >= 0, values, nan)))  # infinity becomes 1
 
 
 def _compute_row(text: str) -> tuple[float, ...]:
     is_ascii = text.isascii()
     words, letters = _split_ascii_words(text) if is_ascii else _split_words(text)
     kinds = set(words)
-    listed = kinds & _LISTED_WORDS  # usually few words, so looking these up in five lists is fast
+    listed = kinds & _LISTED_WORDS  # usually few words, so the five lookups below are fast
     count = len(words)
     values = [_read_number(number) for number in _NUMBER.findall(text)]
     return (
@@ -196,7 +197,7 @@ def _has_fraction(text: str, is_ascii: bool) -> bool:
 
 
 def _count_sentences(text: str) -> int:
-    """Counts the ends of sentences, plus one if words follow the last end."""
+    """Counts sentences by their final punctuation; words after the last one are another sentence."""
     ends, last = 0, 0
     for end in _SENTENCE_END.finditer(text):
         ends, last = ends + 1, end.end()
@@ -220,12 +221,12 @@ RowValues = npt.NDArray[Any]
 
 _PARTS = ("text", "entropy")
 
-_MIN_ROWS = 256  # with fewer rows, looking for equal rows doesn't pay
+_MIN_ROWS = 256  # with fewer rows, a cache doesn't save time
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSet:
-    """Which features a policy uses: the 15 of the prompt's text, the first sample's entropy, or both."""
+    """Which features a policy uses: 15 features of the prompt's text, the first sample's entropy, or both."""
 
     text: bool
     entropy: bool
@@ -248,7 +249,7 @@ class FeatureSet:
 
     @property
     def width(self) -> int:
-        """The number of values in a row."""
+        """The number of features in a row."""
         return ENTROPY_COLUMN * self.text + self.entropy
 
     def read(self, prompts: Sequence[str]) -> Floats:
@@ -258,11 +259,11 @@ class FeatureSet:
         )
 
     def build_rows(self, reading: Floats, entropy: Floats) -> Floats:
-        """Adds the entropy, in nats, to what was read from the prompts; NaN if unknown."""
+        """Joins the prompts' features (`reading`) and the entropy in nats, which is NaN if unknown."""
         return np.hstack([reading, normalise_entropy(entropy)[:, None]]) if self.entropy else reading
 
     def drop_missing_entropy(self, ballots: Ballots) -> "FeatureSet":
-        """Returns the set without the entropy, if most first samples were recorded without it."""
+        """Returns the set without the entropy if most first samples were recorded without it."""
         if not self.entropy or np.isfinite(ballots.entropy[:, :1]).mean() > 0.5:
             return self
         if not self.text:
@@ -270,7 +271,7 @@ class FeatureSet:
         return FeatureSet(self.text, entropy=False)
 
     def with_entropy(self, stored: object) -> "FeatureSet":
-        """Returns the set with the entropy if a stored policy has learned from it, else without."""
+        """Returns the set with the entropy if a stored policy was trained with it, or else without."""
         learned = check_flag("learned entropy", stored)
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
@@ -278,18 +279,18 @@ class FeatureSet:
 
 
 class RowCache:
-    """Wraps a function of rows, and caches its values for the last large set of rows."""
+    """Wraps a function of rows, and caches its values for the last large batch of rows."""
 
     def __init__(self, compute: Callable[[Floats], RowValues]) -> None:
         self._compute = compute
-        self._places: dict[bytes, int] = {}  # where the values of each row are in `_values`
+        self._places: dict[bytes, int] = {}  # for each row's bytes, its index in `_values`
         self._values: RowValues = np.zeros(0)
 
     def __call__(self, rows: Floats) -> RowValues:
         """Returns the function's value for each row, from the cache if possible."""
         if len(rows) < _MIN_ROWS or not rows.shape[1]:
             return self._compute(rows)
-        keys = [row.tobytes() for row in rows]  # bits, so that NaN equals NaN
+        keys = [row.tobytes() for row in rows]  # compares bits, so that NaN equals NaN
         if not self._places.keys() >= set(keys):
             first = {key: row for row, key in enumerate(keys)}
             self._places = {key: place for place, key in enumerate(first)}
@@ -303,7 +304,7 @@ class FeaturePolicy(BudgetPolicy):
     Their features may include the entropy of the first sample, which is then drawn before the others."""
 
     learned_names: ClassVar[tuple[str, ...]] = ("learned",)
-    feature_set_: FeatureSet  # the features that the policy was fitted on
+    feature_set_: FeatureSet  # features that the policy was fitted on
 
     def __init__(
         self, *, budgets: Sequence[int], features: str, seed: int, longest: int, weigh: VoteWeights | None
@@ -315,7 +316,7 @@ class FeaturePolicy(BudgetPolicy):
 
     @abstractmethod
     def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
-        """Chooses the number of samples for each row of features, at one price or one per row."""
+        """Chooses the number of samples for each row of features, at one price, or at one price per row."""
 
     def read(self, prompts: Sequence[str]) -> Floats:
         return self.get_feature_set().read(prompts)
@@ -323,7 +324,7 @@ class FeaturePolicy(BudgetPolicy):
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         feature_set = self.get_feature_set()
         more, started = np.ones(len(state), dtype=np.int64), np.arange(len(state))
-        if feature_set.entropy:  # before the first sample, the entropy isn't known: draw one
+        if feature_set.entropy:  # the entropy is known only after a first sample
             started = np.flatnonzero(state.drawn)
         if len(started):
             own_dial = dial[started] if isinstance(dial, np.ndarray) and dial.ndim == 1 else dial

@@ -1,4 +1,4 @@
-"""Stops once the leading answer is the model's most common one with a guarantee (is certified).
+"""Stops once the leading answer is certified, i.e. guaranteed to be the model's most common one.
 
 The guarantee fails with a probability of at most delta.
 
@@ -7,10 +7,10 @@ the lowest in a family for which the probability of ever certifying a wrong answ
 common) is at most delta, for any number and distribution of answers and any stopping rule within `longest`
 samples. docs/design/policies.md proves the bound on that probability:
 
-- Order the other answers by probability. Number l can only be certified if it leads the most common answer
-  and the l - 1 answers before it: l answers that are each at least as likely.
+- Order the other answers by probability. The l-th can only be certified if it leads the most common answer
+  and the l - 1 answers before it, which are l answers at least as likely as itself.
 - So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
-  answers reaches the boundary against all others. Q(1) is computed exactly as a walk of the votes of two
+  answers reaches the boundary against all others. Q(1) is computed exactly, by following the votes of two
   answers; the rest of the sum is bounded by an integral for each point of the boundary.
 
 A sample without an answer counts as drawn but doesn't vote, so the certificate is about the model's answers.
@@ -30,20 +30,20 @@ from adacompute.policies.base import Dial, Policy, check_dials, check_integer, c
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 
-_LONGEST = 64  # most samples per request: with fewer, a narrow lead can't be certified
-_MAX_LONGEST = 256  # highest `longest`: more would take long to compute
-_NODES = 256  # points of numerical integrals: more don't change the result
-_SMALLEST = 1e-290  # lowest value of a probability in a denominator
-_MARGIN = 1e-9  # relative rounding error that is added to a bound
+_LONGEST = 64  # default limit of samples per request; with fewer, a narrow lead can't be certified
+_MAX_LONGEST = 256  # maximum of `longest`; a higher one would take long to compute
+_NODES = 256  # number of points for numerical integration; more don't change the result
+_SMALLEST = 1e-290  # lower probabilities are raised to this before dividing by them
+_MARGIN = 1e-9  # bounds are raised by this share, to cover rounding errors
 
 
 class GuaranteePolicy(Policy):
-    """Draws until the leading answer is certified with probability 1 - delta, or up to `longest` samples.
+    """Draws until the leading answer is certified with probability 1 - delta, or `longest` samples are drawn.
 
-    Certified means guaranteed to be the model's most common answer. With `delta` given, the guarantee
-    determines the cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta
-    that a budget can afford. Votes are unweighted, because weights would invalidate the guarantee. Each time
-    it draws the fewest samples that could suffice.
+    A certified answer is guaranteed to be the model's most common one. If `delta` is given, it determines the
+    cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta that a budget can
+    afford. Votes are unweighted, because weights would invalidate the guarantee. Each time, the policy draws
+    the smallest number of samples that could be enough.
 
     >>> policy = GuaranteePolicy(delta=0.05)
     >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
@@ -73,7 +73,7 @@ class GuaranteePolicy(Policy):
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
     def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:
-        """Marks the requests whose leaders are certified; none with more than `longest` votes."""
+        """Marks the requests whose leader is certified; requests with more than `longest` votes never are."""
         reached = state.first >= self._find_votes(state, dial)
         return np.asarray(reached & (state.answered <= self.longest))
 
@@ -117,7 +117,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # certifying the states with the `low` lowest doubts is safe; with `high` + 1 it isn't
+    # it is safe to certify states with the `low` lowest doubts, but not those with the `high` + 1 lowest
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -128,7 +128,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
 def compute_risk(boundary: Ints) -> float:
     """Computes an upper bound for the probability that a wrong answer (not the most common one) is certified.
 
-    `boundary` has the votes that a leader needs if the runner-up has 0, 1, 2, ... votes, ascending.
+    `boundary` is ascending: the votes that a leader needs if the runner-up has 0, 1, 2, … votes.
     """
     longest = len(boundary) - 1
     points = [(int(a), b) for b, a in enumerate(boundary) if a + b <= longest]
@@ -138,19 +138,19 @@ def compute_risk(boundary: Ints) -> float:
 
 @lru_cache(maxsize=8)
 def _compute_doubts(longest: int) -> Floats:
-    """Tabulates the doubt about a leader with a votes before a runner-up with b; infinite if impossible.
+    """Computes the doubt about a leader with `a` votes and a runner-up with `b` votes; infinite if a <= b.
 
-    The doubt is the inverse of the evidence, which is the mean of (2p)^a (2 - 2p)^b over shares p between a
-    half and 1: the likelihood ratio of "the leader is more common" to "both are equally common". Evidence
-    rises with a and falls with b. Integer fractions make the result the same on every machine.
+    The doubt is 1 / evidence. The evidence is the likelihood ratio of "the leader is more common" to "both
+    are equally common": the mean of (2p)^a (2 - 2p)^b over shares p between 1/2 and 1. It rises with a and
+    falls with b. Doubts are computed as fractions of integers, so they are the same on every machine.
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        below, ways = 0, 1  # number of ways to choose at most b of votes + 1, and b of votes
-        chosen = 1  # number of ways to choose b of votes + 1
+        below, ways = 0, 1  # C(votes + 1, 0) + … + C(votes + 1, b), and C(votes, b)
+        chosen = 1  # binomial coefficient C(votes + 1, b)
         for b in range((votes + 1) // 2):
             below += chosen
-            # by symmetry, the sum up to a = votes - b is the total minus the b + 1 lowest terms
+            # by symmetry, the sum of C(votes + 1, k) for k <= votes - b is 2^(votes + 1) - below
             doubts[votes - b, b] = ((votes + 1) * ways) / (2 ** (votes + 1) - below)
             ways = ways * (votes - b) // (b + 1)
             chosen = chosen * (votes + 1 - b) // (b + 1)
@@ -166,7 +166,7 @@ def _sort_doubts(longest: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _build_boundary(longest: int, count: int) -> Ints:
-    """Builds the boundary that certifies the states with the lowest `count` doubts."""
+    """Builds the boundary that certifies those states of votes that have the `count` lowest doubts."""
     limit = _sort_doubts(longest)[count - 1] if count else -1.0
     certified = _compute_doubts(longest) <= limit
     boundary = np.where(certified.any(axis=0), certified.argmax(axis=0), 2 * longest + 1).astype(np.int64)
@@ -180,9 +180,9 @@ def _bound_risk(longest: int, count: int) -> float:
 
 
 def _walk_pair(boundary: Ints) -> float:
-    """Computes Q(1): the probability that one of two equally likely answers ever reaches the boundary."""
+    """Computes the probability that a given one of two equally likely answers ever reaches the boundary."""
     longest = len(boundary) - 1
-    other = np.arange(longest + 1)  # votes of the other answer
+    other = np.arange(longest + 1)  # number of votes for the other answer
     chances = np.zeros(longest + 1)
     chances[0] = 1.0
     reached = 0.0
@@ -203,14 +203,16 @@ def _get_nodes() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1 << 11)
 def _integrate_others(a: int) -> Floats:
-    """Bounds the probability that one of three or more equally likely answers leads with a votes.
+    """Bounds the probability that one of three or more equally likely answers leads with `a` votes.
 
-    Element b is the sum over l >= 2 of the probability that l other answers have at most b votes each when
-    this answer gets vote number a; infinite for b = a - 1.
+    Element b of the result is for the case that all other answers have at most b votes when this answer gets
+    its a-th vote. It is the sum of this probability over all numbers l >= 2 of other answers; infinite if b
+    is a - 1.
 
-    Let each answer's votes arrive at rate 1. Vote number a arrives at time s with a gamma density, and
-    until then the other counts are independent Poisson variables. With F = P(count <= b), the sum over l of
-    F^l is F^2 / (1 - F). It is integrated over s by Gauss-Legendre, up to where the density vanishes.
+    Let each answer's votes arrive at rate 1. The time s of an answer's a-th vote has a gamma density, and the
+    other answers' counts at that time are independent Poisson variables. With F = P(count <= b), the sum over
+    l >= 2 of F^l is F^2 / (1 - F). This is integrated over s by Gauss-Legendre quadrature, up to where the
+    density vanishes.
     """
     nodes, weights = _get_nodes()
     end = a + 12 * math.sqrt(a) + 30
@@ -222,9 +224,9 @@ def _integrate_others(a: int) -> Floats:
     poisson = np.exp(logs)
     up_to = np.cumsum(poisson, axis=0)[:a]
     above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
-    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum from above is accurate only if it is small
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # `above` is accurate only if it is small
     ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
-    tiny = above <= _SMALLEST  # there, use the first term instead: the bound stays valid
+    tiny = above <= _SMALLEST  # where the sum is this small, its first term alone gives a valid bound
     ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
     sums: Floats = (ratio * up_to**2) @ weights * end / 2
     sums[a - 1] = np.inf

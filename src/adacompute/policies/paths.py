@@ -1,11 +1,11 @@
 """Puts recorded samples in random orders, and counts votes after each draw.
 
-A problem's samples are shuffled and cut into disjoint windows, as long as the most samples that a policy may
-draw. Each window is a path, as if its samples had arrived in that order. Counts equal those of
-`adacompute.answers.Tally` to the last bit; ties go to the answer seen first. A class is a group of equal
-answers.
+A problem's samples are shuffled and cut into disjoint windows, whose length is the maximum number of samples
+that a policy may draw. Each window is a path: policies are replayed as if its samples had arrived in this
+order. Votes are counted exactly as by `adacompute.answers.Tally`; ties go to the answer seen first. A class
+is a group of equal answers.
 
-`Paths` has samples of one mode, `ModePaths` of several, drawn in any mixture.
+`Paths` has samples of one mode; `ModePaths` has those of several modes, which a policy can mix.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 Int16s = npt.NDArray[np.int16]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_CELLS = 1 << 16  # (path, answer) pairs counted at a time, to fit in the second-level cache
+_CELLS = 1 << 16  # (path, answer) pairs processed at a time, so that they fit in the second-level cache
 _COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
 _STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "runner", "total"})
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
@@ -41,10 +41,10 @@ def count_steps(
     full: Floats,
     out: dict[str, npt.NDArray[Any]],
 ) -> None:
-    """Counts the votes of all paths draw by draw, and writes the state after each draw to `out`.
+    """Counts the votes of all paths draw by draw, and writes the counts after each draw to `out`.
 
-    `classes` and `vote_weights` have shape (longest, paths). `worth`, the value of each answer, and `full`,
-    its share in a vote of all samples, have shape (paths, classes).
+    `classes` and `vote_weights` have shape (longest, paths). `worth` and `full` have shape (paths, classes):
+    each answer's value, and 1 if it wins a vote of all samples (1/n if n answers tie).
     """
     longest, count = classes.shape
     class_count = worth.shape[1]
@@ -52,7 +52,7 @@ def count_steps(
         np.zeros(count * class_count, dtype=np.int64),
         np.zeros(count * class_count, dtype=np.int16),
     )
-    first_step = np.full(count * class_count, longest, dtype=np.int16)  # when an answer first appeared
+    first_step = np.full(count * class_count, longest, dtype=np.int16)  # first draw that gave each answer
     offset = np.arange(count) * class_count
     top, runner = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     answered, total, kinds = (
@@ -81,7 +81,7 @@ def count_steps(
 
 
 def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
-    """Counts after each draw how many of the latest answers are equal, and writes the counts to `out`."""
+    """Writes to `out`, for each draw, how many samples in a row, up to this one, gave the same answer."""
     out[0] = classes[0] >= 0
     for t in range(1, len(classes)):
         out[t] = np.where(classes[t] == classes[t - 1], out[t - 1] + 1, 1) * (classes[t] >= 0)
@@ -90,9 +90,9 @@ def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
 def _update_leaders(
     rows: Ints, cell: Ints, top: Ints, runner: Ints, weights: Ints, first_step: Int16s
 ) -> None:
-    """Updates leader and runner-up after one more vote.
+    """Updates each path's leader and runner-up, in place, after one more vote.
 
-    Weights only grow, so only the answer that just got a vote can overtake them.
+    Weights never fall, so only the answer that just got a vote can overtake others.
     """
 
     def beats(left: Ints, right: Ints) -> npt.NDArray[np.bool_]:
@@ -111,19 +111,19 @@ def _update_leaders(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyRun:
-    """What a policy had drawn when it stopped on each path, and what its answer was worth."""
+    """What a policy drew on each path before it stopped, and how good its answer was."""
 
-    drawn: Ints  # number of samples
+    drawn: Ints  # number of samples drawn
     waves: Ints
     grade: Floats  # value of the returned answer; NaN if unknown
-    agrees: Floats  # 1 if the answer is that of a vote of all samples (of the most expensive mode)
+    agrees: Floats  # 1 if the answer wins a vote of all samples (of the most expensive mode)
     tokens: Floats  # number of output tokens; NaN if unknown
-    cost: Floats  # in samples, or in the modes' unit if there are several modes
-    by_mode: Ints  # number of samples of each mode; shape (paths, modes)
+    cost: Floats  # number of samples; with several modes, in the unit of their costs
+    by_mode: Ints  # number of samples drawn from each mode; shape (paths, modes)
 
     @classmethod
     def of(cls, paths: "Paths", drawn: Ints, waves: Ints) -> "PolicyRun":
-        """Builds the results for paths of one mode, given how many samples were drawn on each."""
+        """Builds the results on paths of one mode, given how many samples were drawn on each path."""
         last = (drawn - 1) * len(paths) + np.arange(len(paths))
         grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
         return cls(
@@ -139,10 +139,10 @@ class PolicyRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RecordedPaths:
-    """Recorded samples in random orders. Path i * orders + r is the r-th order of problem i."""
+    """Recorded samples in random orders (paths). Path i * orders + r is order r of problem i."""
 
     ballots: Ballots = field(repr=False)
-    orders: int  # random orders (paths) per problem
+    orders: int  # number of random orders (paths) per problem
     weigh: VoteWeights | None
 
     def __len__(self) -> int:
@@ -150,27 +150,27 @@ class _RecordedPaths:
 
     @property
     def class_count(self) -> int:
-        """Most different answers on a path, if their order of appearance must be tracked; 0 for one mode."""
+        """Maximum number of distinct answers on a path; 0 if the order of answers needn't be tracked."""
         return 0
 
     @property
     def problems(self) -> Ints:
-        """The row of each path's problem."""
+        """The index of each path's problem."""
         return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """Averages values of paths over each problem's random orders."""
+        """Averages the values of paths over the random orders of each problem."""
         return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
-        """Records, before samples are drawn, which answers appear in them for the first time."""
+        """Records which answers first appear in the samples that are about to be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Paths(_RecordedPaths):
-    """The votes on every path after 1, 2, ... `longest` draws of one mode; arrays are (longest, paths)."""
+    """The votes on every path after 1, 2, …, `longest` draws of one mode; array shape is (longest, paths)."""
 
-    longest: int  # number of draws per path
+    longest: int  # number of draws on each path
     answered: Int16s
     first: Int16s
     second: Int16s
@@ -181,11 +181,11 @@ class Paths(_RecordedPaths):
     total: Floats
     entropy: Floats  # mean token entropy of the first sample; shape (paths,)
     grade: Floats  # value of the leading answer, 0 to 1; NaN if unknown
-    agrees: Floats  # 1 if the leading answer wins a vote of all samples (shared in a tie)
+    agrees: Floats  # 1 if the leading answer wins a vote of all samples; 1/n if n answers tie
     tokens: Floats  # number of output tokens of all draws so far; NaN if unknown
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """Returns the results of the requests that drew along these paths."""
+        """Returns what the requests that follow these paths have drawn, and how good their answers are."""
         return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
     def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
@@ -193,16 +193,16 @@ class Paths(_RecordedPaths):
         return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
-        """Returns the votes on some paths, each after its own number of draws (1 or more)."""
+        """Returns the votes on the paths `rows`, each after its own number of draws (at least 1)."""
         return _PathState.of(self, rows, drawn)
 
     def state_at(self, drawn: int) -> VoteState:
-        """Returns the votes on every path after the same number of draws (1 or more)."""
+        """Returns the votes on all paths after the same number of draws (at least 1)."""
         return _PathState.of(self, slice(None), np.full(len(self), drawn, dtype=np.int64), step=drawn - 1)
 
 
 class _PathState(VoteState):
-    """The votes on paths. Each of the ten fields is computed on first use: most policies use two or three."""
+    """The votes on paths. Each field is computed on first use, because most policies use few of them."""
 
     _paths: Paths
     _rows: Ints | slice
@@ -242,24 +242,24 @@ class _PathState(VoteState):
 class PathLayout:
     """How to shuffle a problem's samples and cut them into paths."""
 
-    longest: int  # number of draws per path
-    windows: int  # paths cut from each shuffle
+    longest: int  # number of draws on each path
+    windows: int  # number of paths that each shuffle is cut into
     shuffles: int  # how often each problem's samples are shuffled
-    by_mode: tuple[int, ...] = ()  # number of draws of each mode, if there are several
+    by_mode: tuple[int, ...] = ()  # number of draws from each mode, if there are several
 
     @property
     def orders(self) -> int:
-        """Paths per problem."""
+        """The number of paths per problem."""
         return self.shuffles * self.windows
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
-        """Makes a layout with at least `orders` paths per problem, if each has at least `min_samples`."""
+        """Makes a layout of at least `orders` paths per problem; all problems need `min_samples` samples."""
         windows = max(1, min_samples // longest)
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
 
     def draw_orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
-        """Draws the numbers of each path's samples at random; shape (problems, orders, longest)."""
+        """Draws the indices of each path's samples at random; shape (problems, orders, longest)."""
         order = _shuffle_samples(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
         return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
 
@@ -272,7 +272,7 @@ def draw_paths(
     longest: int = 16,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """Draws at least `orders` random paths per problem from recorded samples."""
+    """Draws random orders (paths) of recorded samples, at least `orders` per problem, and counts votes."""
     _check_drawn(ballots, longest)
     fewest_samples = int(ballots.drawn.min(initial=ballots.classes.shape[1]))
     layout = PathLayout.for_orders(fewest_samples, orders=orders, longest=longest)
@@ -293,7 +293,7 @@ def _check_drawn(ballots: Ballots, longest: int, mode: str = "") -> None:
 def build_paths(
     ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: VoteWeights | None = None
 ) -> Paths:
-    """Counts votes along paths; `order` has the samples of each path, (problems, orders, longest)."""
+    """Counts votes along paths; `order` lists each path's samples, with shape (problems, orders, longest)."""
     problems, orders, longest = order.shape
     path_count = problems * orders
     counts = {name: np.zeros((longest, path_count), dtype=np.int16) for name in _COUNT_FIELDS}
@@ -325,10 +325,10 @@ def build_paths(
 
 
 def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:
-    """Shuffles the numbers of each problem's samples; missing samples come last."""
+    """Shuffles the indices of each problem's samples; missing samples come last."""
     problems, samples = ballots.classes.shape
     bits = max(1, (samples - 1).bit_length())
-    # a sort key is a random integer followed by the sample's number: fast, and equal on every machine
+    # sorts random integers whose last bits are the sample's index: fast, and the same on every machine
     keys: Ints = rng.integers(0, 1 << (62 - bits), (problems, shuffles, samples), dtype=np.int64) << bits
     keys |= np.arange(samples)
     keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]
@@ -338,12 +338,12 @@ def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) 
 
 
 def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray[_Scalar]:
-    """Takes the samples' values at these flat indices; shape (longest, paths)."""
+    """Picks the samples' values at these flat indices; shape (longest, paths)."""
     return np.ascontiguousarray(np.take(values.reshape(-1), flat_index).T)
 
 
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
-    """Computes the weight of each sample's vote, in integer units; all equal if the signal is missing."""
+    """Computes the weight of each sample's vote, in integer units; all weigh 1 if no signal was recorded."""
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
         or has_signals(ballots, weigh.model)
@@ -354,7 +354,7 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
 
 
 def compute_class_worth(ballots: Ballots) -> Floats:
-    """Computes the value of each distinct answer: its mean grade; NaN if a problem has no grades."""
+    """Computes the value of each answer, which is its mean grade; NaN if its problem has no grades."""
     values = grade_samples(ballots)
     worth = measure_classes(ballots.classes, values)[1]
     if worth.shape[1] == 0:  # no sample has an answer
@@ -364,7 +364,7 @@ def compute_class_worth(ballots: Ballots) -> Floats:
 
 
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
-    """Returns which answer wins a vote of all samples of the last mode: 1, or a share in a tie; else 0."""
+    """Returns 1 for each answer that wins a vote of all samples of the last mode; 1/n if n answers tie."""
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
     sums = np.zeros((len(ballots), kinds), dtype=np.int64)
@@ -377,12 +377,12 @@ def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ModePath:
-    """One mode's votes along every path, after 0, 1, ... draws. Answers are numbered within a path."""
+    """One mode's votes along every path, after 0, 1, … draws. Each path has its own numbering of answers."""
 
-    classes: npt.NDArray[np.int16]  # answer of each draw; -1: no answer; shape (longest, paths)
-    counts: npt.NDArray[np.int16]  # number of votes; shape (longest + 1, paths, classes)
-    weights: Ints  # weight of the votes on their own; shape (longest + 1, paths, classes)
-    joint: Ints  # their weight beside other modes' votes; shape (longest + 1, paths, classes)
+    classes: npt.NDArray[np.int16]  # answer of each draw, -1 if none; shape (longest, paths)
+    counts: npt.NDArray[np.int16]  # number of votes for each answer; shape (longest + 1, paths, classes)
+    weights: Ints  # weight of these votes in a vote of this mode alone; shape like `counts`
+    joint: Ints  # weight of these votes in a vote of all modes; shape like `counts`
     cost: Floats  # cost of the draws so far; shape (longest + 1, paths)
 
 
@@ -392,20 +392,20 @@ class ModePaths(_RecordedPaths):
 
     modes: tuple[_ModePath, ...] = field(repr=False)
     grade: Floats  # value of each answer; NaN if unknown; shape (paths, classes)
-    agrees: Floats  # 1 for the winner among all samples of the most expensive mode (shared in a tie)
+    agrees: Floats  # 1 if an answer wins a vote of the most expensive mode's samples; 1/n if n tie
 
     @property
     def longest(self) -> tuple[int, ...]:
-        """The largest number of draws of each mode."""
+        """Each mode's maximum number of draws on a path."""
         return tuple(len(mode.classes) for mode in self.modes)
 
     @property
     def class_count(self) -> int:
-        """The largest number of different answers on a path."""
+        """The maximum number of distinct answers on a path."""
         return int(self.grade.shape[1])
 
     def only(self, problems: Ints) -> "ModePaths":
-        """Returns the paths of some problems, given by row."""
+        """Returns the paths of some problems, which are given by index."""
         rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
         names = [each.name for each in fields(_ModePath)]
         modes = (_ModePath(**{name: getattr(mode, name)[:, rows] for name in names}) for mode in self.modes)
@@ -447,8 +447,8 @@ class ModePaths(_RecordedPaths):
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
         """Returns the votes on some paths, given how many samples of each mode were drawn.
 
-        `drawn` has shape (requests, modes). `seen` is the order in which answers first appeared; None assumes
-        that the cheapest mode's samples came first.
+        `drawn` has shape (requests, modes). `seen` has the order in which answers first appeared; None means
+        that the cheapest mode's samples were drawn first.
         """
         counts = np.stack(
             [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
@@ -460,11 +460,11 @@ class ModePaths(_RecordedPaths):
         return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
-        """Returns the cost of what was drawn on some paths."""
+        """Returns the cost of the samples drawn on some paths, given their number by mode."""
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
-        """Returns the value of one answer on each path; 0 if there is no answer (-1)."""
+        """Returns the value of one answer (`classes`) on each path; 0 if there is no answer (-1)."""
         values = self.agrees if by_agreement else self.grade
         known = values[rows, np.maximum(classes, 0)]
         return np.asarray(np.where(classes >= 0, known, known * 0.0))
@@ -524,7 +524,7 @@ def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator
 
 
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
-    """Numbers the answers of each row by first appearance; also returns the most answers of any row."""
+    """Numbers the answers in each row by first appearance; also returns the maximum number of answers."""
     steps = classes.shape[1]
     first = np.empty(classes.shape, dtype=np.int64)
     for start in range(0, len(classes), 1024):  # in batches, to save memory
@@ -537,14 +537,14 @@ def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np
 
 
 def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> Ints:
-    """Computes the weight of each sample's vote among votes of its own mode, in integer units."""
+    """Computes the weight that each sample's vote has among votes of its own mode, in integer units."""
     if weigh is None:
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """Reorders values of samples as the paths draw them; shape (paths, longest)."""
+    """Puts samples' values in the order in which paths draw them; shape (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 
@@ -558,7 +558,7 @@ def _scale_all(units: Ints, factor: float) -> Ints:
 def _count_prefixes(
     labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
 ) -> _ModePath:
-    """Counts one mode's votes after each number of draws; the arrays have shape (paths, longest)."""
+    """Counts one mode's votes after each number of draws; the given arrays have shape (paths, longest)."""
     paths, longest = labels.shape
     counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
     sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
@@ -580,7 +580,7 @@ def _count_prefixes(
 def _spread_worth(
     worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
 ) -> Floats:
-    """Converts values of each problem's answers to values of each path's answers."""
+    """Returns the value of each path's answers, given the values of its problem's answers."""
     values = np.zeros((len(owner), kinds))
     values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
     rows, steps = np.nonzero(labels >= 0)
@@ -589,19 +589,19 @@ def _spread_worth(
 
 
 class Walk:
-    """Simulated requests, one for each path, and what each has drawn so far."""
+    """Simulated requests, one per path, and how many samples each has drawn so far."""
 
     def __init__(self, paths: Paths | ModePaths) -> None:
         self._paths = paths
         self._longest = np.atleast_1d(paths.longest)
         self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # shape (paths, modes)
-        # when each answer first appeared; shape (paths, classes)
+        # order in which each path's answers appeared; shape (paths, classes)
         self.seen = np.full((len(paths), paths.class_count), NEVER_SEEN, dtype=np.int64)
 
     def draw(self, rows: Ints, draws: Draws) -> Ints:
-        """Draws these samples for some requests; returns the requests that drew at least one.
+        """Draws these numbers of samples for some requests; returns the requests that got at least one.
 
-        A request ends if its path has no more samples of the mode.
+        A request gets none if its path has no more samples of the mode.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
@@ -610,11 +610,11 @@ class Walk:
         return rows
 
     def select_open(self, rows: Ints) -> Ints:
-        """Returns the requests whose paths have samples left to draw."""
+        """Returns the requests among `rows` whose paths have samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
     def state(self, rows: Ints) -> VoteState | VotesByMode:
-        """Returns the votes of some requests, each with at least one sample."""
+        """Returns the votes of some requests, which must all have drawn a sample."""
         return self._paths.state_of(self, rows)
 
     def finish(self, waves: Ints) -> PolicyRun:

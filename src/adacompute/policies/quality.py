@@ -1,7 +1,7 @@
 """Budgets given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
 
-A quality is converted to an average cost: the lowest at which, and above which, a policy was measured to be
-that good on problems that it hadn't learned from. The measurements are stored with the policy, in its chart.
+A quality is converted to an average cost: the lowest one from which on a policy reached this quality when it
+was measured on problems that it hadn't learned from. The policy's chart has these measurements.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from adacompute.errors import BudgetInvalid, format_value
 from adacompute.records import format_points
 
-MARGIN: Final = 0.01  # a policy counts as equally good if it loses at most this much accuracy
+MARGIN: Final = 0.01  # a policy is called equally good if it loses at most this much accuracy
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -22,12 +22,12 @@ _QUALITY = re.compile(
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
 _BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
-_MOST_NEEDED = 100  # if over 100 times the problems were needed, their number isn't told
+_MOST_NEEDED = 100  # if over 100 times as many problems were needed, messages don't say how many
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What a policy should be as good as: a fixed number of samples of one mode for every request.
+    """How good a policy should be, compared with a fixed number of samples of one mode for every request.
 
     >>> Quality.parse("as good as large x 4")
     Quality(samples=4, mode='large', within=None)
@@ -36,8 +36,8 @@ class Quality:
     """
 
     samples: int
-    mode: str | None = None  # mode to compare with; None: there is only one mode
-    within: float | None = None  # accuracy that it may lose; None: it must be equally good
+    mode: str | None = None  # mode to compare with; None if there is only one mode
+    within: float | None = None  # accuracy that the policy may lose; None: it must be as good
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -52,7 +52,7 @@ class Quality:
 
     @property
     def rival(self) -> str:
-        """What the policy is compared with, in words."""
+        """What the policy is compared with, as in the budget's text."""
         if self.mode is None:
             return str(self.samples)
         return self.mode if self.samples == 1 else f"{self.mode} x {self.samples}"
@@ -68,9 +68,9 @@ class Quality:
 class QualityCurve:
     """How much better a policy is than a fixed number of samples (its rival), at several average costs.
 
-    Measured on problems that the policy hadn't learned from."""
+    This was measured on problems that the policy hadn't learned from."""
 
-    samples: int  # number of samples per request of the rival
+    samples: int  # number of samples per request that the rival draws
     mode: str | None = None
     rival_cost: float  # mean cost per request of the rival
     accuracy: float  # accuracy of the rival
@@ -80,7 +80,7 @@ class QualityCurve:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the numbers fit together, as those of a measurement do."""
+        """Whether the numbers are finite, complete and consistent."""
         costs = self.costs
         return (
             0 < len(costs) == len(self.gains) == len(self.lows)
@@ -91,7 +91,7 @@ class QualityCurve:
         )
 
     def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
-        """Finds the lowest cost from which on a quality is reached; raises BudgetInvalid if there is none."""
+        """Finds the lowest cost from which on a quality was reached; raises BudgetInvalid if it never was."""
         if quality.within is None:
             good = [gain >= 0 and low >= -margin for gain, low in zip(self.gains, self.lows, strict=True)]
         else:
@@ -131,28 +131,28 @@ class QualityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCost:
-    """The average cost at which a quality was measured to be reached."""
+    """The average cost at which a policy reached a quality when it was measured."""
 
     quality: Quality
     cost: float  # mean cost per request
-    gain: float  # accuracy of the policy minus that of what it is compared with
+    gain: float  # the policy's accuracy minus the rival's
     low: float  # lower end of the gain's 95% interval
     rival_cost: float
-    margin: float  # how far below zero `low` may be
+    margin: float  # how far below zero `low` was allowed to be
     problems: int
-    basis: str = "accuracy"  # or "agreement" with a vote of all samples, if there are no grades
-    measured: str = ""  # the day of the measurement; "": unknown
+    basis: str = "accuracy"  # "agreement" (with a vote of all samples) if there were no grades
+    measured: str = ""  # day of the measurement; "" if unknown
     unit: str = "samples"  # unit of `cost` and `rival_cost`
     currency: str = ""
 
     @property
     def saved(self) -> float:
-        """Which share of `rival_cost` is saved; negative if the policy costs more."""
+        """The share of `rival_cost` that the policy saves; negative if it costs more."""
         return 1 - self.cost / self.rival_cost
 
     @property
     def budget(self) -> str:
-        """The average cost as a budget, such as "2.5 samples". Raises BudgetInvalid if costs have no unit."""
+        """The average cost as a budget, such as "2.5 samples". Raises BudgetInvalid if costs lack a unit."""
         if self.unit == "cost":
             raise BudgetInvalid(
                 f"budget '{self.quality}' was measured in costs that were given as numbers; to serve it in "
@@ -180,7 +180,7 @@ class QualityCost:
 
 
 def check_mode(quality: Quality, names: Sequence[str]) -> None:
-    """Raises BudgetInvalid unless the quality names one of several modes, or none if there is only one."""
+    """Raises BudgetInvalid unless the quality names one of these modes, or no mode if there is only one."""
     if len(names) < 2 and quality.mode is not None:
         raise BudgetInvalid(f"budget '{quality}' names a mode, but there is only one; give 'as good as 8'")
     if len(names) > 1 and quality.mode not in names:
@@ -189,7 +189,7 @@ def check_mode(quality: Quality, names: Sequence[str]) -> None:
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
-    """Finds the measurement for a quality; if it is missing, raises BudgetInvalid and lists the others."""
+    """Finds the measurement for a quality; if there is none, raises BudgetInvalid and lists the others."""
     if not curves:
         raise BudgetInvalid(
             f"budget '{quality}' can't be found: nothing was measured with this policy; fit it with its "

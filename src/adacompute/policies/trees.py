@@ -1,7 +1,7 @@
 """Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
-Serving must not depend on a training library, so rows are scored here. Small trees are scored by removing the
-leaves that a row can't reach, larger ones by walking all trees at once, one level per step.
+Serving must not depend on a training library, so rows are scored here. Small trees score large batches by
+removing the leaves that a row can't reach; otherwise all trees are walked at once, one level per step.
 """
 
 import json
@@ -25,17 +25,17 @@ Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Nodes = npt.NDArray[np.int64]
 
-MAX_DEPTH = 64  # most levels of a tree
-LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so sums are exact in any order, alone or in a batch
-_MAX_LEAVES = 64  # most leaves per tree: one bit of an integer for each leaf
-_CELLS = 1 << 18  # (row, tree) pairs walked at a time, to fit in the processor's cache
-_BATCH_CELLS = 1 << 16  # (row, tree) pairs scored by tables at a time
-_MIN_BATCH = 256  # with fewer rows, trees are walked
-_ROWS_PER_NODE = 150  # walking a tree with this many rows takes as long as tabulating one node
-_BATCH_TREES = 64  # most trees per table: its size grows with their square
+MAX_DEPTH = 64  # maximum number of levels of a tree
+LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so their sums are exact in any order
+_MAX_LEAVES = 64  # maximum number of leaves of a tree that is scored by tables: each leaf is one bit
+_CELLS = 1 << 18  # number of (row, tree) pairs walked at a time, so that they fit in the processor's cache
+_BATCH_CELLS = 1 << 16  # number of (row, tree) pairs scored by tables at a time
+_MIN_BATCH = 256  # with fewer rows, walking the trees is faster than tables
+_ROWS_PER_NODE = 150  # building the tables takes, per node, as long as walking a tree with 150 rows
+_BATCH_TREES = 64  # maximum number of trees per table, whose size grows with its square
 
-_IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may fit at once
-_COMMAND = "adacompute.cli.entry"  # this module is loaded only in our own commands and their child processes
+_IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may be fitting
+_COMMAND = "adacompute.cli.entry"  # module that is loaded only in our own commands and their child processes
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
@@ -43,13 +43,14 @@ _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "un
 class _BatchScorer:
     """Scores many rows by the leaves that they can't reach (QuickScorer; Lucchese et al., 2015).
 
-    The leaves of a tree are the bits of one integer, from left to right. For each feature, a table has the
-    leaves of every tree that remain possible, for each interval between thresholds, and for NaN. The leaves
-    that remain after all features are intersected; the first one of each tree is its result.
+    Each leaf of a tree is a bit of one integer, from left to right. For each feature there is a table: for
+    each interval between thresholds, and for NaN, it has the leaves of every tree that a row can still reach.
+    To score a row, these sets of leaves are intersected over all features; the first leaf that remains in a
+    tree is the one that the row reaches.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
-        """`leaves` maps the root of some trees to their leaves, from left to right."""
+        """`leaves` maps the root of each tree to its leaves, from left to right."""
         most = max(map(len, leaves.values()))
         self._word: Any = next(
             word for word in (np.uint16, np.uint32, np.uint64) if most <= np.iinfo(word).bits
@@ -63,7 +64,7 @@ class _BatchScorer:
 
     @classmethod
     def split(cls, trees: "Trees") -> "list[_BatchScorer]":
-        """Makes several scorers, each for some of the trees; none if a tree has too many leaves."""
+        """Makes several scorers, each for a part of the trees; returns none if a tree has too many leaves."""
         children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
         leaves = [(root, _list_leaves(children, root)) for root in trees.roots.tolist()]
         if not all(nodes for _, nodes in leaves) or len(dict(leaves)) < len(leaves):
@@ -72,7 +73,7 @@ class _BatchScorer:
         return [cls(trees, dict(leaves[start : start + _BATCH_TREES])) for start in parts]
 
     def find_values(self, rows: npt.NDArray[np.float32]) -> Floats:
-        """Returns the value of each row's leaf in each tree; shape (rows, trees)."""
+        """Returns the value of the leaf that each row reaches in each tree; shape (rows, trees)."""
         leaves = np.empty((len(rows), len(self._starts)), dtype=self._word)
         leaves[:] = self._all_leaves
         remaining = np.empty_like(leaves)
@@ -82,7 +83,7 @@ class _BatchScorer:
             interval[np.isnan(column)] = len(thresholds) + 1
             np.take(table, interval, axis=0, out=remaining, mode="clip")
             leaves &= remaining
-        # the number of zeros below the lowest bit is the leaf's number from the left
+        # number of zeros below the lowest bit that is set: the index of the leftmost remaining leaf
         first = np.bitwise_count(np.bitwise_and(~leaves, leaves - self._word(1)))
         return np.asarray(self._values.reshape(-1).take(first + self._starts))
 
@@ -97,7 +98,7 @@ def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
             leaves.append(node)
         else:
             pending += [right, left]
-        if len(leaves) + len(pending) > _MAX_LEAVES:  # also ends the loop if a damaged tree has a cycle
+        if len(leaves) + len(pending) > _MAX_LEAVES:  # also true if a damaged tree has a cycle
             return []
     return leaves
 
@@ -107,14 +108,14 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """Makes the table of remaining leaves for each feature; returns features, thresholds and tables."""
+    """Builds each feature's table of the leaves that remain; returns features, thresholds and tables."""
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
-    # per feature: threshold, tree, bits of the leaves removed, and whether NaN goes left
+    # for each feature, a list of (threshold, tree, bits of the leaves it removes, whether NaN goes left)
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Records which leaves each node below `node` removes. Returns the number of leaves below it."""
+        """Records which leaves `node` and its descendants remove; returns the number of leaves below it."""
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
             return 1
@@ -144,12 +145,12 @@ def _tabulate_remaining(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TreeLayout:
-    """The trees' arrays in the form in which walking them is fastest."""
+    """The arrays of trees, in a form that makes walking them fast."""
 
-    roots: npt.NDArray[np.intp]  # first node of each tree
-    feature: npt.NDArray[np.intp]  # feature that each node tests
-    children: npt.NDArray[np.intp]  # right and left child of node 0, right and left child of node 1, ...
-    output_matrix: Floats  # 1 if a tree adds to an output, else 0; shape (trees, outputs)
+    roots: npt.NDArray[np.intp]  # index of each tree's first node
+    feature: npt.NDArray[np.intp]  # for each node, the feature that it tests
+    children: npt.NDArray[np.intp]  # node 0's right and left child, node 1's right and left child, …
+    output_matrix: Floats  # 1 if the tree adds to the output, else 0; shape (trees, outputs)
 
     @classmethod
     def of(cls, trees: "Trees") -> "_TreeLayout":
@@ -165,29 +166,29 @@ class _TreeLayout:
 class Trees:
     """A sum of decision trees. A node's children come after it in the arrays; a leaf is its own child."""
 
-    roots: Int32s  # first node of each tree; shape (trees,)
-    output: Int32s  # output that each tree adds to; shape (trees,)
-    feature: Int32s  # column of a row that each node tests; shape (nodes,)
+    roots: Int32s  # index of each tree's first node; shape (trees,)
+    output: Int32s  # index of the output that each tree adds to; shape (trees,)
+    feature: Int32s  # column that each node tests; shape (nodes,)
     threshold: npt.NDArray[np.float32]  # smaller values go left; shape (nodes,)
-    left: Int32s  # number of the left child; shape (nodes,)
-    right: Int32s  # number of the right child; shape (nodes,)
+    left: Int32s  # index of the left child; shape (nodes,)
+    right: Int32s  # index of the right child; shape (nodes,)
     unknown_left: Bools  # whether NaN goes left; shape (nodes,)
     value: Floats  # value of each leaf; shape (nodes, 1)
     base: Floats  # added to every row's outputs; shape (outputs,)
     depth: int  # number of levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
-    # the trees as nested tuples, made on first use: for a single row they are five times as fast as arrays
+    # the trees as nested tuples, built on first use; for a single row they are five times as fast as arrays
     _roots: list[Any] = field(init=False, repr=False, default_factory=list)
-    # one list of scorers, built once enough rows were scored without them
+    # empty, or one list of scorers, which is built after enough rows were scored without them
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # sizes of past batches
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # sizes of earlier batches
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
 
     def scores(self, rows: Floats) -> Floats:
         """Sums the values of all trees for each row; shape (rows, outputs)."""
-        rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # 32-bit floats, as in training
+        rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # 32 bits, as in training
         scorers = self._get_batch_scorers(rows32)
         trees = max(1, len(self.roots))
         chunk = max(1, _BATCH_CELLS // min(trees, _BATCH_TREES) if scorers else _CELLS // trees)
@@ -195,12 +196,12 @@ class Trees:
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
     def score_row(self, row: Sequence[float]) -> float:
-        """Returns the first output for one row, equal to that of `scores` to the last bit."""
+        """Returns the first output for one row; it is exactly equal to that of `scores`."""
         if len(self.base) > 1 or any(map(math.isnan, row)):
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
         if not self._roots:
             self._roots.extend(self._nest())
-        values, total = array("f", row).tolist(), 0.0  # 32-bit floats, as in training
+        values, total = array("f", row).tolist(), 0.0  # 32 bits, as in training
         for node in self._roots:
             while type(node) is tuple:
                 feature, threshold, left, right = node
@@ -209,12 +210,12 @@ class Trees:
         return float(self.base[0]) + total
 
     def _nest(self) -> list[Any]:
-        """Converts trees to tuples of feature, threshold, left and right child; a leaf is its value."""
+        """Converts nodes to tuples of feature, threshold, left and right child; and leaves to their value."""
         columns = (self.feature, self.threshold, self.left, self.right, self.value[:, 0])
         nested: dict[int, Any] = {}
         for node, (feature, threshold, left, right, value) in reversed(
             list(enumerate(zip(*(column.tolist() for column in columns), strict=True)))
-        ):  # backwards, because a node's children come after it
+        ):  # backwards, because children come after their parents
             nested[node] = value if left == node else (feature, threshold, nested[left], nested[right])
         return [nested[root] for root in self.roots.tolist()]
 
@@ -228,7 +229,7 @@ class Trees:
         return np.asarray(values @ self._layout.output_matrix)
 
     def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
-        """Returns the table scorers for a batch; none until enough rows were scored that tables pay."""
+        """Returns scorers that use tables; none for small batches, or before tables are worth building."""
         if self._batch_scorers:
             return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
         if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
@@ -257,11 +258,11 @@ class Trees:
         return np.asarray(node)
 
     def scale(self, factor: float) -> "Trees":
-        """Returns the same trees with all values multiplied by a factor."""
+        """Returns trees whose values are multiplied by a factor."""
         return replace(self, value=_round_to_unit(self.value * factor), base=self.base * factor)
 
     def remap_columns(self, columns: npt.NDArray[np.integer]) -> "Trees":
-        """Renumbers the columns that nodes test: column i becomes `columns[i]`."""
+        """Returns trees that test column `columns[i]` instead of column i."""
         return replace(self, feature=np.asarray(columns)[self.feature].astype(np.int32))
 
     def arrays(self) -> Arrays:
@@ -291,7 +292,7 @@ class Trees:
 
 
 def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
-    """Counts the levels of the deepest tree. Raises PolicyInvalid if the children form no trees."""
+    """Counts the levels of the deepest tree. Raises PolicyInvalid if the nodes don't form trees."""
     nodes = np.arange(len(left))
     leaf = (left == nodes) & (right == nodes)
     inner = (left > nodes) & (right > nodes) & (left < len(nodes)) & (right < len(nodes))
@@ -303,7 +304,7 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import a slow module
+        reached = np.zeros(len(nodes), dtype=bool)  # replaces np.unique, which imports a slow module
         reached[left[current]] = reached[right[current]] = True
         current = np.flatnonzero(reached)
     return level
@@ -351,10 +352,10 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
 
 
 def import_xgboost() -> Any:  # noqa: ANN401 - the module
-    """Imports XGBoost; in our own commands without scikit-learn, which takes 1.6 of the import's 2 seconds.
+    """Imports XGBoost; in our own commands, without scikit-learn, which takes 1.6 of the import's 2 seconds.
 
-    XGBoost needs scikit-learn only for estimators that aren't used here. If the package is used as a library,
-    XGBoost is imported normally.
+    XGBoost uses scikit-learn only for estimators that aren't needed here. If the package is used as a
+    library, XGBoost is imported normally.
     """
     with needs_extra("fit"), _IMPORT_LOCK:
         if _COMMAND not in sys.modules or "sklearn" in sys.modules:
@@ -369,7 +370,7 @@ def import_xgboost() -> Any:  # noqa: ANN401 - the module
 
 
 def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
-    """Trains like `xgboost.train`, but faster: predictions for `data` are kept, not recomputed."""
+    """Trains like `xgboost.train`, but faster, because the booster keeps its predictions for `data`."""
     xgboost = import_xgboost()
     booster = xgboost.Booster(dict(settings), [data])
     for iteration in range(rounds):
@@ -381,13 +382,13 @@ def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     """Reads the trees of an XGBoost model from the JSON that `save_raw` returns."""
     learner = orjson.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
-    # one number, or one per output
+    # either one number or one per output
     base_score = json.loads(learner["learner_model_param"]["base_score"].replace("E", "e"))
     base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
     trees, output = model["trees"], np.array(model["tree_info"], dtype=np.int32)
     sizes = np.array([len(tree["left_children"]) for tree in trees])
     first = np.cumsum(sizes) - sizes
-    shift = np.repeat(first, sizes)  # number of each tree's first node, repeated for all its nodes
+    shift = np.repeat(first, sizes)  # for each node, the index of its tree's first node
 
     def join(name: str, dtype: type) -> npt.NDArray[Any]:
         return np.concatenate([np.array(tree[name], dtype=dtype) for tree in trees])
@@ -396,7 +397,7 @@ def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     inner, conditions = left >= 0, join("split_conditions", np.float32)
     left, right = left + shift, right + shift
     order = _breadth_first(first, left, right, inner)
-    order = order[np.argsort(shift[order], kind="stable")]  # tree by tree, with children after their parents
+    order = order[np.argsort(shift[order], kind="stable")]  # sorted by tree, children after their parents
     position = np.zeros(len(inner), dtype=np.int64)
     position[order] = np.arange(len(order))
     inner = inner[order]

@@ -1,7 +1,7 @@
 """The votes of several requests as arrays, from which policies decide.
 
 `VoteState` holds the votes of one mode's samples, `VotesByMode` those of several modes, by answer (a class is
-a group of equal answers). Numbers are equal to the last bit for live requests and replayed recordings.
+a group of equal answers). For live requests and replayed recordings, the numbers are exactly the same.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
-NEVER_SEEN = 127  # rank of an answer that hasn't appeared; requests have fewer answers
+NEVER_SEEN = 127  # rank of an answer that hasn't appeared yet; requests have fewer answers than this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,10 +31,10 @@ class VoteState:
 
     drawn: Ints  # number of samples, including those without an answer
     answered: Ints  # number of samples that gave an answer
-    first: Ints  # unweighted votes for the leading answer
-    second: Ints  # unweighted votes for the runner-up, the answer with the second largest weight
+    first: Ints  # number of votes for the leading answer, unweighted
+    second: Ints  # number of votes, unweighted, for the runner-up (the answer with the second largest weight)
     kinds: Ints  # number of different answers
-    run: Ints  # how many of the latest samples gave the same answer
+    run: Ints  # how many samples in a row, up to the last one, gave the same answer
     lead: Floats  # weight of the votes for the leading answer
     runner: Floats  # weight of the votes for the runner-up
     total: Floats  # weight of all votes
@@ -45,15 +45,15 @@ class VoteState:
 
     @classmethod
     def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
-        """Builds the arrays from the votes of live requests.
+        """Builds the arrays from the tallies of live requests.
 
-        Weights are multiples of 2^-36, so their sums don't depend on the order.
+        Weights are multiples of 2^-36, so their sums don't depend on the order of votes.
         """
         counts, weights = [], []
         for tally in tallies:
             counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
             weights.append((tally.lead, tally.runner, tally.total, _nan_if_none(tally.entropy)))
-        # ten arrays, one per field, would take longer to make than the decision
+        # one array for all these fields, because making ten arrays would take longer than a decision
         drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
         lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
         return cls(
@@ -87,11 +87,11 @@ def _nan_if_none(value: float | None) -> float:
 class VotesByMode:
     """The votes of several requests, by mode and by answer (a class is a group of equal answers)."""
 
-    drawn: Ints  # number of samples, with or without answer; shape (requests, modes)
-    counts: Ints  # number of votes; shape (requests, modes, classes)
-    weights: Ints  # weight of each mode's votes on its own; (requests, modes, classes)
-    joint: Ints  # weight of all modes' votes together; shape (requests, classes)
-    seen: Ints  # order of first appearance; 127: not yet; shape (requests, classes)
+    drawn: Ints  # number of samples, with or without an answer; shape (requests, modes)
+    counts: Ints  # number of votes for each answer; shape (requests, modes, classes)
+    weights: Ints  # weight of each mode's votes for an answer; (requests, modes, classes)
+    joint: Ints  # weight of all modes' votes for an answer; shape (requests, classes)
+    seen: Ints  # rank by first appearance, 127 before it; shape (requests, classes)
 
     def __len__(self) -> int:
         return len(self.drawn)
@@ -125,7 +125,7 @@ class VotesByMode:
         return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
 
     def state_of(self, mode: int) -> VoteState:
-        """Returns the votes of one mode's samples alone."""
+        """Returns the votes of one mode's samples, without those of other modes."""
         counts, weights = self.counts[:, mode], self.weights[:, mode]
         top, runner = _find_first_two(weights, counts, self.seen)
         return VoteState(
@@ -147,8 +147,8 @@ class VotesByMode:
 
 
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
-    """Finds the two answers with the largest weights; ties go to the one seen first; -1: none."""
-    # weights are below 2^56 and ranks below 2^7, so one number orders both
+    """Finds the two answers with the largest weights; ties go to the one seen first; -1 if there is none."""
+    # sorts by weight and then by rank, in one number: weights are below 2^56 and ranks below 2^7
     keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
     top = keys.argmax(axis=1)
@@ -160,16 +160,16 @@ def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints
 
 
 def take_classes(values: Ints, classes: Ints) -> Ints:
-    """Takes the value of one class from each row; 0 if the class is -1."""
+    """Returns each row's value for the given class of answers; 0 if the class is -1."""
     taken = values[np.arange(len(values)), np.maximum(classes, 0)]
     return np.asarray(np.where(classes >= 0, taken, 0))
 
 
 def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | VotesByMode:
-    """Builds the votes from which a policy over these modes decides, from live requests."""
+    """Converts the tallies of live requests to the votes from which a policy over these modes decides."""
     return VoteState.from_tallies(tallies) if len(names) == 1 else VotesByMode.from_tallies(tallies, names)
 
 
 def make_empty_state(requests: int, modes: int) -> VoteState | VotesByMode:
-    """Builds the votes from which a policy decides before anything is drawn."""
+    """Builds the votes of requests that haven't drawn any sample yet."""
     return read_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))

@@ -1,7 +1,7 @@
-"""Learns how much each sample's vote weighs, and converts these weights to and from stored data.
+"""Learns how to weigh each sample's vote, and converts vote weights to and from stored data.
 
-A sample's weight depends on its mean log-probability, a model of further signals, a verifier's score and,
-with several modes, its mode.
+A vote's weight depends on the sample's mean log-probability and verifier's score, on further signals (by a
+model of them) and, with several modes, on its mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,25 @@ from adacompute.pool import Ballots
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
-SHARPNESS = 1.0  # how strongly weights differ with confidence; chosen in studies/findings.md
-_RIDGE = 1.0  # penalty on the squared coefficients of a signal model
+SHARPNESS = 1.0  # how strongly vote weights depend on confidence; studies/findings.md explains the choice
+_RIDGE = 1.0  # penalty on squared coefficients when fitting a signal model
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
-_MAX_PAIRED = 32  # at most this many right and this many wrong samples of a problem are paired
+_MAX_PAIRED = 32  # maximum number of right samples, and of wrong samples, that are paired per problem
 _HUGE = 1e100  # larger numbers are clipped, so that squares stay finite
-_OUTLIER_MARGIN = 4.0  # clip values further out than 4 times the range of the middle 90%
-_NEWTON_STEPS = 12  # iterations of Newton's method: more change nothing
+_OUTLIER_MARGIN = 4.0  # clipping distance of outliers, in multiples of the range of the middle 90% of values
+_NEWTON_STEPS = 12  # number of iterations of Newton's method; more change nothing
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
     """Makes vote weights from confidence, scaled to these samples; None if confidence isn't recorded.
 
-    `model` weighs samples that have further signals; its means and spreads are adapted to these samples.
+    `model` is used for samples that have further signals; its means and spreads are adapted to these samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
     except NotRecorded:
         return None
-    if not weights.sharpness:  # all samples are equally certain
+    if not weights.sharpness:  # all samples have the same confidence
         return None
     if model is not None:
         model = model.settle(sum_moments(ballots, model))
@@ -51,7 +51,7 @@ def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -
 
 
 def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: bool) -> VoteWeights | None:
-    """Learns vote weights from confidence and a verifier's scores, if recorded; None without either."""
+    """Learns vote weights from confidence and a verifier's scores; None if neither is recorded."""
     weigh, score = fit_confidence_weights(ballots, model), fit_score_weights(ballots, labels=labels)
     if weigh is not None and weigh.model is not None:
         weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
@@ -61,10 +61,10 @@ def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: b
 
 
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
-    """Learns how much a verifier's score weighs beside the other signals; None if no sample has a score.
+    """Learns how much a verifier's score counts beside the other signals; None if no sample has a score.
 
-    Learned from pairs of a right and a wrong sample of one problem, by labels or agreement. If the score
-    doesn't separate them better than chance, beta is 0.
+    This is learned from pairs of a right and a wrong sample of the same problem, according to labels or
+    agreement. If the score doesn't separate them better than chance, its weight (`beta`) is 0.
     """
     model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
     if model is None:
@@ -83,12 +83,12 @@ def fit_signal_model(
     names: Sequence[str] = DEFAULT_SIGNALS,
     required: str = "",
 ) -> SignalModel | None:
-    """Learns, from pairs of a right and a wrong sample of one problem, which signals separate them.
+    """Learns which signals tell a right sample from a wrong one, from pairs of samples of the same problem.
 
-    Comparing within problems ignores differences between easy and hard problems, which don't affect votes.
+    Comparing samples of the same problem ignores that some problems are easier, which doesn't affect votes.
     Without labels, agreement with the vote of the problem's other samples replaces correctness. Returns None
-    if no recording has signals, or no problem has both a right and a wrong sample. Samples without the
-    signal `required` are left out; by default, those that have only a mean log-probability.
+    if no recording has signals, or if no problem has both a right and a wrong sample. Samples without the
+    signal `required` are left out; by default, those that have no signal but a mean log-probability.
     """
     parts = []
     for ballots in recordings:
@@ -131,10 +131,10 @@ def fit_signal_model(
 def calibrate_signal_model(
     model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
 ) -> SignalModel:
-    """Fits the model's slope and intercept, so that `probability` is a sample's chance to be right.
+    """Fits the model's slope and intercept, so that `probability` is the chance that a sample is right.
 
-    Votes don't depend on this, because they compare log-odds within a problem. Without labels, it is the
-    chance to agree with the vote of the problem's other samples.
+    This doesn't change votes, which compare log-odds within a problem. Without labels, `probability` is the
+    chance that a sample agrees with the vote of the problem's other samples.
     """
     rows, outcomes, weights = [], [], []
     for ballots in recordings:
@@ -143,7 +143,7 @@ def calibrate_signal_model(
         known = known & (ballots.classes >= 0) & np.isfinite(right)
         rows.append(np.stack([odds[known], np.ones(int(known.sum()))], axis=1))
         outcomes.append(right[known])
-        # all samples of a problem together have weight 1
+        # all samples of one problem together have a weight of 1
         weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])
     joined = np.concatenate(rows)
     if not len(joined):
@@ -153,7 +153,7 @@ def calibrate_signal_model(
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
-    """Computes mean and standard deviation of each column; 0 and 1 if a column has no numbers.
+    """Computes the mean and standard deviation of each column; 0 and 1 if all its values are missing.
 
     Outliers, such as a placeholder of -9999, are clipped first.
     """
@@ -180,7 +180,7 @@ def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
 
 
 def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
-    """Gives a sample 1 if its answer is the most frequent one of the others (shared in a tie), else 0."""
+    """Returns 1 for each sample whose answer wins a vote of the others, else 0; 1/n if n answers tie."""
     agrees = np.zeros(classes.shape)
     for problem, row in enumerate(classes):
         answered = np.flatnonzero(row >= 0)
@@ -196,7 +196,7 @@ def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
 
 
 def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
-    """Fits coefficients that give the right sample of each pair higher log-odds than the wrong one."""
+    """Fits coefficients so that the right sample of each pair has higher log-odds than the wrong one."""
     return _fit_logistic(pairs, np.ones(len(pairs)), weights)
 
 
@@ -242,9 +242,9 @@ def load_weights(value: object) -> VoteWeights | None:
         raise PolicyError(
             f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
         )
-    # policies saved before signal models existed lack "model"
+    # policies that older versions saved have no "model"
     model = SignalModel.load(value["model"]) if value.get("model") is not None else None
-    scores = value.get("score")  # older policies lack "score" too
+    scores = value.get("score")  # policies that older versions saved have no "score"
     if scores is not None and (not isinstance(scores, Mapping) or set(scores) != _SCORE_FIELDS):
         raise PolicyError(f"weigh.score {format_value(scores)} can't be read; it has beta, centre, spread")
     score_weights = None if scores is None else ScoreWeights(**scores)
@@ -252,7 +252,7 @@ def load_weights(value: object) -> VoteWeights | None:
 
 
 def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
-    """Joins the vote weights of each mode; modes without log-probabilities are unweighted."""
+    """Combines the vote weights of all modes; votes are unweighted in modes without log-probabilities."""
     plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
     modes = tuple(
         (name, replace(plain if own is None else own, factor=float(factor)))
@@ -272,7 +272,7 @@ def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
 
 
 def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
-    """Restores weights from the result of `dump_mode_weights`; raises PolicyError if the modes differ."""
+    """Restores vote weights from the result of `dump_mode_weights`; raises PolicyError if modes differ."""
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = np.array([each["factor"] for each in stored], dtype=np.float64)

@@ -7,10 +7,11 @@ from adacompute.policies.base import Policy
 
 
 def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
-    """Raises PolicyError if the policy doesn't match the menu's modes, from which samples come.
+    """Raises PolicyError if the policy can't be used with these modes, from which samples come.
 
-    A policy over a menu needs all its modes; additional ones are never drawn. A policy of one mode needs a
-    menu with one mode, or none; a fixed policy is served with the first mode, unless `except_fixed` is False.
+    A policy over several modes needs all of its modes; it never draws from others. A policy of one mode needs
+    at most one mode, but a fixed policy may be given several and draws from the first, unless `except_fixed`
+    is False.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:

@@ -1,11 +1,12 @@
 """Learns by backward induction what to draw in every state of a request, at every price.
 
-A cell is a number of draws of each mode, such as 2 cheap and 1 expensive; all cells are the lattice. Trees
-predict, from a state's votes, how likely its leading answer is right, now and after two more samples of each
-mode. These predictions and each mode's critical price divide a cell's states into a few groups (leaves). At
-a price, leaves are decided cell by cell from the last cell back: stop, or draw from the mode whose recorded
-paths gained most above their price. Predictions come from trees that haven't seen the problem. The value of
-the decisions is measured on problems used neither for the decisions nor for the leaves.
+A cell is a combination of numbers of draws, such as 2 from the cheap mode and 1 from the expensive one; all
+cells form the lattice. Trees predict, from the votes in a state, how likely its leading answer is right, now
+and after two more samples of each mode. By these predictions and each mode's critical price, the states of a
+cell are divided into a few groups (leaves). At a given price, decisions are made from the last cell back to
+the first: in each leaf, stop, or draw from the mode whose samples gained most, minus their price, on recorded
+paths. In training, each problem's predictions come from trees trained on other problems. The value of the
+decisions is measured on problems used neither to decide nor to find the leaves.
 """
 
 import itertools
@@ -26,22 +27,22 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # a scikit-learn tree, and the number of the leaf at each of its nodes
-Actions = npt.NDArray[np.int8]  # mode to draw from in each leaf; -1 stops
+_CellTree = tuple[Any, Ints]  # a scikit-learn tree, and for each of its nodes, the index of the leaf there
+Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
-_ODDS_PRIOR = 0.3  # votes added to both answers before taking their odds
+_ODDS_PRIOR = 0.3  # added to the votes for both answers before computing their odds
 _TINY = 1e-9
-_MAX_CELLS = 130  # most cells (numbers of draws of each mode) with two modes; three times as many with more
-_CHEAP_CAP, _DEAR_CAP = 8, 12  # most draws of the cheaper and of the more expensive of two modes
-_LOOKAHEAD = 2  # predictions look ahead by this many samples of a mode
+_MAX_CELLS = 130  # maximum number of cells (combinations of numbers of draws), tripled for 3 or more modes
+_CHEAP_CAP, _DEAR_CAP = 8, 12  # maximum numbers of draws of the cheaper and the more expensive of two modes
+_LOOKAHEAD = 2  # predictions are for the answer after 2 more samples of a mode
 _FOLDS = 3  # number of folds for cross-fitting predictions, leaves and decisions
 _NO_FOLD = -1
-_LEAVES = 10  # most groups of states (leaves) per cell
-_LEAF_PROBLEMS = 16  # a leaf has at least the paths of this many problems
-_MAX_COST_CHANGE = 0.15  # a rule's cost in cross-fitting may differ by 15% from its cost on all problems
-_ROWS = 100_000  # most states used to train trees
+_LEAVES = 10  # maximum number of leaves (groups of states) per cell
+_LEAF_PROBLEMS = 16  # minimum size of a leaf: as many states as 16 problems have in a cell
+_MAX_COST_CHANGE = 0.15  # maximum relative change of a rule's cost between cross-fitting and all problems
+_ROWS = 100_000  # maximum number of states used to train trees
 _TREES = 50
 _SETTINGS: dict[str, Any] = {
     "max_depth": 5,
@@ -53,12 +54,12 @@ _SETTINGS: dict[str, Any] = {
     "nthread": 1,
     "verbosity": 0,
 }
-# smallest leaf of the trees, and their penalty, in multiples of a problem's rows
+# minimum leaf size of the trees, and their L2 penalty; both are multiplied by the number of rows per problem
 _MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0
 
 
 def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
-    """Chooses how many samples of each mode the learned decisions cover, given those recorded."""
+    """Chooses the maximum number of samples of each mode for which decisions are learned."""
     modes = len(recorded)
     if modes == 2:
         return min(_CHEAP_CAP, recorded[0]), min(_DEAR_CAP, recorded[1])
@@ -67,11 +68,12 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
 
 
 def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Floats:
-    """Computes the features from which the trees predict; shape (requests, features).
+    """Computes the input of the trees from the votes of requests; shape (requests, features).
 
-    First come numbers about the vote over all modes. Then, for each mode: its votes for the two leading
-    answers, its own first two answers, its confidence and the logarithm of its critical price (`critical`,
-    (requests, modes), NaN before its first sample). The prompts' hints are last.
+    The first features describe the vote over all modes. The next describe each mode: its votes for the two
+    answers that lead over all modes, its votes for its own top two answers, its confidence and the logarithm
+    of its critical price. These logarithms are given as `critical`, of shape (requests, modes), with NaN
+    before a mode's first sample. The prompts' hints come last.
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -108,15 +110,15 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattice:
-    """All states that recorded paths can reach. A cell is a number of draws of each mode."""
+    """All states that recorded paths can reach. A cell is a combination of numbers of draws, one per mode."""
 
     caps: tuple[int, ...]
-    cells: Ints  # number of draws of each mode; shape (cells, modes)
+    cells: Ints  # number of draws of each mode in each cell; shape (cells, modes)
     features: npt.NDArray[np.float32]  # input of the trees; shape (cells, paths, features)
-    critical: npt.NDArray[np.float32]  # log critical prices, 0 if unknown; (cells, paths, modes)
+    critical: npt.NDArray[np.float32]  # logarithms of critical prices, 0 if unknown; (cells, paths, modes)
     worth: Floats  # value of the leading answer; shape (cells, paths)
-    first: npt.NDArray[np.int16]  # votes for each mode's most common answer; (cells, paths, modes)
-    owner: Ints  # problem of each path; shape (paths,)
+    first: npt.NDArray[np.int16]  # votes for each mode's top answer; shape (cells, paths, modes)
+    owner: Ints  # index of each path's problem; shape (paths,)
     problems: int
 
     @classmethod
@@ -131,8 +133,8 @@ class Lattice:
     ) -> "Lattice":
         """Lists all states of recorded paths.
 
-        `critical` has each mode's critical prices after 0, 1, ... draws, (draws + 1, paths); `hints` has
-        shape (paths, hints).
+        `critical` has, for each mode, the logarithms of its critical prices after 0, 1, … draws, with shape
+        (draws + 1, paths). `hints` has shape (paths, hints).
         """
         cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
         rows = np.arange(len(paths))
@@ -161,18 +163,18 @@ class Lattice:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """For each mode, by how much the number of a cell grows with one more draw of this mode."""
+        """For each mode, how much a cell's index grows with one more draw of this mode."""
         return _compute_strides(self.caps)
 
     def moves(self, cell: int) -> Iterator[tuple[int, int]]:
-        """Yields each mode that can be drawn in a cell, and the cell that follows."""
+        """Yields each mode that can be drawn in a cell, and the cell that this draw leads to."""
         for mode, stride in enumerate(self.strides):
             if self.cells[cell, mode] < self.caps[mode]:
                 yield mode, cell + stride
 
 
 def average_paths(values: Floats, problems: int) -> Floats:
-    """Averages values over each problem's paths, which are adjacent."""
+    """Averages values over the paths of each problem, which are consecutive."""
     return np.asarray(values.reshape(problems, -1).mean(axis=1))
 
 
@@ -182,14 +184,14 @@ def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Partition:
-    """One small tree per cell, which divides the cell's states into leaves, numbered over all cells."""
+    """One small tree per cell, which divides the cell's states into leaves; all leaves are numbered."""
 
-    roots: npt.NDArray[np.int32]  # root node of each cell's tree
-    feature: npt.NDArray[np.int32]  # column that each node tests
-    threshold: Floats  # values up to this go left; shape (nodes,)
-    left: npt.NDArray[np.int32]  # left child of each node; a leaf points to itself
+    roots: npt.NDArray[np.int32]  # for each cell, the root node of its tree
+    feature: npt.NDArray[np.int32]  # for each node, the column of the input that it tests
+    threshold: Floats  # for each node, the highest value that goes to the left; shape (nodes,)
+    left: npt.NDArray[np.int32]  # for each node, its left child; a leaf points to itself
     right: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int32]  # number of the leaf at each node; 0 for inner nodes
+    leaf: npt.NDArray[np.int32]  # for each node, the index of its leaf; 0 for inner nodes
 
     def find(self, cells: Ints, predictions: npt.NDArray[np.float32]) -> Ints:
         """Finds the leaf of each request from its numbers of draws (cell) and its predictions."""
@@ -205,28 +207,28 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticeModel:
-    """Maps states of requests to groups of similar states (leaves), in which the decision is the same."""
+    """Maps each request's state to a group of similar states (leaf), for which one decision is made."""
 
     caps: tuple[int, ...]
-    # predict how likely the leader is right: now, and after more samples of each mode
+    # predict how likely the leading answer is right, now and after two more samples of each mode
     trees: tuple[Trees, ...]
     partition: _Partition
     leaves: int
 
     def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
-        """Finds the group of states (leaf) of each request. More draws than were learned count as the most.
+        """Finds each request's leaf (group of states); to find its cell, draws beyond `caps` aren't counted.
 
-        `critical` and `hints` are those of `compute_features`.
+        `critical` and `hints` are as in `compute_features`.
         """
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
         features = compute_features(votes, critical, hints)
         scores = np.hstack([trees.scores(features) for trees in self.trees])
         columns = np.hstack([scores, np.nan_to_num(critical)])
-        return self.partition.find(cells, columns.astype(np.float32))  # as scikit-learn does in training
+        return self.partition.find(cells, columns.astype(np.float32))  # 32 bits, as in training
 
     def arrays(self, prefix: str) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         parts = {f"leaf_{each.name}": getattr(self.partition, each.name) for each in fields(_Partition)}
         for k, trees in enumerate(self.trees):
             parts |= {f"{prefix}{k}_{name}": array for name, array in trees.arrays().items()}
@@ -234,7 +236,7 @@ class LatticeModel:
 
     @classmethod
     def restore(cls, arrays: Arrays, prefix: str, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
-        """Restores a model from arrays; raises PolicyInvalid if they don't describe one."""
+        """Restores a model from arrays; raises PolicyInvalid if they are invalid."""
         modes = len(caps)
         cells = math.prod(cap + 1 for cap in caps)
         nodes = len(read_array(arrays, "leaf_feature", np.int32, (None,)))
@@ -265,27 +267,27 @@ class LatticeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LatticePoint:
-    """The decisions at one price, and their results on problems from which they weren't learned."""
+    """The decisions at one price, with their costs and values on problems not used to learn them."""
 
     price: float
     actions: Actions
     full_cost: float  # mean cost of these decisions on all problems
-    cost: Floats  # mean cost of each problem
-    worth: Floats  # mean value of each problem's answer
+    cost: Floats  # for each problem, the mean cost of a request
+    worth: Floats  # for each problem, the mean value of the final answer
 
     @property
     def is_stable(self) -> bool:
-        """Whether decisions learned on two thirds of the problems cost about the same as those of all."""
+        """Whether decisions learned on two thirds of the problems cost about as much as those of all."""
         return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CellLeaves:
-    """The group (leaf) of every state. All leaves with the same numbers of draws (cell) are adjacent."""
+    """The leaf (group of states) of every state. The leaves of one cell have consecutive indices."""
 
-    starts: list[int]  # number of the first leaf (group of states) of each cell
-    ends: list[int]  # one more than the number of the last leaf of each cell
-    within: Ints  # leaf of each state, counted from the first of the cell; shape (cells, paths)
+    starts: list[int]  # for each cell, the index of its first leaf
+    ends: list[int]  # for each cell, the index after its last leaf
+    within: Ints  # leaf of each state, relative to the first leaf of its cell; shape (cells, paths)
 
     @classmethod
     def of(cls, leaves: Ints) -> "_CellLeaves":
@@ -296,8 +298,9 @@ class _CellLeaves:
 class LatticeSolver:
     """Decides what to draw in each group of states (leaf), at any price.
 
-    `leaf` are the leaves learned from all problems. `fold_leaves` are, for each fold, those learned from the
-    other folds, so that decisions are measured with leaves that haven't seen the problem.
+    `leaf` has the leaf of every state, learned from all problems. `fold_leaves` has, for each fold, the
+    leaves learned from the other folds, so that decisions are measured with leaves learned from other
+    problems.
     """
 
     def __init__(
@@ -306,11 +309,11 @@ class LatticeSolver:
         self._lattice = lattice
         self._leaf = _CellLeaves.of(leaf)
         self._fold_leaves = [_CellLeaves.of(leaves) for leaves in fold_leaves]
-        self._folds = folds  # fold of each path
-        self._costs = costs  # cost of a sample of each mode
+        self._folds = folds  # for each path, its fold
+        self._costs = costs  # for each mode, the cost of a sample
 
     def solve(self, price: float) -> LatticePoint:
-        """Finds the decisions at a price, and measures them by cross-fitting."""
+        """Finds the best decisions at a price, and measures their cost and value by cross-fitting."""
         cost, worth = np.zeros(len(self._folds)), np.zeros(len(self._folds))
         actions, full_cost, _ = self._induce(price, self._leaf, np.ones(len(cost)))
         for fold, leaf in enumerate(self._fold_leaves):
@@ -326,7 +329,7 @@ class LatticeSolver:
         )
 
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Decides what to draw in each leaf, from the last cell back. Also returns costs and values."""
+        """Decides what each leaf draws, from the last cell back; also returns each path's cost and value."""
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
@@ -352,14 +355,14 @@ class LatticeSolver:
 def fit_lattice(
     lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
 ) -> tuple[LatticeModel, LatticeSolver]:
-    """Fits a model that groups states into leaves, and a solver that decides these at any price.
+    """Fits a model that groups states into leaves, and a solver that finds what each leaf draws at any price.
 
-    `groups` has each problem's group, numbered from 0; groups are held out whole.
+    `groups` has each problem's group, numbered from 0. A group's problems are held out together.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
-    folds = fold_of_group[groups][lattice.owner]  # fold of each path
-    targets = _compute_targets(lattice)  # what the trees predict; shape (cells, paths, outputs)
+    folds = fold_of_group[groups][lattice.owner]  # for each path, its fold
+    targets = _compute_targets(lattice)  # shape (cells, paths, outputs)
     predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
     _align_folds(predictions, folds)
     columns = np.concatenate([predictions, lattice.critical], axis=2)
@@ -367,7 +370,7 @@ def fit_lattice(
     def divide(fold: int) -> tuple[list[_CellTree], Ints]:
         return _divide_cells(columns, targets, folds != fold, problems=lattice.problems, seed=seed)
 
-    with ThreadPoolExecutor() as executor:  # training runs in parallel, without the GIL
+    with ThreadPoolExecutor() as executor:  # training releases the GIL, so threads run in parallel
         (cell_trees, leaf), *by_fold = executor.map(divide, (_NO_FOLD, *range(_FOLDS)))
     model = LatticeModel(
         caps=lattice.caps,
@@ -381,7 +384,7 @@ def fit_lattice(
 def _divide_cells(
     columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
 ) -> tuple[list[_CellTree], Ints]:
-    """Trains a small tree per cell on the `taught` paths. Also returns every state's leaf, (cells, paths)."""
+    """Trains a small tree per cell on the `taught` paths; also returns each state's leaf, (cells, paths)."""
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
 
@@ -402,7 +405,7 @@ def _divide_cells(
 
 
 def _compute_targets(lattice: Lattice) -> Floats:
-    """Returns the leader's value now, and after more samples of each mode; (cells, paths, 1 + modes)."""
+    """Returns the leader's value now and after two more samples of each mode; (cells, paths, 1 + modes)."""
     targets = [lattice.worth]
     strides = np.array(lattice.strides)
     for mode in range(len(lattice.caps)):
@@ -414,7 +417,7 @@ def _compute_targets(lattice: Lattice) -> Floats:
 def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
 ) -> tuple[Floats, tuple[Trees, ...]]:
-    """Trains trees on all problems. Also returns cross-fitted predictions, (cells, paths, outputs)."""
+    """Returns cross-fitted predictions, (cells, paths, outputs), and trees trained on all problems."""
     xgb = import_xgboost()
 
     cells, paths, outputs = targets.shape
@@ -431,7 +434,7 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trains on the other folds and predicts this fold; None: trains on all folds."""
+        """Trains on the other folds and predicts this fold; None trains on all folds and returns trees."""
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
         judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
@@ -453,10 +456,10 @@ def _fit_trees(
 
 
 def _align_folds(predictions: Floats, folds: Ints) -> None:
-    """Shifts each fold's predictions in each cell to the mean of all folds.
+    """Shifts each fold's predictions in each cell, in place, so that all folds have the same mean.
 
-    Trees that haven't seen a fold with hard problems predict too much there, and vice versa. Without the
-    shift, a leaf could identify the fold, and so the answers.
+    If a fold has hard problems, the predictions of trees trained on the other folds are too high there, and
+    vice versa. Without the shift, a leaf could identify the fold, and thereby how right its answers are.
     """
     mean = predictions.mean(axis=1, keepdims=True)
     for fold in range(_FOLDS):
@@ -466,7 +469,7 @@ def _align_folds(predictions: Floats, folds: Ints) -> None:
 
 
 def _join_cell_trees(cell_trees: Sequence[_CellTree]) -> _Partition:
-    """Joins the cells' scikit-learn trees into one set of arrays; children come after their parents."""
+    """Joins the scikit-learn trees of all cells into one set of arrays; children follow their parents."""
     sizes = [tree.node_count for tree, _ in cell_trees]
     starts = np.cumsum([0, *sizes[:-1]])
     parts: dict[str, list[npt.NDArray[Any]]] = {

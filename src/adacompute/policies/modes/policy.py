@@ -1,11 +1,11 @@
-"""A policy over several modes (a menu): it stops, asks the same mode again, or asks another.
+"""A policy over several modes: it stops, asks the same mode again, or asks another.
 
-`fit` learns three kinds of rules from recorded samples: a decision for every state by backward induction
-(`lattice`), cascades of two modes, and each mode's own stopping. A router chooses among the best rules by the
-prompt. Every rule has a mean cost and accuracy (cross-fitted for the lattice and the router), and the policy
-keeps the rules on their upper hull. A price between those of two rules divides requests between the two by a
-hash of the prompt. So cost doesn't rise with the price, and every budget can be met. With few problems a
-cascade or a single mode decides. An unfitted policy uses plain cascades.
+From recorded samples, `fit` learns three kinds of rules: a decision for every state by backward induction
+(`lattice`), cascades of two modes, and when to stop asking a single mode. A router chooses among the best
+rules by the prompt. Each rule's mean cost and accuracy are measured (cross-fitted for lattice and router),
+and the policy keeps the rules on the upper hull. At a price between those of two rules, a hash of the prompt
+decides which of the two a request follows. So cost doesn't rise with the price, and every budget can be met.
+With few problems, only cascades and single modes are used; an unfitted policy uses plain cascades.
 """
 
 import functools
@@ -80,34 +80,34 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 
-_LONGEST = 16  # most samples of each mode
-_UNFITTED_LONGEST = 8  # most samples of each mode in an unfitted policy
-_UNFITTED_FACTOR = 0.25  # weight of a vote, relative to one of the next more expensive mode
-_UNFITTED_ORDERS = 8  # random orders per problem to measure how often samples agree
-_UNFITTED_GAIN = 0.05  # accuracy that a rule is assumed to gain if its cost grows by a factor of e
+_LONGEST = 16  # maximum number of samples of each mode
+_UNFITTED_LONGEST = 8  # maximum number of samples of each mode in an unfitted policy
+_UNFITTED_FACTOR = 0.25  # weight of a vote, relative to a vote of the next more expensive mode
+_UNFITTED_ORDERS = 8  # number of random orders per problem in which the agreement of samples is measured
+_UNFITTED_GAIN = 0.05  # assumed gain in accuracy if the cost grows by a factor of e
 _PATHS = 5000  # approximate number of random orders from which decisions are learned
-_ORDERS = (4, 24)  # fewest and most random orders (paths) per problem
+_ORDERS = (4, 24)  # minimum and maximum number of random orders (paths) per problem
 MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
-# weights of a vote that are tried, relative to one of the most expensive mode
+# weights to try for a mode's votes, relative to votes of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # number of states in which weights are compared
-_PRICES = 22  # number of prices at which decisions are computed first
-_REFINEMENTS = 14  # number of prices added later, where neighbouring costs differ most
-_BELIEVED = 0.5  # share of the gain over the prior on training problems that is trusted
-_MIN_GROUPS = 3  # fewest groups: one per fold
-# where the rules come from; "settled": plain cascades that were adapted to samples
+_FACTOR_CELLS = 24  # number of combinations of draws for which weights are compared
+_PRICES = 22  # number of prices at which decisions are computed initially
+_REFINEMENTS = 14  # number of prices added later, each in the widest gap between costs
+_BELIEVED = 0.5  # share of the gain over the prior that is expected on other problems too
+_MIN_GROUPS = 3  # minimum number of groups of problems: one per fold
+# where the rules come from; "settled" are plain cascades that were adapted to recorded samples
 Origin = Literal["cascades", "settled", "fitted"]
 
 
 class MenuPolicy(Policy):
-    """Draws from the mode whose next sample gains most above its price, or stops if none does.
+    """Draws from the mode whose next sample is worth most, minus its price; stops if none is worth its price.
 
-    `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides like `StoppingPolicy`.
-    Unfitted, it uses plain cascades from each mode to the next more expensive one; `calibrate` and `replay`
-    adapt it to their samples, without labels. A mode with infinite cost is never drawn. `weigh=None` counts
-    votes; "auto" also weighs them by confidence if log-probabilities are recorded. `families=True` is for
-    requests unlike the recorded ones: rules are compared on groups of similar problems (`Ballots.group`) from
-    which they weren't learned.
+    `dial` is a price: accuracy per unit of the modes' cost. With one mode it decides like `StoppingPolicy`.
+    An unfitted policy uses plain cascades from each mode to the next more expensive one; `calibrate` and
+    `replay` adapt these to their samples, without labels. A mode with infinite cost is never drawn.
+    `weigh=None` only counts votes; "auto" also weighs them by confidence if log-probabilities are recorded.
+    `families=True` is for requests that differ from the recorded ones: each rule is measured on groups of
+    similar problems (`Ballots.group`) from which it wasn't learned.
     """
 
     kind: ClassVar[str] = "menu"
@@ -130,7 +130,7 @@ class MenuPolicy(Policy):
         if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
         self.menu = menu
-        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes to draw from
+        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that can be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         most = (NEVER_SEEN - 1) // len(self.modes)
@@ -149,15 +149,15 @@ class MenuPolicy(Policy):
         self.rules_: tuple[Rule, ...] = ()
         self.router_: RuleRouter | None = None
         self.cost_: Floats = np.zeros(0)  # mean cost of each rule on the pool, ascending
-        self.accuracy_: Floats = np.zeros(0)  # mean accuracy of each rule
-        self.prices_: Floats = np.zeros(0)  # price at which each rule decides all requests, descending
+        self.accuracy_: Floats = np.zeros(0)  # mean accuracy of each rule on the pool
+        self.prices_: Floats = np.zeros(0)  # for each rule, the price at which all requests follow it
         self.model_: LatticeModel | None = None
         self.labels_ = False
         self.origin_: Origin = "cascades"
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
-            self.spreads_price = False  # instead, a hash of the prompt decides between two rules
+            self.spreads_price = False  # between two rules, a hash of the prompt decides instead
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -185,13 +185,13 @@ class MenuPolicy(Policy):
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
 
-    # --- rules without recorded samples ---
+    # --- plain cascades, used without fitting ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Uses plain cascades. `stoppers` have each mode's vote weights and most samples.
+        """Uses plain cascades; `stoppers` have each mode's vote weights and maximum number of samples.
 
-        The accuracy of a cascade is unknown. It is assumed to rise with the logarithm of the cost, so that
-        every price corresponds to a cost.
+        A cascade's accuracy is unknown. It is assumed to rise with the logarithm of the cost, so that each
+        price leads to a certain cost.
         """
         self.stoppers_ = tuple(stoppers)
         factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
@@ -212,7 +212,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Adapts plain cascades to these samples: their costs, and the scale of confidence."""
+        """Adapts plain cascades to these samples: the cascades' costs and the scale of confidence."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -240,7 +240,7 @@ class MenuPolicy(Policy):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
         self.labels_ = choose_labels(ballots, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
-        with ThreadPoolExecutor() as executor:  # training runs in parallel, without the GIL
+        with ThreadPoolExecutor() as executor:  # training releases the GIL, so threads run in parallel
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
@@ -251,7 +251,7 @@ class MenuPolicy(Policy):
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
     def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
-        """Finds the relative weights of modes' votes with which leading answers are right most often."""
+        """Finds the relative weights of modes' votes that make the leading answer right most often."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
@@ -260,7 +260,7 @@ class MenuPolicy(Policy):
         paths = draw_paths_by_mode(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
-        # for each state, vote weights of shape (modes, paths, classes)
+        # for each combination of draws, an array of vote weights with shape (modes, paths, classes)
         weights = [np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells]
         worth = self._get_worth(paths)
         factors = np.full(len(self.modes), 1.0)
@@ -275,7 +275,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """Returns each answer's value: its grade if labels are used and known, else its agreement."""
+        """Returns each answer's value: its grade if labels are used and known, else 1 if it wins the vote."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -291,7 +291,7 @@ class MenuPolicy(Policy):
         )
         readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
         critical, prior_critical, worth = self._follow_modes(paths, readings)
-        # groups of problems to hold out whole: similar problems, or each problem alone
+        # problems that are held out together: similar ones, or each problem alone
         groups = ballots.group().groups if self.families else np.arange(len(ballots))
         lattice = Lattice.of(
             paths,
@@ -311,7 +311,7 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
-        if self.families:  # for unlike requests little is certain, so prefer cascades
+        if self.families:  # requests may differ from the recorded ones, so simple cascades are preferred
             stopping = doubt_by_error(stopping, cascades, groups)
         first = [mode.weights[1].sum(axis=1) for mode in paths.modes]
         points = [*cascades, *stopping, *list_confidence_points(lattice, first, self.costs)]
@@ -346,7 +346,7 @@ class MenuPolicy(Policy):
     def _fit_router(
         self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
     ) -> list[RulePoint]:
-        """Learns to choose among the best rules, and single samples of a mode (`once`), from the prompts."""
+        """Learns to choose by the prompt: one of the best rules, or a single sample of a mode (`once`)."""
         self.router_ = None
         if len(ballots) < MIN_PROBLEMS:
             return []
@@ -368,7 +368,7 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Computes each mode's critical prices, the prior's, and the value, after 0, 1, ... draws of it."""
+        """Computes each mode's critical prices, its prior's, and its answers' values after 0, 1, … draws."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):
@@ -391,7 +391,7 @@ class MenuPolicy(Policy):
         return critical, prior_critical, worth
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
-        """Keeps the rules on the upper hull of cost and value, and the price at which each decides alone."""
+        """Keeps the rules on the upper hull of cost and value, with the price at which each alone is used."""
         corners = find_corners(points)
         self.rules_ = tuple(point.rule for point in corners)
         if not any(isinstance(rule, RoutedRule) for rule in self.rules_):
@@ -403,7 +403,7 @@ class MenuPolicy(Policy):
     # --- deciding what to draw ---
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Reads from the prompts the hints for each mode and for the router; the last column is a hash."""
+        """Reads each mode's hints and the router's forecast from the prompts; the last column is a hash."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
@@ -428,7 +428,8 @@ class MenuPolicy(Policy):
     ) -> Draw | None:
         """Returns the mode and number of samples to draw, or None to stop. Votes in `tally` name their mode.
 
-        If the chosen mode isn't in `modes`, the most expensive of `modes` draws by its own stopping rule.
+        If the chosen mode isn't in `modes`, the most expensive of `modes` is asked if its own stopping rule
+        says so.
         """
         if len(self.modes) == 1:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -463,7 +464,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the most expensive of these modes if its stopping rule draws at this price; -1 stops."""
+        """Returns the most expensive of these modes if its stopping rule draws at this price, or else -1."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -475,7 +476,7 @@ class MenuPolicy(Policy):
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
-        """Whether the decision doesn't depend on the prompt; with several modes it always does."""
+        """Whether the decision for these votes doesn't depend on the prompt; False with several modes."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
     def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
@@ -489,7 +490,7 @@ class MenuPolicy(Policy):
         return self.stoppers_[0].count_draws(reading, state, dial)
 
     def choose(self, reading: Floats, votes: VotesByMode, price: float | Floats | None) -> Ints:
-        """Returns the mode that each request draws from now; -1 stops."""
+        """Returns the index of the mode that each request draws from now; -1 means stop."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
@@ -500,9 +501,9 @@ class MenuPolicy(Policy):
         return np.where((chosen != STOP) & full, STOP, chosen)
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
-        """Returns the number of each request's rule, from the price and the request's hash."""
+        """Returns the index of the rule that each request follows, given its price and its prompt's hash."""
         log = log_price(np.maximum(check_dials("price", price), 1e-300))
-        logs = -np.log(self.prices_)  # ascending
+        logs = -np.log(self.prices_)  # ascending, because prices descend
         last = len(logs) - 1
         above = np.searchsorted(logs, -log, side="right")
         low, high = np.clip(above - 1, 0, last), np.minimum(above, last)
@@ -515,7 +516,7 @@ class MenuPolicy(Policy):
         return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
 
     def find_price(self, cost: float) -> float:
-        """Returns the lowest price with at most this mean cost per request, or else the highest price."""
+        """Returns the lowest price with a mean cost of at most `cost`; if none has, the highest price."""
         if cost <= self.cost_[0]:
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
@@ -539,10 +540,10 @@ class MenuPolicy(Policy):
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
-        """Returns the log critical price of each mode, from its own samples; NaN before its first sample.
+        """Estimates the logarithm of each mode's critical price from its own samples; NaN before the first.
 
-        The lattice is trained with the prior's prices (`by_prior`), because the prior hasn't seen the
-        training problems.
+        With `by_prior`, only the prior is used. The lattice is trained in this way, because the prior hasn't
+        seen the training problems.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
@@ -561,15 +562,15 @@ class MenuPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Returns how many more samples to draw, for one mode; with several modes use `next`."""
+        """Returns how many more samples to draw from the only mode; with several modes, use `next`."""
         self._check_single()
         return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
 
     def settle(self, ballots: Ballots) -> Self:
-        """Adapts in place to these samples, without labels, and returns itself.
+        """Adapts this policy to these samples, without labels, and returns itself.
 
-        With one mode, its stopping is adapted. With several, an unfitted policy adapts the scale of votes
-        and its cascades, once; a fitted policy doesn't change.
+        With one mode, its stopping policy is adapted. With several modes, an unfitted policy adapts the scale
+        of votes and its cascades, but only once; a fitted policy doesn't change.
         """
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0].copy_for(ballots))
@@ -578,12 +579,12 @@ class MenuPolicy(Policy):
         return self
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
-        """Uses this stopping policy for its only mode."""
+        """Sets the stopping policy of the only mode."""
         self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
         self.longest = stopper.longest
 
     def get_ballots(self, source: PoolSource) -> Ballots:
-        """Returns the recorded samples of its modes; a single mode may have any name."""
+        """Returns the recorded samples of the policy's modes; a single mode may have any name."""
         if not isinstance(source, JoinedPool):
             check_source(source)
         if len(self.modes) > 1:
@@ -594,7 +595,7 @@ class MenuPolicy(Policy):
         return ballots if len(ballots.modes) == 1 else ballots.select(self.modes)
 
     def count_in_sample(self, ballots: Ballots) -> int:
-        """Counts the problems that the policy was fitted on."""
+        """Counts the problems in `ballots` that the policy was fitted on."""
         return self.stoppers_[-1].count_in_sample(ballots) if self.stoppers_ else 0
 
     def _check_single(self) -> None:
@@ -622,7 +623,7 @@ class MenuPolicy(Policy):
         }
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         arrays = {
             f"mode{k}.{name}": array
             for k, stopper in enumerate(self.stoppers_)
@@ -674,12 +675,12 @@ class MenuPolicy(Policy):
 
 
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
-    """Lists the relative weight of each mode's votes."""
+    """Lists each mode's name and the relative weight of its votes."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
 
 
 def _hint_width(stopper: StoppingPolicy) -> int:
-    """Returns how many numbers a stopping policy extracts from a prompt."""
+    """Returns how many hints a stopping policy predicts from a prompt."""
     model = stopper.pool_model_
     return 0 if model is None or model.hints is None else HINT_COUNT
 

@@ -1,9 +1,9 @@
 """Chooses a rule for each prompt: a ridge regression predicts each rule's value and cost from the prompt.
 
 Its inputs, called hints, are known before any sample: the prompt's letters (which indicate language and
-script), its length, and its kinds of words and numbers. The penalty is chosen on held-out groups of problems,
-and hints that don't predict them are dropped. A prompt unlike all training prompts gets about their mean, so
-that votes decide.
+script), its length, and its kinds of words and numbers. The penalty, and which kinds of hints are used, are
+chosen by how well held-out groups of problems are predicted. For a prompt unlike all training prompts,
+predictions are close to the mean, so that the votes decide.
 """
 
 import itertools
@@ -25,28 +25,28 @@ from adacompute.policies.stopping.prior import fingerprint_prompts
 from adacompute.policies.votes import Floats, Ints
 from adacompute.solve.hull import find_hull
 
-_LETTERS = 64  # number of hash buckets for letters
+_LETTERS = 64  # number of hash buckets for the letters of prompts
 _PLAIN = ENTROPY_COLUMN + _LETTERS
 _HINTS = _PLAIN + BUCKETS
 _ARE_COUNTS = np.array([kind == "count" for kind in FEATURE_KINDS[:ENTROPY_COLUMN]])
 _WIDTHS = (ENTROPY_COLUMN, _LETTERS, BUCKETS)
-_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])  # so that features count as much as letters
-# relative weights of features, letters and words that are tried
+_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])  # features weigh as much as letters
+# weights to try for features, letters and words
 _SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
-_FARTHEST = 3.0  # hints are clipped at this many standard deviations
+_FARTHEST = 3.0  # hints are clipped at 3 standard deviations from the mean
 _REACH = 0.99  # the 1% of prompts furthest from the mean are moved towards it
-_PENALTIES = (10.0, 30.0, 100.0, 300.0)  # penalties of the regression that are tried
+_PENALTIES = (10.0, 30.0, 100.0, 300.0)  # penalties to try for the regression
 _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
-_MAX_PROBLEMS = 2000  # most training problems: time grows with the cube
-_PRICES = 24  # number of prices at which prompts are divided among rules
-_SPREAD = 1.5  # prices go this factor beyond the slopes of the rules' hull
-_DECIMALS = 9  # predictions are rounded to this many digits, so that rounding errors don't matter
+_MAX_PROBLEMS = 2000  # maximum number of training problems: time grows with its cube
+_PRICES = 24  # number of prices at which the router is measured
+_SPREAD = 1.5  # factor by which the prices tried go beyond the slopes of the rules' hull
+_DECIMALS = 9  # decimals of predictions, which are rounded so that tiny errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
 
 
 def read_hints(prompts: Sequence[str]) -> Floats:
-    """Extracts hints from prompts: the paper's features, square roots of letters' shares, and words."""
+    """Extracts hints from prompts: the paper's features, square roots of the shares of letters, and words."""
     features = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
     letters = np.zeros((len(prompts), _LETTERS))
     for row, prompt in enumerate(prompts):
@@ -63,21 +63,21 @@ class RuleRouter:
     """A ridge regression that predicts each rule's value and cost from hints about the prompt."""
 
     rules: tuple[Rule, ...]
-    centre: Floats = field(repr=False)  # mean of each hint, without words
-    scale: Floats = field(repr=False)  # scale of each hint: 1 / deviation, or the rarity of words
+    centre: Floats = field(repr=False)  # mean of each hint other than words
+    scale: Floats = field(repr=False)  # factor for each hint: 1 / standard deviation, or the rarity of a word
     reach: float  # prompts beyond this squared distance from the mean are moved towards it
-    mean: Floats = field(repr=False)  # mean value of each rule, then mean cost of each
+    mean: Floats = field(repr=False)  # mean value of each rule, followed by mean cost of each rule
     weights: Floats = field(repr=False)  # coefficients of the regression; shape (hints, 2 * rules)
     # hashes of the training prompts, ascending
     fingerprints: npt.NDArray[np.uint64] = field(repr=False)
-    # predictions for each training prompt from other problems; shape (problems, 2 * rules)
+    # predictions for each training prompt, learned from other problems; shape (problems, 2 * rules)
     held_out: Floats = field(repr=False)
 
     @classmethod
     def fit(
         cls, rules: Sequence[Rule], hints: Floats, targets: Floats, choices: Sequence[_Choice]
     ) -> list[Self]:
-        """Fits one router per choice of weights and penalty; `targets` has shape (problems, 2 * rules)."""
+        """Fits a router for each choice of weights and penalty; `targets` has shape (problems, 2 * rules)."""
         deviation = hints[:, :_PLAIN].std(axis=0)
         scale = np.divide(1.0, deviation, out=np.zeros(_PLAIN), where=deviation > 0)
         rarity = compute_rarity(hints[:, _PLAIN:].sum(axis=0), len(hints))
@@ -104,7 +104,7 @@ class RuleRouter:
         return fitted
 
     def place(self, hints: Floats) -> Floats:
-        """Puts hints on a common scale; prompts unlike the training prompts are moved towards their mean."""
+        """Scales hints for the regression; moves prompts unlike the training prompts towards the mean."""
         plain = (hints[:, :_PLAIN] - self.centre) * self.scale[:_PLAIN]
         plain = np.clip(plain, -_FARTHEST, _FARTHEST) * _PLAIN_SCALE
         distance = (plain**2).sum(axis=1, keepdims=True)
@@ -113,12 +113,12 @@ class RuleRouter:
 
     def predict(self, hints: Floats) -> Floats:
         """Predicts each rule's value and cost for each prompt; shape (prompts, 2 * rules)."""
-        # prompt by prompt, so that results don't depend on the other prompts
+        # one prompt at a time, because in a batch rounding would depend on the other prompts
         rows = [place @ self.weights for place in self.place(hints)]
         return np.round(self.mean + np.reshape(rows, (len(hints), len(self.mean))), _DECIMALS)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Predicts from the prompts; a training prompt gets the predictions from other problems."""
+        """Predicts each rule's value and cost; for training prompts, by a model fitted to other problems."""
         hashes = fingerprint_prompts(prompts)
         nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
         known = self.fingerprints[nearest] == hashes
@@ -128,7 +128,7 @@ class RuleRouter:
         return forecast
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         return {
             "router_centre": self.centre,
             "router_scale": self.scale,
@@ -141,7 +141,7 @@ class RuleRouter:
 
     @classmethod
     def restore(cls, arrays: Arrays, rules: tuple[Rule, ...]) -> Self:
-        """Restores a router from arrays; raises PolicyInvalid if they don't describe one."""
+        """Restores a router from arrays; raises PolicyInvalid if they are invalid."""
         fingerprints = read_array(arrays, "router_taught", np.uint64, (None,))
         if not len(fingerprints) or (fingerprints[1:] <= fingerprints[:-1]).any():
             raise PolicyInvalid("array 'router_taught' doesn't ascend, or is empty")
@@ -162,17 +162,17 @@ def fit_router(
 ) -> tuple[RuleRouter | None, list[RulePoint]]:
     """Fits a router that chooses among these rules, and measures it at several prices on held-out problems.
 
-    `groups` has each problem's group; groups are held out whole. Returns no router if predictions aren't
-    better than the mean.
+    `groups` has each problem's group, whose problems are held out together. Returns no router if its
+    predictions aren't better than the mean.
     """
     cost = np.stack([point.cost for point in points])
-    worth = np.stack([point.worth - point.doubt for point in points])  # both have shape (rules, problems)
+    worth = np.stack([point.worth - point.doubt for point in points])  # shape (rules, problems), like `cost`
     corners = find_hull(cost.mean(axis=1), worth.mean(axis=1))
     if len(corners) < 2 or int(groups.max()) < 2 * _FOLDS:
         return None, []
     slopes = np.diff(worth[corners].mean(axis=1)) / np.diff(cost[corners].mean(axis=1))
     rules, targets = [point.rule for point in points], np.concatenate([worth, cost]).T
-    units = np.repeat([1.0, float(np.median(slopes))], len(rules))  # factors that convert costs to values
+    units = np.repeat([1.0, float(np.median(slopes))], len(rules))  # makes costs comparable to values
     router = _cross_fit(rules, prompts, targets, groups, units, seed=seed)
     if router is None:
         return None, []
@@ -191,7 +191,7 @@ def fit_router(
 def _cross_fit(
     rules: Sequence[Rule], prompts: Sequence[str], targets: Floats, groups: Ints, units: Floats, *, seed: int
 ) -> RuleRouter | None:
-    """Fits the router that predicts best on held-out problems; None if the mean predicts better."""
+    """Fits the router that predicts held-out problems best; returns None if the mean predicts them better."""
     rng = np.random.default_rng(seed)
     fingerprints, rows = np.unique(fingerprint_prompts(prompts), return_index=True)
     if len(rows) > _MAX_PROBLEMS:
@@ -207,7 +207,7 @@ def _cross_fit(
             held_out[number, own] = router.predict(hints[own])
 
     def measure_error(predicted: Floats) -> float:
-        """Sums squared errors of how much each rule differs from the mean of all rules, in value and cost."""
+        """Sums the squared errors of values and costs, each relative to the mean over all rules."""
         parts = ((targets - predicted) * units).reshape(len(targets), 2, len(rules))
         return float(((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum())
 

@@ -1,8 +1,8 @@
 """The rules among which a policy over several modes chooses by price.
 
-A rule decides what every request draws next: by learned decisions (`LatticeRule`), as a cascade, or by one
-mode's stopping. Each rule has a mean cost and accuracy. The policy keeps the rules on their upper hull, so at
-every price it is as good as the best of them.
+A rule decides what a request draws next: by decisions learned for each state (`LatticeRule`), as a cascade of
+two modes, or by when to stop asking a single mode. Each rule's mean cost and accuracy are known. The policy
+keeps the rules on the upper hull of these points, so at every price it is as good as the best rule.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from adacompute.solve.hull import find_hull
 
 Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
-_CASCADE_DEAR = 6  # most samples of the second mode of a cascade
-_AGREEMENTS = (1, 2, 3, 4)  # a cascade ends with this many equal answers of its second mode
-# Cascades for modes that weren't recorded: most samples of a mode, equal answers that end the cascade, and
-# samples of the next more expensive mode if that many don't agree. The second list is for the last mode.
+_CASCADE_DEAR = 6  # maximum number of samples of a cascade's second mode
+_AGREEMENTS = (1, 2, 3, 4)  # numbers of equal answers of the second mode that may end a cascade
+# Cascades for modes that weren't recorded: maximum number of samples of a mode, number of equal answers that
+# end the cascade, and number of samples of the next mode if fewer agree. The last mode has the second list.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
 _PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
-# (most samples, equal answers that end it) -> (mean samples drawn, share of requests that don't agree): rough
-# means over recorded modes
+# (maximum number of samples, number of equal answers that is enough) -> (mean number of samples drawn, share
+# of requests in which too few answers are equal): rough means over recorded modes
 _GUESSED_ENDS = {
     (1, 1): (1.0, 0.03),
     (2, 2): (2.0, 0.55),
@@ -41,24 +41,24 @@ _GUESSED_ENDS = {
     (5, 3): (3.9, 0.3),
     (7, 4): (5.2, 0.25),
 }
-_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which one mode's stopping is measured
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask a second mode
-_DOUBT = 1.0  # a rule's gain over simpler rules is reduced by this many standard errors
-_END_RATIO = 1.5  # prices of a hull's first and last rule, relative to the slope next to them
-_LEAST_STEP = 0.01  # cascades must differ in cost by at least 1%
-# if the cheapest cascade costs more than 1.5 cheap samples, a single cheap sample is a rule too
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask a second mode, one for each rule
+_DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
+_END_RATIO = 1.5  # factor between the outermost slopes of a hull and the prices of its first and last rule
+_LEAST_STEP = 0.01  # minimum relative difference in cost between cascades
+# a single cheap sample is also a rule if every cascade costs more than 1.5 cheap samples
 _FAR_ABOVE = 1.5
 _CHEAP_SHARE = 0.125  # several cheap samples may cost at most 1/8 of an expensive one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateInputs:
-    """The inputs from which a rule decides, for several requests."""
+    """The inputs from which a rule decides for several requests."""
 
     votes: VotesByMode
-    critical: Floats  # log critical price of each mode, NaN before its first sample; (requests, modes)
-    leaf: Ints | None  # group of states in which each request is; None if no rule needs it
-    # predicted values, then costs, of a router's rules, (requests, 2 * rules); None if no rule needs it
+    critical: Floats  # logarithms of critical prices, NaN before a mode's first sample; (requests, modes)
+    leaf: Ints | None  # group of states (leaf) that each request is in; None if no rule needs it
+    # predicted values of all rules of a router, followed by their predicted costs; None if no rule needs them
     forecast: Floats | None = None
 
     def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
@@ -72,57 +72,57 @@ class StateInputs:
 
 
 class _PlainRule(msgspec.Struct, frozen=True, tag_field="rule", forbid_unknown_fields=True):
-    """A rule that is stored as it is, with its kind."""
+    """Base class of rules that consist of a few numbers, which are stored in policy.json."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatticeRule:
     """Learned decisions for every group of states (leaf), at one price."""
 
-    actions: Actions = field(repr=False)  # mode to draw from in each leaf; -1 stops
+    actions: Actions = field(repr=False)  # for each leaf, the mode to draw from; -1 means stop
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """Returns the mode that each request draws from; -1 stops."""
+        """Returns the index of the mode that each request draws from; -1 means stop."""
         assert inputs.leaf is not None
         return self.actions[inputs.leaf].astype(np.int64)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """Returns None, because these decisions were computed in training."""
+        """Returns None, because a decision learned for a group of states doesn't compare two numbers."""
         return None
 
 
 class StoppingRule(_PlainRule, frozen=True, tag="stopping"):
-    """Draws from one mode while its next sample is worth more than `price`, the price per sample."""
+    """Draws from one mode as long as the next sample is worth more than `price`."""
 
     mode: Count
     price: Annotated[float, Meta(ge=0)]
-    longest: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)]  # most samples per request
+    longest: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)]  # maximum number of samples per request
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """Returns the mode that each request draws from; -1 stops."""
+        """Returns the index of the mode that each request draws from; -1 means stop."""
         drawn = inputs.votes.drawn[:, self.mode]
         log = math.log(self.price) if self.price > 0 else -math.inf
         goes_on = (drawn == 0) | (np.nan_to_num(inputs.critical[:, self.mode]) > log)
         return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """Returns what one request's next sample is worth, and its price; None before the first sample."""
+        """Returns the worth and the price of a request's next sample; None before its first sample."""
         worth = float(np.exp(inputs.critical[0, self.mode]))
         return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
 
 class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
-    """Draws from one mode until enough answers agree. If they don't, asks a more expensive mode likewise.
+    """Draws from one mode until enough answers are equal; if too few are, does the same with a costlier mode.
 
-    The answer is that of the vote over both modes. With `draws[0]` = 0 only the second mode is used.
+    The final answer is decided by a vote over both modes. If `draws[0]` is 0, only the second mode is used.
     """
 
     modes: tuple[Count, Count]
-    draws: tuple[Count, Count]  # most samples of each mode
-    agree: tuple[Count, Count]  # equal answers of each mode that are enough
+    draws: tuple[Count, Count]  # maximum number of samples of each mode
+    agree: tuple[Count, Count]  # for each mode, how many equal answers are enough
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """Returns the mode that each request draws from; -1 stops."""
+        """Returns the index of the mode that each request draws from; -1 means stop."""
         (cheap, dear), votes = self.modes, inputs.votes
         cheap_agrees = votes.count_first(cheap) >= self.agree[0]
         dear_agrees = votes.count_first(dear) >= self.agree[1]
@@ -133,7 +133,7 @@ class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
         return np.where(in_second, second, np.where(cheap_agrees, STOP, cheap))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion:
-        """Returns how many answers of one request's current mode are equal, and how many must be."""
+        """Returns how many equal answers the current mode has given to a request, and how many it needs."""
         second = int(inputs.votes.drawn[0, self.modes[1]] > 0 or self.draws[0] == 0)
         mode = self.modes[second]
         agree = float(inputs.votes.count_first(mode)[0])
@@ -141,39 +141,40 @@ class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
 
 
 class ConfidenceRule(_PlainRule, frozen=True, tag="confidence"):
-    """Draws one sample of a mode, and one of a more expensive mode if the first isn't confident.
+    """Draws one sample of a mode, and one of a more expensive mode if the model isn't confident of the first.
 
-    A sample is confident if its vote weighs at least `least`. The answer is that of the vote over both modes.
+    The model is confident if the first vote weighs at least `least`. The final answer is decided by a vote
+    over both modes.
     """
 
     modes: tuple[Count, Count]
-    least: Annotated[int, Meta(ge=0)]  # least weight of a confident vote, in integer units
+    least: Annotated[int, Meta(ge=0)]  # minimum weight of a confident vote, in integer units
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """Returns the mode that each request draws from; -1 stops."""
+        """Returns the index of the mode that each request draws from; -1 means stop."""
         (cheap, dear), votes = self.modes, inputs.votes
         ends = (votes.drawn[:, dear] > 0) | (votes.weights[:, cheap].sum(axis=1) >= self.least)
         return np.where(votes.drawn[:, cheap] == 0, cheap, np.where(ends, STOP, dear))
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """Returns None, because the weight of a vote means little to people."""
+        """Returns None, because the weight of a vote, by which this rule decides, tells users little."""
         return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRule:
-    """Follows, for each prompt, the rule with the best predicted value minus price times cost."""
+    """Follows, for each prompt, the rule with the highest predicted value minus `price` times cost."""
 
     price: float
     rules: "tuple[Rule, ...]" = field(repr=False)
 
     def choose(self, forecast: Floats) -> Ints:
-        """Returns the number of the rule that each request follows."""
+        """Returns the index of the rule that each request follows."""
         worth, cost = forecast[:, : len(self.rules)], forecast[:, len(self.rules) :]
         return np.asarray((worth - self.price * cost).argmax(axis=1))
 
     def decide(self, inputs: StateInputs) -> Ints:
-        """Returns the mode that each request draws from; -1 stops."""
+        """Returns the index of the mode that each request draws from; -1 means stop."""
         assert inputs.forecast is not None
         rules, chosen = self.choose(inputs.forecast), np.full(len(inputs.votes), STOP, dtype=np.int64)
         for number in np.unique(rules):
@@ -191,7 +192,7 @@ Rule = LatticeRule | StoppingRule | CascadeRule | ConfidenceRule | RoutedRule
 
 
 def dump_rule(rule: Rule) -> dict[str, Any]:
-    """Returns plain data for JSON, without a rule's decisions (`actions`) and a router's rules."""
+    """Converts a rule to plain data for JSON, without a lattice rule's `actions` or a router's rules."""
     if isinstance(rule, LatticeRule):
         return {"rule": "lattice"}
     if isinstance(rule, RoutedRule):
@@ -225,10 +226,10 @@ class RulePoint:
     """A rule with its mean cost and value on each recorded problem."""
 
     rule: Rule
-    cost: Floats  # mean cost of each problem
-    worth: Floats  # mean value of each problem's answer
-    doubt: float = 0.0  # how much lower the mean value probably is on other problems
-    full_cost: float | None = None  # mean cost of exactly this rule, if `cost` is cross-fitted
+    cost: Floats  # for each problem, the mean cost of a request
+    worth: Floats  # for each problem, the mean value of the answer
+    doubt: float = 0.0  # how much lower the mean value is expected to be on other problems
+    full_cost: float | None = None  # mean cost of this very rule, if `cost` is cross-fitted
 
     @property
     def mean_cost(self) -> float:
@@ -237,7 +238,7 @@ class RulePoint:
 
     @property
     def rule_cost(self) -> float:
-        """The mean cost per request of exactly this rule."""
+        """The mean cost per request of this very rule, even if `cost` belongs to cross-fitted rules."""
         return self.mean_cost if self.full_cost is None else self.full_cost
 
     @property
@@ -249,12 +250,12 @@ class RulePoint:
 def _list_stopping_points(
     mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
-    """Measures one mode's stopping at several prices per sample; row k of an array is after k draws."""
+    """Measures one mode's stopping at several prices; in `critical` and `worth`, row k is after k draws."""
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
     points = []
     for price in prices:
-        goes_on = critical[1:longest] > math.log(price)  # whether to draw on after 1, 2, ... draws
+        goes_on = critical[1:longest] > math.log(price)  # whether drawing continues after 1, 2, … draws
         drawn = 1 + np.cumprod(goes_on, axis=0).sum(axis=0)
         points.append(
             RulePoint(
@@ -276,17 +277,17 @@ def list_honest_points(
     problems: int,
     believed: float,
 ) -> list[RulePoint]:
-    """Measures one mode's stopping at several prices, with its expected value on other problems.
+    """Measures one mode's stopping at several prices, and estimates its value on other problems.
 
-    The learned model has seen these problems, and the prior hasn't. So only a share, `believed`, of the gain
-    over the prior is trusted.
+    The learned model was trained on these problems, and the prior wasn't. So only a share (`believed`) of the
+    gain over the prior is expected on other problems.
     """
     prices = _STOPPING_PRICES.tolist()
     own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
     of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
         [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # ascending, as interpolation needs
+        [point.mean_cost for point in of_prior],  # `np.interp` needs ascending numbers
         [point.likely_worth for point in of_prior],
     )
     return [
@@ -296,10 +297,11 @@ def list_honest_points(
 
 
 def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
-    """Reduces rules' values by a standard error of their gain over the best mix of simpler rules.
+    """Raises each rule's `doubt` by one standard error of its gain over the best mix of simpler rules.
 
-    The best of many rules is better on these problems than on others, so a rule must gain more than chance to
-    be preferred to a simpler one. `groups` has each problem's group of similar problems.
+    The best of many rules looks better on these problems than it is on others. So a rule is preferred to a
+    simpler one only if it gains more than chance would. `groups` has each problem's group of similar
+    problems.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -328,17 +330,17 @@ def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
     cost = np.array([point.mean_cost for point in points])
     corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
     rising = corners[:1]
-    for point in corners[1:]:  # costs of exactly these rules may fall where cross-fitted costs rise
+    for point in corners[1:]:  # `rule_cost` may fall although the cross-fitted `mean_cost` rises
         if point.rule_cost > rising[-1].rule_cost:
             rising.append(point)
     return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """Computes the price at which all requests follow one rule, for each rule on the hull; descending."""
+    """Computes, for each rule on the hull, the price at which all requests follow it; prices descend."""
     if len(cost) == 1:
         return np.ones(1)
-    slopes = np.diff(accuracy) / np.diff(cost)  # descending
+    slopes = np.diff(accuracy) / np.diff(cost)  # descending, because the points lie on a hull
     if not (np.isfinite(slopes).all() and (slopes > 0).all() and (np.diff(slopes) < 0).all()):
         raise PolicyError("the points of rules are not the corners of a hull")
     inner = np.sqrt(slopes[:-1] * slopes[1:])
@@ -356,9 +358,10 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 
 
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
-    """Measures rules that draw one cheap sample, and an expensive one if the first isn't confident.
+    """Measures rules that draw a cheap sample, and an expensive one if the model isn't confident of it.
 
-    `weights` has the weight of each mode's first vote on each path. Returns nothing if all weights are equal.
+    `weights` has the weight of each mode's first vote on each path. If all weights are equal, returns no
+    rule.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -382,10 +385,11 @@ def list_plain_cascades(
 ) -> tuple[tuple[Rule, ...], Floats]:
     """Lists cascades for modes that weren't recorded, with their expected costs per request, ascending.
 
-    Some samples of a mode must agree; otherwise one sample of the next more expensive mode is drawn. A
-    cascade is left out if it isn't cheaper than those of more expensive modes, or if its cheap samples would
-    cost too much should they be useless. `firsts` are votes for each mode's most common answer after 0, 1,
-    ... draws, (draws + 1, paths); None: how often samples agree is guessed.
+    A cascade ends if enough samples of a mode agree, and otherwise draws one sample of the next more
+    expensive mode. It is left out if it isn't cheaper than the cascades of more expensive modes, or if its
+    cheap samples cost too much to be wasted when they don't agree. `firsts` has the votes for each mode's
+    most common answer after 0, 1, … draws, with shape (draws + 1, paths); None means to guess how often
+    samples agree.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -408,7 +412,7 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even rare expensive samples cost much
+    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even rare expensive samples add up
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
@@ -439,7 +443,7 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 
 
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """Finds after how many draws each path ends, and whether enough answers agreed by then."""
+    """Returns after how many draws each path ends, and whether enough of its answers are equal by then."""
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)
     return np.where(agrees, reached.argmax(axis=0) + 1, draws), np.asarray(agrees)

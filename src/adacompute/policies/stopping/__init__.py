@@ -1,4 +1,4 @@
-"""Priced stopping: draws another sample as long as it is worth its price."""
+"""Priced stopping: draws another sample as long as its expected gain in accuracy is worth its price."""
 
 from adacompute.policies.stopping.policy import StoppingPolicy
 

@@ -1,7 +1,7 @@
 """Learns critical prices: for each state of the votes, the highest price at which another sample pays.
 
-They are learned by backward induction over recorded samples in random orders (paths): first as a table by
-numbers of votes, then as trees that also use the model's confidence, and improve on the table by one step of
+They are learned by backward induction over recorded samples in random orders (paths). The first result is a
+table by numbers of votes; then trees, which also use the model's confidence, improve on it by one step of
 policy iteration. `WavePlan` turns critical prices into the number of samples to draw now.
 """
 
@@ -22,41 +22,40 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 
 Bools = npt.NDArray[np.bool_]
 
-# features and the allowed sign of their effect: a larger margin never means more sampling
+# features, and the sign that their effect must have (0: any): a larger margin never leads to more sampling
 _FEATURES: Final = {
     "drawn": 0,
     "first": -1,
     "second": 1,
     "answered": 0,
     "kinds": 0,
-    "share": -1,  # share of votes for the leading answer
-    "weighed_share": -1,  # share of weight for the leading answer
+    "share": -1,  # leading answer's share of the votes
+    "weighed_share": -1,  # leading answer's share of the total weight of votes
     "margin": -1,  # weight of the leader minus the runner-up's
-    "sureness": 0,  # log of the mean weight of all votes
-    "leader_sureness": 0,  # log of the mean weight of the leader's votes
-    "odds": -1,  # log of the ratio of the leader's weight to the runner-up's
+    "sureness": 0,  # logarithm of the mean weight of all votes
+    "leader_sureness": 0,  # logarithm of the mean weight of the leader's votes
+    "odds": -1,  # logarithm of the leader's weight divided by the runner-up's
 }
 FEATURE_NAMES: Final = tuple(_FEATURES)
 MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
-_NO_ANSWER = -9.0  # the leader's sureness if no sample gave an answer
-_ODDS_PRIOR = 0.3  # votes added to both answers before taking their odds
+_NO_ANSWER = -9.0  # value of "leader_sureness" if no sample gave an answer
+_ODDS_PRIOR = 0.3  # added to the votes for both answers before computing their odds
 
-# if the advantage of drawing crosses zero below the lowest price tried or above the highest, the critical
-# price is extrapolated
-_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # change of the log price per unit of advantage
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # how far the log price may go beyond the prices tried
+# a critical price is extrapolated if the advantage of drawing reaches zero outside the range of prices tried
+_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # change of the price's logarithm per unit of advantage
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # limits of extrapolation, in logarithms of the price
 
-# --- the table by numbers of votes ---
+# --- the table of critical prices by numbers of votes ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
-_MIN_PROBLEMS = 4  # with fewer problems, a state's price comes from similar states
-MIN_PRICE = 1e-5  # critical price of a state in which another sample never pays
+_MIN_PROBLEMS = 4  # a state that fewer problems reach takes its critical price from similar states
+MIN_PRICE = 1e-5  # critical price if another sample isn't worth it at any price
 
 # --- drawing several samples at a time (waves) ---
-# the first wave depends on this quantile of critical prices: without a limit on waves, with one, with 1 wave
+# quantiles of critical prices that set the size of the first wave: for unlimited, limited and single waves
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
-_STEEP_RATIO = 2.5  # above this ratio of critical price to price, the larger of two waves is drawn
+_STEEP_RATIO = 2.5  # waves have half the size unless the critical price exceeds 2.5 times the price
 
-# --- the trees ---
+# --- the trees that predict critical prices ---
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
 _TREES = 24  # number of trees at each price
 _TOTAL_STEP = 4.0  # learning rate times number of trees
@@ -79,7 +78,7 @@ _FINAL_TREES = 40
 def compute_state_features(state: VoteState) -> Floats:
     """Computes the features of requests' votes, (requests, features), in the order of FEATURE_NAMES.
 
-    Weights are comparable between models: a sample of average confidence always weighs 1.
+    The weights of votes are comparable between models, because a sample of average confidence weighs 1.
     """
     rows = np.empty((len(state), len(FEATURE_NAMES)))
     for column, values in enumerate(_list_features(state, larger=np.maximum, choose=np.where)):
@@ -88,7 +87,7 @@ def compute_state_features(state: VoteState) -> Floats:
 
 
 def compute_tally_features(tally: Tally) -> tuple[float, ...]:
-    """Computes the features of one request's votes without arrays, which would be slower."""
+    """Computes the same features for a single request, without arrays, because this is faster."""
     return _list_features(tally, larger=max, choose=_choose)
 
 
@@ -128,20 +127,20 @@ def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an arr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPriceTrees:
-    """Trees that predict log critical prices from features of a request's votes."""
+    """Trees that predict the logarithm of the critical price from features of a request's votes."""
 
-    trees: Trees  # with one output
+    trees: Trees  # the one output is the logarithm of the critical price
 
     def predict(self, rows: Floats) -> Floats:
-        """Predicts the log critical price of each row of features."""
+        """Predicts the logarithm of the critical price for each row of features."""
         return self.trees.scores(rows)[:, 0]
 
     def predict_row(self, row: Sequence[float]) -> float:
-        """Predicts the log critical price of one row of features."""
+        """Predicts the logarithm of the critical price for one row of features."""
         return self.trees.score_row(row)
 
     def arrays(self, prefix: str) -> Arrays:
-        """Returns learned state as arrays, with names that begin with `prefix`."""
+        """Returns the learned state as arrays, with names that begin with `prefix`."""
         return {f"{prefix}{name}": array for name, array in self.trees.arrays().items()}
 
     @classmethod
@@ -154,9 +153,10 @@ class CriticalPriceTrees:
 
 
 def find_crossing(prices: Floats, advantages: Floats) -> Floats:
-    """Finds the log price at which the advantage of drawing, (rows, prices), crosses zero in each row.
+    """Finds, for each row of `advantages`, the logarithm of the price at which they fall to zero.
 
-    Advantages fall as the price rises, so there is one price at which drawing just pays.
+    `advantages` has shape (rows, prices): the gain of drawing over stopping at each price. It falls as the
+    price rises, so there is one price up to which drawing pays.
 
     >>> float(np.exp(find_crossing(np.array([0.01, 0.04]), np.array([[0.1, -0.1]]))[0]).round(3))
     0.02
@@ -174,12 +174,13 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
 
 
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
-    """Learns the table of log critical prices by draws (from 1), and votes for first and second answer.
+    """Learns a table of logarithms of critical prices, by draws (from 1) and votes for the top two answers.
 
-    Works backwards from the last draw at each price. The value of drawing in a state is what paths through
-    this state later achieved, with the decisions already found for later states, minus the price of their
-    draws. A state that few problems reach takes its price from similar states. `values` has the value of each
-    path's answer after each draw, (longest, paths), one array per recording.
+    At each price, decisions are found from the last draw back to the first. The value of drawing in a state
+    is what paths through this state achieved in the end, following the decisions found for later states,
+    minus the price of their draws. A state that few problems reach takes its critical price from similar
+    states. `values` has, for each recording, the value of each path's answer after each draw, with shape
+    (longest, paths).
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -194,7 +195,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
             later = np.where(draws_on[t][row][keys[t]], later - price, worth[t])
     table = np.zeros((longest - 1, longest + 1, longest + 1))
     for t, key in enumerate(keys):
-        # at how many prices drawing pays, counted from the lowest price
+        # number of prices, counted from the lowest, at which drawing pays
         price_count = np.minimum.accumulate(draws_on[t], axis=0).sum(axis=0)
         critical = np.log(_price_levels()[price_count]).reshape(longest + 1, longest + 1)
         known = (_count_problems(key, problems, longest) >= _MIN_PROBLEMS).reshape(longest + 1, longest + 1)
@@ -203,7 +204,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 
 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
-    """Looks up log critical prices by numbers of votes; larger numbers use the last entry."""
+    """Looks up logarithms of critical prices; numbers beyond the table count as its largest ones."""
     last_index = table.shape[1] - 1
     return np.asarray(
         table[
@@ -215,7 +216,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
 
 
 def look_up_price(table: Floats, tally: Tally) -> float:
-    """Looks up the log critical price of one request, like `look_up_prices`."""
+    """Looks up the logarithm of one request's critical price, like `look_up_prices`."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1
     return table.item(row, min(tally.first, last_index), min(tally.second, last_index))
@@ -228,13 +229,13 @@ def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
 
 
 def _number_problems(recordings: Sequence[Paths]) -> Ints:
-    """Returns the problem of each path, numbered over all recordings."""
+    """Returns each path's problem, as an index that runs through all recordings."""
     starts = np.cumsum([0, *(len(paths.ballots) for paths in recordings)])
     return np.concatenate([paths.problems + start for paths, start in zip(recordings, starts, strict=False)])
 
 
 def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
-    """Counts the problems that reach each state."""
+    """Counts, for each state of votes, the problems with a path through it."""
     pairs = np.unique(key * (problems.max() + 1) + problems)
     return np.bincount(pairs // (problems.max() + 1), minlength=(longest + 1) ** 2)
 
@@ -246,15 +247,15 @@ def _price_levels() -> Floats:
 
 
 def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
-    """Makes critical prices monotone: the mean of the two monotone envelopes of the known prices.
+    """Makes critical prices monotone, by averaging the upper and the lower monotone envelope of known prices.
 
-    So more votes for the first answer, or fewer for the second, never mean more sampling.
+    So more votes for the first answer, or fewer for the second, never lead to more sampling.
     """
     if not known.any():
         return np.full(critical.shape, np.log(MIN_PRICE))
-    upper = np.where(known, critical, -np.inf)  # highest price of any state with at least this lead
+    upper = np.where(known, critical, -np.inf)  # highest critical price of any state with at least this lead
     upper = np.maximum.accumulate(np.maximum.accumulate(upper[::-1], axis=0)[::-1], axis=1)
-    lower = np.where(known, critical, np.inf)  # lowest price of any state with at most this lead
+    lower = np.where(known, critical, np.inf)  # lowest critical price of any state with at most this lead
     lower = np.minimum.accumulate(np.minimum.accumulate(lower, axis=0)[:, ::-1], axis=1)[:, ::-1]
     upper = np.where(np.isfinite(upper), upper, np.log(MIN_PRICE))
     lower = np.where(np.isfinite(lower), lower, critical[known].max())
@@ -265,23 +266,23 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
 class WavePlan:
     """How many samples to draw at the same time.
 
-    Without a limit on waves (rounds of calls), one sample is drawn while the price is below the critical
-    price. At the start, as many are drawn at once as nearly every request would draw anyway. With
-    `max_waves`, the first wave is what seven tenths of all requests would draw, and later waves are larger
-    the further the price is below the critical price. The number of past waves is derived from the number of
-    samples, so no counter is needed: middle waves have at most as many samples as the first one (but at least
-    two), and the last wave takes the rest.
+    A wave is a round of calls. If waves are unlimited, the first wave has as many samples as nearly all
+    requests would draw anyway; then one sample at a time is drawn while the price is below the critical
+    price. With `max_waves`, the first wave has as many samples as 70% of requests would draw, and later waves
+    are larger the further the price is below the critical price. The number of waves so far is derived from
+    the number of samples, so no counter is needed: middle waves have at most as many samples as the first one
+    (but at least two), and the last wave may have more.
     """
 
-    longest: int  # most samples per request
+    longest: int  # maximum number of samples per request
     max_waves: int | None = None
-    ladder: tuple[int, ...] | None = None  # the only numbers of samples to stop at
+    ladder: tuple[int, ...] | None = None  # numbers of samples at which a request may stop; None: any
 
     def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
-        """Returns how many more samples each request draws now; prices may differ by request.
+        """Returns how many more samples each request draws now; all have the same price, or each its own.
 
-        `critical` has each request's log critical price, which is ignored before the first sample.
-        `quantiles` are those of critical prices after each draw, (WAVE_QUANTILES, draws).
+        `critical` has the logarithm of each request's critical price, which is ignored before the first
+        sample. `quantiles` has quantiles of these logarithms after each draw, (WAVE_QUANTILES, draws).
         """
         log = log_price(price)
         draws_on = critical > log
@@ -307,9 +308,11 @@ class WavePlan:
     def find_stopping_rule(
         self, price: float | Floats, quantiles: Floats
     ) -> tuple[int, float | Floats] | None:
-        """Returns the size of the first wave, and the log price above which one more sample is drawn.
+        """Returns the size of the first wave, and the logarithm of the price.
 
-        Returns None if prices differ so much that the first waves do too. Needs `draws_one_by_one`.
+        After the first wave, one more sample is drawn whenever the critical price exceeds the price, so
+        `draws_one_by_one` must be true. Returns None if prices differ so much that the first waves of
+        requests have different sizes.
         """
         log = log_price(price)
         start = self._first_waves(log, quantiles[0])
@@ -330,7 +333,7 @@ class WavePlan:
         return min(count, self.longest)
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
-        """Returns how many samples to draw at first, for one price or an array of one per request."""
+        """Returns how many samples to draw at first; all requests have the same price, or each its own."""
         fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
         if fewest == most:
             return fewest
@@ -349,11 +352,11 @@ class WavePlan:
         start = self._first_waves(log, quantiles[2 if wave_limit == 1 else 1])
         steepness = np.exp(np.minimum(critical - log, 20.0))
         width = np.maximum(2, start)
-        # number of past waves, derived from the number of samples drawn
+        # number of waves so far, derived from the number of samples
         done = 1 + np.maximum(0, -(-(drawn - start) // width))
         base = start + width * (done - 1)
         between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)
-        final = start + width * (wave_limit - 2)  # number of samples after the second last wave
+        final = start + width * (wave_limit - 2)  # number of samples before the last wave
         more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
         last = np.maximum(drawn + more, final + 1)
         target = np.where(done < wave_limit - 1, between, last)
@@ -372,11 +375,11 @@ def fit_critical_prices(
 ) -> CriticalPriceTrees:
     """Trains trees that predict critical prices from votes, and from hints about each prompt if given.
 
-    At each price, paths are followed back from their end: the value of drawing in a state is what its paths
-    later achieved with the decisions of `table`, minus the price of their draws. Trees learn how this
-    advantage depends on the state. The price at which it crosses zero is the critical price, which a final
-    set of trees learns. `values` has the value of each path's answer after each draw, (longest, paths), one
-    array per recording. `table` comes from `build_price_table`.
+    At each price, the value of drawing in a state is what its paths achieved in the end with the decisions of
+    `table`, minus the price of their draws. Trees learn how the advantage of drawing over stopping depends on
+    the state. The price at which this advantage becomes zero is the critical price, which a final set of
+    trees learns. `values` has, for each recording, the value of each path's answer after each draw, with
+    shape (longest, paths). `table` comes from `build_price_table`.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -385,7 +388,7 @@ def fit_critical_prices(
     steps = recordings[0].longest - 1
     rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)])
     worth = np.concatenate(values, axis=1)
-    # critical prices in the table at each step of each path
+    # logarithm of the table's critical price at each step of each path
     table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])
     extra = rows.shape[1] - len(MONOTONE_SIGNS)
     settings = {
@@ -396,7 +399,7 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """Trains trees at each of these prices. Returns their training data and predictions."""
+        """Trains trees at each of these prices; returns their common data and each price's predictions."""
         data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
         predictions = []
         for price in prices:
@@ -404,8 +407,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # Uses as many threads as linear algebra libraries may use, which is one in the workers of an evaluation.
-    # Takes the minimum, because a library that is loaded late doesn't know the limit.
+    # Uses as many threads as linear algebra libraries may use; this is one in the workers of an evaluation.
+    # Takes the minimum over libraries, because one that is loaded late doesn't know its limit.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:
@@ -414,14 +417,14 @@ def fit_critical_prices(
         with ThreadPoolExecutor(len(shares)) as executor:
             parts = list(executor.map(predict_advantages, shares))
     data, advantages = parts[0][0], [each for _, predictions in parts for each in predictions]
-    # a final set of trees predicts the critical price itself; only these decide requests
+    # a final set of trees predicts the critical price itself; only this set is used for requests
     data.set_label(find_crossing(TRAINING_PRICES, np.stack(advantages, axis=1)))
     booster = train_booster({**settings, **_FINAL_SETTINGS}, data, _FINAL_TREES)
     return CriticalPriceTrees(trees=read_booster(booster.save_raw("json"), outputs=1))
 
 
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
-    """Computes the gain of drawing over stopping, minus the price of the draws; shape (steps, paths)."""
+    """Computes the gain of drawing over stopping, minus the price of the samples; shape (steps, paths)."""
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()
     for t in range(len(draws_on) - 1, -1, -1):

@@ -1,9 +1,10 @@
-"""Priced stopping: draws another sample as long as it is worth its price.
+"""Priced stopping: draws another sample as long as its expected gain in accuracy is worth its price.
 
 Each state of a request (its votes, the model's confidence, the prompt's words) has one critical price: the
 highest price per sample at which drawing pays. So cost never rises with the price, for any order of samples.
-Unfitted, the policy uses a prior learned on the bundled recordings; `fit` adds a model learned from a pool.
-With `max_waves`, several samples are drawn at a time, so one order may cost more at a higher price.
+With `max_waves`, however, several samples are drawn at a time, so in a single order cost may rise with the
+price. An unfitted policy uses a prior learned on the bundled recordings; `fit` adds a model learned from a
+pool.
 """
 
 import copy
@@ -59,15 +60,16 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
-_ORDERS = 8  # random orders per problem from which quantiles of critical prices are computed
+_ORDERS = 8  # number of random orders per problem for computing quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
 class StoppingPolicy(Policy):
     """Draws while the next sample is worth its price, which is given as accuracy per `unit` of cost.
 
-    `weigh="auto"` weighs votes by confidence if log-probabilities are recorded. `max_waves` limits round
-    trips; `ladder` gives the only numbers of samples to stop at, e.g. (1, 2, 4, 8, 16).
+    `weigh="auto"` weighs votes by confidence if log-probabilities are recorded. `max_waves` limits the number
+    of rounds of calls. With `ladder`, e.g. (1, 2, 4, 8, 16), a request can stop only at these numbers of
+    samples.
 
     >>> from adacompute import Tally
     >>> policy = StoppingPolicy()
@@ -77,7 +79,7 @@ class StoppingPolicy(Policy):
 
     kind: ClassVar[str] = "stopping"
     dial: Dial | None = "price"
-    reads_first: ClassVar[bool] = False  # how many samples are drawn first depends on the price alone
+    reads_first: ClassVar[bool] = False  # the number of first samples depends on the price alone
     setting_names = ("longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost")
     learned_names = ("auto", "scaled", "prior", "own")
 
@@ -96,7 +98,8 @@ class StoppingPolicy(Policy):
     ) -> None:
         """`draw_cost` is the expected cost of one sample in `unit`, e.g. 300 tokens.
 
-        None means 1 if the unit is samples, or else the mean tokens of the pool that it is fitted on.
+        By default it is 1 if the unit is samples; for tokens, it is the mean number of tokens per sample in
+        the pool that the policy is fitted on.
         """
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
@@ -110,10 +113,10 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
-        self.prior_ = self.base_prior_  # changes to a prior that hasn't seen the pool, once a pool is known
+        self.prior_ = self.base_prior_  # may be replaced by a prior that wasn't learned on the pool
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
-        self.scaled_ = not self.auto  # whether the scale of weights was set from samples
+        self.scaled_ = not self.auto  # whether the scale of weights has been fitted to samples
         self.weigh = _build_weights(self.prior_) if self.auto else check_weights(weigh)
         self.features = check_flag("features", features)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
@@ -132,7 +135,7 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         seed: int = 0,
     ) -> Self:
-        """Fits a policy on several recordings, without a prior: to serve another task, or as `prior`.
+        """Fits a policy on several recordings, without a prior, to be used for other tasks or as a `prior`.
 
         Problems that are also in `without` are left out, so that the result can be evaluated on `without`.
         """
@@ -153,7 +156,7 @@ class StoppingPolicy(Policy):
         return policy
 
     def fit(self, pool: "Pool | Ballots", *, labels: bool | None = None) -> Self:
-        """Learns from a pool in addition to the prior. `labels=None` uses labels if they exist, False never.
+        """Learns from a pool in addition to the prior. `labels=None` uses labels if there are any.
 
         Without labels, agreement with the vote over all samples of a problem replaces correctness.
         """
@@ -170,7 +173,7 @@ class StoppingPolicy(Policy):
             self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
-        if self.longest > 1:  # otherwise there is nothing to decide
+        if self.longest > 1:  # with one sample there is nothing to decide
             self.pool_model_ = fit_pool_model(
                 ballots,
                 self.prior_,
@@ -184,10 +187,10 @@ class StoppingPolicy(Policy):
         return self
 
     def settle(self, ballots: Ballots) -> Self:
-        """Adapts in place to these samples, without labels, and returns itself.
+        """Adapts this policy to these samples, without labels, and returns itself.
 
         Sets the scale of vote weights and the sizes of waves, and picks a prior that wasn't learned on these
-        samples. A fitted policy has done this already, and only checks its prior.
+        samples. A fitted policy has done this before, and only checks that its prior wasn't learned on them.
         """
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
@@ -202,7 +205,7 @@ class StoppingPolicy(Policy):
         return self
 
     def count_in_sample(self, ballots: Ballots) -> int:
-        """Counts the problems that the policy was fitted on; results on those are in-sample."""
+        """Counts the problems in `ballots` that the policy was fitted on; results on those are in-sample."""
         return (
             0
             if self.pool_model_ is None
@@ -210,14 +213,14 @@ class StoppingPolicy(Policy):
         )
 
     def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
-        """Returns a copy whose prior has seen none of these prompts; raises PolicyError if there is none."""
+        """Returns a copy whose prior wasn't learned on these prompts; raises PolicyError if no prior fits."""
         policy = copy.copy(self)
         policy._take_prior(select_unseen_prior(self.base_prior_, ballots))
         policy.base_prior_ = policy.prior_
         return policy
 
     def _take_prior(self, prior: Prior) -> None:
-        """Uses another prior, and its model of vote weights, which keeps the current scale."""
+        """Uses another prior and its model of vote weights; the scale of these weights stays as it is."""
         before, self.prior_ = self.prior_.signal_model, prior
         model = None if self.weigh is None else self.weigh.model
         if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
@@ -228,7 +231,7 @@ class StoppingPolicy(Policy):
         self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
-        """Computes quantiles of the critical prices after each draw of these samples; needs no labels."""
+        """Computes quantiles of critical prices after each draw of these samples; needs no labels."""
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
             return self.prior_.price_quantiles
@@ -241,7 +244,7 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Predicts hints from the prompts' words, if the policy has learned to."""
+        """Predicts hints from the prompts' words, if the policy has learned any."""
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
         return self.pool_model_.hints.predict(prompts)
@@ -249,7 +252,7 @@ class StoppingPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Decides for one request like `decide`, but without arrays: in 20 µs instead of 90."""
+        """Decides for one request like `decide`, but without arrays: this takes 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
         own = self.place_price(dial, prompt)
@@ -260,7 +263,7 @@ class StoppingPolicy(Policy):
         return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        """Draws one more sample (or wave of samples) while the price is below the state's critical price."""
+        """Returns how many samples each request draws now; 0 if the price exceeds its critical price."""
         price = self._read_prices(dial)
         critical = np.zeros(len(state))
         started = state.drawn > 0
@@ -277,9 +280,10 @@ class StoppingPolicy(Policy):
         return Criterion("worth", worth, float(self._read_prices(dial)))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns the size of the first draw, and the log critical price above which another sample is drawn.
+        """Returns how many samples to draw first, and the logarithm of the price per sample.
 
-        Returns None if later draws have several samples, or the first draw differs between requests.
+        Then one more sample is drawn whenever the critical price exceeds the price. Returns None if later
+        draws have several samples, or if the first draw differs between requests.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
@@ -287,7 +291,7 @@ class StoppingPolicy(Policy):
 
     @property
     def _decides_by_price(self) -> bool:
-        """Whether this object decides like this class; a subclass may decide in any way."""
+        """Whether this object decides by critical prices; a subclass may override this."""
         own = type(self)
         return own is StoppingPolicy or (
             own.count_draws is StoppingPolicy.count_draws
@@ -305,7 +309,7 @@ class StoppingPolicy(Policy):
         return WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
-        """Estimates the log critical price of each request, after at least one draw."""
+        """Estimates the logarithm of each request's critical price, after at least one draw."""
         rows = compute_state_features(state)
         prices = self.prior_.estimate_critical_prices(state, rows)
         share = 0.0 if self.pool_model_ is None else self.pool_model_.share
@@ -314,7 +318,7 @@ class StoppingPolicy(Policy):
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
     def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
-        """Estimates the log critical price of one request from its votes, after at least one draw."""
+        """Estimates the logarithm of one request's critical price from its votes, after at least one draw."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
         price = look_up_price(self.prior_.table, tally)
@@ -337,7 +341,7 @@ class StoppingPolicy(Policy):
         return {"auto": self.auto, "scaled": self.scaled_, "prior": self.prior_.settings(), "own": own}
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         return (
             self.prior_.arrays()
             if self.pool_model_ is None
@@ -349,7 +353,7 @@ class StoppingPolicy(Policy):
         self.auto, self.scaled_ = (check_flag(name, learned[name]) for name in ("auto", "scaled"))
         scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
         problems = check_integer("prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53)
-        signals = prior.get("signals")  # policies saved by older versions lack it
+        signals = prior.get("signals")  # missing in policies saved by older versions
         self.base_prior_ = self.prior_ = Prior.restore(
             arrays, problems=problems, scale=scale, signals=signals
         )
@@ -363,7 +367,7 @@ class StoppingPolicy(Policy):
 
 
 def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Decides whether to learn from labels: as requested, or by default if there are any."""
+    """Decides whether to learn from labels: as `labels` says; if it is None, only if there are any."""
     graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
     if labels is None:
         return graded
@@ -373,7 +377,7 @@ def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
 
 
 def _build_weights(prior: Prior) -> VoteWeights:
-    """Makes the initial vote weights, whose scale isn't fitted to samples yet."""
+    """Makes initial vote weights; their scale is the prior's, as it isn't fitted to samples yet."""
     return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 

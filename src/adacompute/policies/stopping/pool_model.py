@@ -1,8 +1,8 @@
-"""Learns from one pool what it adds to the prior: critical prices, and hints from the words of a prompt.
+"""Learns from one pool, in addition to the prior: critical prices, and hints from the words of a prompt.
 
-With few problems the prior dominates, with many the pool's model does. Hints come from a ridge regression on
-hashed words and word pairs. They are dropped unless they predict held-out problems better than the mean by
-two standard errors. A training prompt gets hints that were learned from other prompts.
+With few problems the prior dominates; with many, the model learned from the pool does. Hints come from a
+ridge regression on hashed words and word pairs. They are used only if they predict held-out problems better
+than the mean by two standard errors. A training prompt gets hints that were learned from other prompts.
 """
 
 import re
@@ -24,31 +24,31 @@ from adacompute.pool import Ballots
 
 HINT_COUNT = 3  # number of hints per prompt
 BUCKETS = 4096  # number of hash buckets for words
-_MAX_CHARACTERS = 4000  # characters of a prompt that are read, to stay fast
+_MAX_CHARACTERS = 4000  # number of characters of a prompt that are read, to save time
 _TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, other characters
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
-_PAIR_FACTOR = 31  # multiplies the hash of a pair's first word, so that order matters
-_STANDARD_ERRORS = 2.0  # hints must beat the mean by this many standard errors
-_PATHS = 6000  # random orders (paths) over all problems: twice as many gain nothing
-_ORDERS = (8, 64)  # fewest and most random orders per problem
-_MAX_HINT_PROBLEMS = 2000  # most training problems for hints: time grows with the cube
-_EQUAL_WEIGHT_HINTS = 120  # number of problems at which the pool and the prior have equal weight
-_EQUAL_WEIGHT_BARE = 480  # number of problems for equal weight if there are no hints
+_PAIR_FACTOR = 31  # multiplies the hash of a word pair's first word, so that pairs in reverse order differ
+_STANDARD_ERRORS = 2.0  # hints are used only if they beat the mean by 2 standard errors
+_PATHS = 6000  # total number of random orders (paths); twice as many gain nothing
+_ORDERS = (8, 64)  # minimum and maximum number of random orders per problem
+_MAX_HINT_PROBLEMS = 2000  # maximum number of training problems for hints: time grows with its cube
+_EQUAL_WEIGHT_HINTS = 120  # number of problems at which pool and prior have equal weight, with hints
+_EQUAL_WEIGHT_BARE = 480  # number of problems at which pool and prior have equal weight without hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptHints:
-    """Predicts three numbers from a prompt: how right one sample is, how right the vote is, and the gain."""
+    """Predicts hints from a prompt: how right a sample is, how right the vote is, and the gain of voting."""
 
-    mean: Floats  # mean of each hint
-    rarity: Floats  # weight of each hash bucket of words
+    mean: Floats  # mean of each hint over the training prompts
+    rarity: Floats  # weight of each hash bucket of words; rare words weigh more
     weights: Floats  # coefficients of the regression; shape (buckets, hints)
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
     held_out: Floats  # hints of each training prompt, learned from other prompts
 
     def predict(self, prompts: Sequence[str]) -> Floats:
-        """Predicts the hints of each prompt, independent of the other prompts."""
+        """Predicts the hints of each prompt, independently of the other prompts."""
         hints = np.empty((len(prompts), HINT_COUNT))
         hashes = fingerprint_prompts(prompts)
         nearest = np.minimum(np.searchsorted(self.fingerprints, hashes), len(self.fingerprints) - 1)
@@ -68,7 +68,7 @@ class PromptHints:
         )
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         return {
             "hint_mean": self.mean,
             "hint_rarity": self.rarity,
@@ -98,7 +98,7 @@ class PromptHints:
 def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
     """Learns to predict `targets`, (problems, HINT_COUNT), from the words of prompts.
 
-    Equal prompts count as one. Returns None if words don't help to predict held-out problems.
+    Problems with the same prompt are averaged. Returns None if words don't help to predict held-out problems.
     """
     fingerprints, first, prompt_index = np.unique(
         fingerprint_prompts(prompts), return_index=True, return_inverse=True
@@ -108,11 +108,11 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
     counts = np.bincount(prompt_index)[:, None]
     targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
     word_marks = mark_words([prompts[row] for row in first])
-    used = np.flatnonzero(word_marks.any(axis=0))  # buckets of words that occur in a prompt
+    used = np.flatnonzero(word_marks.any(axis=0))  # buckets that occur in a prompt
     word_marks = np.ascontiguousarray(word_marks[:, used])
     folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
     guesses = _predict_held_out(word_marks, targets, folds)
-    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # squared error of each problem
+    errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # squared error on each prompt
     best = int(np.argmin([error.sum() for error in errors]))
     gain = ((targets - targets.mean(axis=0)) ** 2).sum(axis=1) - errors[best]
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
@@ -129,7 +129,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 
 
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
-    """Predicts each fold from the other folds, for each penalty; (penalties, problems, HINT_COUNT)."""
+    """Predicts each fold after training on the others, by penalty; (penalties, problems, HINT_COUNT)."""
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         training = folds != fold
@@ -141,7 +141,7 @@ def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Float
 
 
 def hash_words(prompt: str) -> Ints:
-    """Hashes a prompt's words and word pairs to buckets; returns these ascending, without duplicates."""
+    """Hashes a prompt's words and word pairs to buckets; returns distinct buckets in ascending order."""
     hashes = np.array(
         [
             zlib.crc32(word.encode(errors="replace"))
@@ -162,7 +162,7 @@ def mark_words(prompts: Sequence[str]) -> Floats:
 
 
 def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> tuple[Floats, list[Floats]]:
-    """Fits one regression per penalty; returns the rarity of words, and each regression's coefficients.
+    """Fits a ridge regression for each penalty; returns the rarity of words, and coefficients by penalty.
 
     A regression predicts the mean target plus `normalise(marks, rarity) @ coefficients`.
     """
@@ -175,12 +175,12 @@ def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> t
 
 
 def compute_rarity(counts: Floats | int, prompts: int) -> Floats:
-    """Computes the weight of a hash bucket, given how many of the prompts contain its words."""
+    """Computes the weight (rarity) of a hash bucket, given how many of the prompts contain its words."""
     return np.asarray(np.log((1 + prompts) / (1 + counts)) + 0.1)
 
 
 def normalise(marks: Floats, rarity: Floats) -> Floats:
-    """Weighs word marks by rarity, and scales each prompt's row to length 1."""
+    """Multiplies marks of words by their rarity, and scales each prompt's row to length 1."""
     weighted = marks * rarity
     return np.asarray(weighted / np.maximum(np.sqrt((weighted**2).sum(axis=1, keepdims=True)), 1e-12))
 
@@ -189,18 +189,18 @@ def normalise(marks: Floats, rarity: Floats) -> Floats:
 class PoolModel:
     """What was learned on one pool, in addition to the prior."""
 
-    trees: CriticalPriceTrees  # predict critical prices from votes, and from hints if there are any
+    trees: CriticalPriceTrees  # predict critical prices from votes (and from hints, if any)
     hints: PromptHints | None
     problems: int
-    labels: bool  # whether labels were used too, not only agreement
-    weighted: bool  # whether votes were weighted
+    labels: bool  # whether labels were used in addition to agreement
+    weighted: bool  # whether the votes that it learned from were weighted
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
 
     @property
     def share(self) -> float:
-        """The share of this model in a critical price; the rest is the prior's.
+        """The weight of this model in a critical price; the prior has the rest.
 
-        0 if it has neither vote weights nor hints, because then it adds nothing to the prior."""
+        The weight is 0 without vote weights and hints, because then the model adds nothing to the prior."""
         if self.hints is None and not self.weighted:
             return 0.0
         return self.problems / (
@@ -208,7 +208,7 @@ class PoolModel:
         )
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         arrays = {**self.trees.arrays("own_"), "taught": self.fingerprints}
         return arrays if self.hints is None else {**arrays, **self.hints.arrays()}
 
@@ -242,7 +242,7 @@ def fit_pool_model(
     features: bool,
     seed: int,
 ) -> PoolModel:
-    """Fits a model to these samples; `features` also uses the words of prompts, if they help."""
+    """Fits a model to these samples; with `features`, also uses the words of prompts if they help."""
     orders = int(np.clip(_PATHS // max(1, len(ballots)), *_ORDERS))
     recorded_paths = draw_paths(
         ballots, rng=np.random.default_rng(seed), orders=orders, longest=longest, weigh=weigh
@@ -265,7 +265,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Learns hints on all problems (only those with labels, if labels are used), or on 2,000 of them."""
+    """Learns hints on at most 2,000 problems; if labels are used, only on problems with labels."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:
@@ -274,7 +274,7 @@ def _fit_pool_hints(
 
 
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
-    """Computes what hints predict: the value of one sample, that of the vote, and the gain of voting."""
+    """Computes what hints predict: the value of one sample, the value of the vote, and the gain of voting."""
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (
         recorded_paths.mean_per_problem(values[t])

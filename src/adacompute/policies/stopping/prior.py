@@ -1,8 +1,8 @@
 """The prior of priced stopping: critical prices learned on other recordings than the user's.
 
-It combines a table by numbers of votes with trees that also use the model's confidence. The trees' share
-grows with the number of problems. Hashes of the training prompts (fingerprints) are stored, so that a prior
-is never evaluated on prompts that it was learned on.
+The prior combines a table by numbers of votes with trees that also use the model's confidence. The share of
+the trees grows with the number of problems that they were trained on. Hashes of the training prompts
+(fingerprints) are stored, so that a prior is never evaluated on prompts from which it was learned.
 """
 
 import functools
@@ -35,7 +35,7 @@ from adacompute.policies.votes import Floats, VoteState
 from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
 
-BUNDLED_PRIORS = (  # "all" was learned on all recordings, each other prior on all but one
+BUNDLED_PRIORS = (  # "all" was learned on all recordings; each other prior leaves out one recording
     "all",
     "without-facts",
     "without-gsm8k",
@@ -44,20 +44,20 @@ BUNDLED_PRIORS = (  # "all" was learned on all recordings, each other prior on a
     "without-reasoning-gym",
     "without-words",
 )
-FALLBACK_PRIOR = "facts-words"  # learned on two recordings only, for pools that combine the others
+FALLBACK_PRIOR = "facts-words"  # learned on these two recordings only; for pools that combine others
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
-_PATHS = 24000  # paths over all recordings: more add little, because there are few problems
+_PATHS = 24000  # total number of paths; more add little, because there are few problems
 _TREES = 40  # number of trees at each price
-_ORDERS = (8, 64)  # fewest and most random orders (paths) per problem
-_TABLE_ORDERS = 64  # random orders per problem for the table, which is fast to fit
+_ORDERS = (8, 64)  # minimum and maximum number of random orders (paths) per problem
+_TABLE_ORDERS = 64  # number of random orders per problem for the table, which is fast to fit
 _EQUAL_WEIGHT = 500  # number of problems at which trees and table have equal weight
-_MAX_KNOWN_SHARE = 0.05  # share of a pool's prompts that a bundled prior may know, if none knows fewer
+_MAX_KNOWN_SHARE = 0.05  # maximum share of a pool's prompts on which a bundled prior may have been learned
 
 
 def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Hashes each prompt, to recognise prompts without storing them."""
+    """Hashes each prompt, so that prompts can be recognised without being stored."""
     digests = [hashlib.blake2b(prompt.encode(errors="replace"), digest_size=8).digest() for prompt in prompts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
@@ -66,16 +66,16 @@ def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
 class Prior:
     """Estimates critical prices (as logarithms) from the votes of requests."""
 
-    table: Floats  # log critical price by draws and by votes for the first and second answer
-    trees: CriticalPriceTrees | None  # used for weighted votes; None if no confidence was recorded
+    table: Floats  # logarithm of the critical price, by draws and votes for the top two answers
+    trees: CriticalPriceTrees | None  # for weighted votes; None if confidence wasn't recorded
     problems: int  # number of problems that the trees were trained on; 0 without trees
-    price_quantiles: Floats  # quantiles of critical prices after each draw
-    scale: float  # mean log-probabilities are divided by this to weigh votes, by default
+    price_quantiles: Floats  # quantiles of critical prices (logarithms) after each draw
+    scale: float  # mean log-probabilities are divided by this to weigh votes, until samples set another scale
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
-    signal_model: SignalModel | None = None  # weighs samples that have further signals; None if none had
+    signal_model: SignalModel | None = None  # how to weigh votes by further signals; None if not recorded
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
-        """Estimates the log critical price of each request; `rows` are the features of the states."""
+        """Estimates the logarithm of each request's critical price; `rows` are the features of the states."""
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
             return prices
@@ -89,7 +89,7 @@ class Prior:
         return prices
 
     def add_trees(self, price: float, row: Sequence[float]) -> float:
-        """Combines the table's critical price for one request with that of the trees, which use `row`."""
+        """Averages `price`, which comes from the table, and the trees' prediction from features (`row`)."""
         if self.trees is None:
             return price
         share = self._tree_share
@@ -97,11 +97,11 @@ class Prior:
 
     @property
     def _tree_share(self) -> float:
-        """The share of the trees in a critical price; the rest is the table's."""
+        """The weight of the trees in a critical price; the table has the rest."""
         return self.problems / (self.problems + _EQUAL_WEIGHT)
 
     def arrays(self) -> Arrays:
-        """Returns learned state as arrays, by name."""
+        """Returns the learned state as arrays, by name."""
         arrays = {"table": self.table, "openings": self.price_quantiles, "prints": self.fingerprints}
         return arrays if self.trees is None else {**arrays, **self.trees.arrays("weighed_")}
 
@@ -133,9 +133,9 @@ class Prior:
 def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
     """Learns a prior from recordings: from agreement with a vote of all samples, and from labels if known.
 
-    Recordings with further signals train the model that weighs votes by them. Critical prices are learned
-    with votes weighted by log-probabilities only: few recordings have signals, and they didn't improve the
-    trees.
+    Recordings with further signals train the model that weighs votes by these signals. Critical prices are
+    learned from votes weighted by log-probabilities only, because few recordings have further signals and
+    these didn't improve the trees.
     """
     signal_model = fit_signal_model(recordings)
     fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
@@ -186,7 +186,7 @@ def _drop_parts(recordings: Sequence[Ballots]) -> list[Ballots]:
 
 
 def _is_part(ballots: Ballots, other: Ballots) -> bool:
-    """Whether a recording's samples are the first samples of another recording."""
+    """Whether the samples of `ballots` are the first samples of the recording `other`."""
     count = ballots.classes.shape[1]
     rows = {id_: row for row, id_ in enumerate(other.ids)}
     if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
@@ -200,8 +200,8 @@ def _is_part(ballots: Ballots, other: Ballots) -> bool:
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
     """Computes the value of the leading answer after each draw, to train on; shape (longest, paths).
 
-    The value is agreement with a vote of all samples, or if labels are known the mean of agreement and
-    correctness: agreement has less noise, but correctness is the goal.
+    The value is agreement with a vote of all samples; if labels are known, it is the mean of agreement and
+    correctness, because agreement has less noise, but correctness is the goal.
     """
     if not labels:
         return paths.agrees
@@ -222,12 +222,12 @@ def narrow_arrays(arrays: Arrays) -> Arrays:
 
 
 def widen_arrays(arrays: Arrays) -> Arrays:
-    """Converts arrays from `narrow_arrays` back, to restore a prior."""
+    """Converts the result of `narrow_arrays` back to 64-bit floats and 32-bit integers."""
     return {name: _convert_array(name, array, _WIDE) for name, array in arrays.items()}
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """Converts an array to the type that `types` gives for its own; thresholds of trees are kept."""
+    """Converts an array to the type that `types` maps its type to; thresholds of trees stay as they are."""
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
         return array
@@ -236,13 +236,13 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 
 @functools.cache
 def load_bundled_chart() -> Chart | None:
-    """Loads cost and quality of the policy with the bundled prior, measured on recordings it hasn't seen."""
+    """Loads the chart of the policy with the bundled prior, measured on recordings not used to learn it."""
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
 
 
 def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
-    """Adds the quantiles of critical prices after each draw to a prior."""
+    """Returns the prior with the quantiles of critical prices after each draw of these recordings."""
     quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
         vote_states = [paths.state_at(t + 1) for paths in recordings]
@@ -254,16 +254,16 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
 
 
 def count_known(prior: Prior, ballots: Ballots) -> int:
-    """Counts the prompts that are among a prior's training prompts."""
+    """Counts the prompts in `ballots` that are among the prior's training prompts."""
     return int(np.isin(fingerprint_prompts(ballots.prompts), prior.fingerprints).sum())
 
 
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
     """Returns the prior if it wasn't learned on any of these prompts.
 
-    If it was, and is a bundled prior, returns the bundled prior that knows fewest of the prompts, or the
-    fallback if all others know too many (because the pool combines recordings). Raises PolicyError if there
-    is no such prior.
+    If a bundled prior was learned on some of them, returns the bundled prior that was learned on the fewest.
+    If these are still too many, because the pool combines recordings, returns the fallback. Raises
+    PolicyError if there is no suitable prior.
     """
     if not count_known(prior, ballots):
         return prior
@@ -277,13 +277,13 @@ def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
 
 
 def _has_same_table(prior: Prior, bundled: Prior) -> bool:
-    """Whether a prior is equal to a bundled one, which is rounded to 32 bits."""
+    """Whether a prior's table is that of a bundled prior, whose numbers are rounded to 32 bits."""
     same_shape = prior.table.shape == bundled.table.shape
     return same_shape and np.allclose(prior.table, bundled.table, rtol=1e-6, atol=1e-6)
 
 
 def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
-    """Builds the error for a prior that would be evaluated on prompts it was learned on."""
+    """Builds the error for evaluating a prior on prompts from which it was learned."""
     return PolicyError(
         f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
         "give one that was not (pooled(..., without=...)), so that it is judged on new prompts"
