@@ -1,6 +1,6 @@
 """The command line: each command parses its options, calls one stage of the package and prints the result.
 
-There are no computations here, and no state is kept.
+It computes nothing itself and keeps no state.
 """
 
 from adacompute.cli.entry import main

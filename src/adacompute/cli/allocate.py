@@ -1,4 +1,4 @@
-"""`adacompute allocate`: decides how many samples each prompt of a batch gets, before any is drawn."""
+"""`adacompute allocate`: decides how many samples each prompt of a batch gets, before any sample is drawn."""
 
 from pathlib import Path
 from typing import Annotated
@@ -84,8 +84,8 @@ def allocate(
     """Decide beforehand how many samples each prompt of a batch gets.
 
     Prompts get B samples on average, more where more samples help. The output is the input with a column
-    `budget`; it is written whole or not at all. A router, a policy that was fitted over several modes, also
-    chooses a mode: B is then an average cost, and there is a column `mode` too.
+    `budget`; it is written whole or not at all. A router (a policy fitted over several modes) also
+    chooses a mode for each prompt: B is then an average cost, and a column `mode` is added too.
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
@@ -115,7 +115,7 @@ def allocate(
 
 
 def _read_average(budget: float | str | None, mode_set: ModeSet | None) -> float | None:
-    """Parses the budget: in samples, or for a router in the unit of its modes."""
+    """Returns the budget in samples, or for a policy over several modes, in the unit of their costs."""
     if not isinstance(budget, str):
         return budget
     if mode_set is not None:

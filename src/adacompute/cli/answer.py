@@ -1,4 +1,4 @@
-"""`adacompute answer`: answers a batch of requests by votes within an average budget, shows the result."""
+"""`adacompute answer`: answers a batch of requests by votes, within an average budget."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,11 +79,11 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-_UNDERSPENT = 0.95  # a note is printed if less than this share of the budget was spent
+_UNDERSPENT = 0.95  # if less than this share of the budget was spent, the output says why
 
 
 def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
-    """Shows the result of a batch. `policy` is the name as typed; `pool` is where the samples are stored."""
+    """Shows the result of a batch. `policy` is the option --policy as typed; `pool` is the pool's path."""
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
@@ -136,7 +136,7 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: S
 
 
 def _show_modes(result: Answers) -> None:
-    """Shows each mode's samples and cost, and what it would have cost to ask one mode every request."""
+    """Shows each mode's samples and cost, and the cost of asking only one mode, once per request."""
     asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
     means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
     rows = [
@@ -166,7 +166,7 @@ def _show_modes(result: Answers) -> None:
 
 
 def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
-    """Describes why more was spent than the budget allows."""
+    """Explains why more was spent than the budget allows."""
     unit = result.currency or result.unit
     limit = f"{result.limit:,.6g} {unit}"
     if not result.added:
@@ -181,7 +181,7 @@ def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
 
 
 def print_next_step(result: Answers) -> None:
-    """Prints failed requests to stderr, with the reason for stopping and how to continue."""
+    """Prints to stderr which requests failed, why the run stopped, and how to continue it."""
     print_failures(result.failures, "request")
     if result.stopped is None:
         return
@@ -251,9 +251,9 @@ def answer(
 ) -> None:
     """Answer a file of prompts by votes, within an average budget.
 
-    The policy decides how many samples each request gets, B on average. If it is stopped, the same command
-    continues: stored samples are not asked for again, and count towards the budget. The file is written
-    whole, at the end. With several modes, the policy also decides which mode to ask next.
+    The policy decides how many samples each request gets, B on average. If this command is stopped, run it
+    again to continue: stored samples are not asked for again, and count towards the budget. The file is
+    written whole, at the end. With several modes, the policy also decides which mode to ask next.
     """
     config = load_settings(context)
     upstreams = read_upstreams(modes_file, endpoint, config.endpoint)
@@ -299,7 +299,7 @@ def answer(
     if run.dry_run:
         _show_dry_run(pool_path, problem_set, plans, budget, tasks[1], another=run.another, json=json)
         return
-    # with a budget in tokens, progress shows no money
+    # the progress line leaves out the cost in money if the budget is in tokens
     shown_prices = None if budget.unit == "tokens" else find_prices(plans)
     with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as samples:
         with show_collect_progress(format_path(output), prices=shown_prices) as report_progress:
@@ -341,9 +341,10 @@ def _show_dry_run(
     another: bool,
     json: bool,
 ) -> None:
-    """Shows what a batch would use.
+    """Shows what a batch would spend, without sending requests.
 
-    For a budget in samples this is an estimate; for tokens or money, the maximum, and what was spent so far.
+    For a budget in samples, this is an estimate. For a budget in tokens or money, it is the limit, with what
+    earlier runs have spent of it.
     """
 
     def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
@@ -375,7 +376,7 @@ def _show_dry_run(
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:
-    """Loads the policy in a folder. If there is no such folder, makes the policy of that name."""
+    """Loads the policy saved in the folder `name`, or if there is none, creates the policy of that name."""
     if Path(name).exists():
         return load_policy(name)
     if name == FixedPolicy.kind and budget.unit != "samples":

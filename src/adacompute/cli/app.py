@@ -1,4 +1,4 @@
-"""The `adacompute` typer app. It imports a command only when the command is called."""
+"""The `adacompute` typer app, which imports a command only when that command is called."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from adacompute.cli.commands import COMMANDS, explain_unknown, render_help
 from adacompute.cli.terminal import print_line
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-_ALWAYS_FIRST = ("--json", "--help")  # never listed under "Advanced options"
+_ALWAYS_FIRST = ("--json", "--help")  # options that are never listed under "Advanced options"
 
 
 class AdvancedCommand(TyperCommand):
-    """A command whose help shows some options first, and the others under "Advanced options"."""
+    """A command whose help lists its main options first, and the others under "Advanced options"."""
 
     first_options: Sequence[str] = ()
 
@@ -60,7 +60,7 @@ class _RootGroup(TyperGroup):
         return load_command(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401 - typer's own click
-        self._completes_names = True  # names are completed without importing commands
+        self._completes_names = True  # completion needs only names, so no command is imported
         return super().shell_complete(ctx, incomplete)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
@@ -68,7 +68,7 @@ class _RootGroup(TyperGroup):
 
 
 def load_command(name: str) -> AdvancedCommand:
-    """Imports a command and builds it from its function's signature."""
+    """Imports a command's function and builds the command from its signature."""
     entry = COMMANDS[name]
     module = import_module(f"adacompute.cli.{entry.module or entry.name}")
     function = flatten_options(getattr(module, entry.function or entry.name))
@@ -80,7 +80,7 @@ def load_command(name: str) -> AdvancedCommand:
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command for typer: each field of a dataclass parameter becomes an option."""
+    """Wraps a command's function for typer: each field of a dataclass parameter becomes an option."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -131,4 +131,4 @@ def select_config(
     ] = False,
 ) -> None:
     """Vote over LLM samples within an average budget, spent where it helps, and measure the gain."""
-    context.obj = config  # settings are loaded later, so that --help works if the file is broken
+    context.obj = config  # each command loads the settings itself, so --help works even if the file is broken

@@ -1,4 +1,4 @@
-"""`adacompute collect`: samples a model into a pool, can be resumed, and shows progress and result."""
+"""`adacompute collect`: samples a model and stores the responses in a pool. Can be resumed."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yields a function that shows sampling progress, and says once if the run is only finishing its calls.
+    """Yields a function that shows sampling progress, and says once that the run is about to stop.
 
     Costs aren't shown if `prices` is None or all prices are 0.
     """
@@ -115,8 +115,8 @@ STOP_REASONS = {
     "max-cost": "--max-cost was reached",
     "endpoint": "the endpoint can't be used",
 }
-_LISTED_FAILURES = 5  # at most this many failed problems are listed
-_FEW_ANSWERS = 0.5  # advice is shown if a smaller share of samples has an answer
+_LISTED_FAILURES = 5  # maximum number of failed problems that are listed
+_FEW_ANSWERS = 0.5  # if fewer than this share of samples have an answer, advice is shown
 
 
 def show_estimate(
@@ -127,7 +127,7 @@ def show_estimate(
     *,
     json: bool,
 ) -> None:
-    """Shows what a run would take, in total and by mode, and the first prompt as the model would see it."""
+    """Shows how many samples and tokens a run would take, what it would cost, and its first prompt."""
     total, prices = _sum_estimates(estimates, plans), find_prices(plans)
     template, prompt = plans[0].asking.template, plans[0].asking.messages(problem_set.problems[0])
     golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
@@ -200,7 +200,7 @@ def _format_range(least: int, most: int) -> str:
 
 
 def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan]) -> CostEstimate:
-    """Adds up the modes' estimates. A sum is None if one mode's number is; a mode without prices is free."""
+    """Adds up the modes' estimates. A total is None if any part is None; modes without prices are free."""
     free = [plan.name for plan in plans if not plan.prices]
 
     def add(name: str) -> Any:  # noqa: ANN401 - a number or None
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Returns the prices of the first mode that has some; tells whether to show money, in which currency."""
+    """Returns the prices of the first mode that has any; costs are shown only if there are prices."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
@@ -228,7 +228,7 @@ def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
 def show_collect_result(
     result: Collected, pool_path: Path, plans: Sequence[SourcePlan], modes_file: Path | None
 ) -> None:
-    """Shows what a run of `collect` stored, spent and found, in total and by mode."""
+    """Shows how many samples a run of `collect` stored, what they cost, and how many have an answer."""
     stored, prices = (
         f"{result.stored:,} of {format_count(result.planned, 'planned sample')}",
         find_prices(plans),
@@ -292,7 +292,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
 
 
 def show_verifier(use: Mapping[str, Any] | None) -> None:
-    """Shows how many responses a verifier was asked about, and why scores are missing."""
+    """Shows how many responses the verifier was asked to score, and why scores are missing."""
     if use is None:
         return
     tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
@@ -349,7 +349,7 @@ PoolOption = Annotated[
 
 
 def _parse_samples(text: str) -> dict[str, int]:
-    """Parses `16`, whose key is "", or for several modes `small=32,large=8`."""
+    """Parses --samples: `16` gives {"": 16}, and `small=32,large=8` gives a number for each mode."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
     names = [name.strip() for name, _, _ in pairs]
@@ -362,7 +362,7 @@ def _parse_samples(text: str) -> dict[str, int]:
 
 
 def _list_counts(wanted: Mapping[str, int], modes: Sequence[str]) -> list[int]:
-    """Returns the number of samples per problem for each mode; a single endpoint has the name ""."""
+    """Returns the number of samples per problem for each mode; a single endpoint is a mode named ""."""
     if "" in wanted:
         return [wanted[""]] * len(modes)
     reason = ""
@@ -407,9 +407,9 @@ def collect(
 ) -> None:
     """Ask a model each problem many times, and store the samples.
 
-    If it is stopped, the same command continues: stored samples are not asked for again. Ctrl-C
+    If this command is stopped, run it again to continue: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line. With several modes, all are asked, into one pool.
+    never from the command line. With several modes, each of them is asked, and all samples go into one pool.
     """
     config = load_settings(context)
     modes = read_upstreams(modes_file, endpoint, config.endpoint)
@@ -472,7 +472,7 @@ def estimate_plans(
     *,
     another: bool,
 ) -> dict[str, CostEstimate]:
-    """Estimates the cost of the remaining samples of each mode; raises the errors that a run would raise."""
+    """Estimates the cost of each mode's remaining samples; raises an error if a run couldn't use the pool."""
     estimates = {}
     with open_known_pool(pool_path) as pool:
         check_problems(pool, problem_set.problems, plans[0].asking.template)
@@ -488,7 +488,7 @@ def estimate_plans(
 
 @contextmanager
 def open_known_pool(path: Path) -> Iterator[Pool | None]:
-    """Opens a pool for reading; yields None if there is no pool yet."""
+    """Opens a pool for reading; yields None if the pool doesn't exist yet."""
     try:
         pool = open_pool(path)
     except PoolNotFound:

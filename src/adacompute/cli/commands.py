@@ -1,6 +1,6 @@
 """The table of commands, and the help of `adacompute`, generated from it.
 
-Imports only the standard library: `adacompute --help` and `--version` load no command.
+Imports only the standard library, so that `adacompute --help` and `--version` are fast.
 """
 
 import textwrap
@@ -15,7 +15,7 @@ _OPTIONS = (
     ("--show-completion", "Print the script that this installs."),
     ("-h, --help", "Show this message and exit."),
 )
-_MAX_WIDTH = 80  # in columns; the help of single commands is as wide
+_MAX_WIDTH = 80  # maximum width of the help in columns, as in the help of a single command
 _MIN_WIDTH = 40
 
 
@@ -23,10 +23,10 @@ class CommandEntry(NamedTuple):
     """A command: what it does, its main options, and where it is implemented."""
 
     name: str
-    summary: str  # the first line of the function's docstring
-    options: str  # main options of the command; its --help lists others as advanced
-    module: str = ""  # module in adacompute.cli; "": the one named like the command
-    function: str = ""  # function in that module; "": the one named like the command
+    summary: str  # the first line of the command function's docstring
+    options: str  # the command's main options; its --help lists the others as advanced
+    module: str = ""  # the command's module in adacompute.cli; "" if it has the same name
+    function: str = ""  # the command's function in its module; "" if it has the same name
 
 
 _GROUPS = {  # the keys are the headings in `adacompute --help`
@@ -118,7 +118,7 @@ def render_usage(program: str) -> str:
 
 
 def render_help(program: str, *, columns: int) -> str:
-    """Returns the help of `adacompute`: options, and commands by group with their whole summaries."""
+    """Returns the text of `adacompute --help`: the options, then the commands in groups, with summaries."""
     width = max(_MIN_WIDTH, min(columns, _MAX_WIDTH) - 2)
     lines = [render_usage(program), ""]
     lines += textwrap.wrap(_DESCRIPTION, width, initial_indent="  ", subsequent_indent="  ")
@@ -141,7 +141,7 @@ def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0
 
 
 def explain_unknown(name: str) -> str:
-    """Returns a message that there is no such command, with the closest name."""
+    """Returns the error message for an unknown command, which suggests commands with similar names."""
     import difflib  # lazy: only this message needs difflib
 
     matches = difflib.get_close_matches(name, COMMANDS)

@@ -1,4 +1,4 @@
-"""`adacompute demo`: asks a real model through the gateway, judges bundled recordings, writes a report."""
+"""`adacompute demo`: asks a real model through the gateway, then evaluates bundled recordings."""
 
 import json
 import multiprocessing
@@ -35,25 +35,26 @@ if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Evaluation, Verdict
     from adacompute.report.document import Report
 
-DEMO_FOLDER = Path("adacompute-demo")  # the demo only replaces files of earlier demos in this folder
-# Questions chosen by how often the recorded model was right: always, almost always, or about half of the
-# time, which is where votes matter.
+DEMO_FOLDER = Path("adacompute-demo")  # output folder; only files of earlier demos in it are replaced
+# In the recording, the model was right on these questions always, almost always or about half of the time.
+# Votes matter most for the last kind.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
-RECORDINGS = ("facts", "words")  # recordings that the demo can judge
-_RECORDING = "words"  # by default only one, as each takes half a minute on one core
-SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the same settings as in the recording
+RECORDINGS = ("facts", "words")  # bundled recordings that can be given as arguments
+_RECORDING = "words"  # the default is one recording, as each takes half a minute on one core
+SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the sampling parameters of the recording
 _BUDGET, _SEED = 3.0, 7
-MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}  # two models, same questions
+# recordings of two models that were asked the same questions
+MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}
 MENU_PRICES = {  # example prices in USD per million tokens
     "SmolLM2-135M": TokenPrices(input=0.1, output=0.5),
     "Qwen2.5-1.5B": TokenPrices(input=2.0, output=8.0),
 }
-_MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD per request
-_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few folds and orders, so that it takes half a minute
+_MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # average budgets in USD per request
+_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few folds and orders, so that the evaluation takes half a minute
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
-_REPLY_SECONDS = 120.0  # most seconds for a reply, and for the gateway to start
-_STOP_SECONDS = 10.0  # seconds that the gateway has to stop before it is killed
+_REPLY_SECONDS = 120.0  # time limit in seconds for a reply, and for the gateway's start
+_STOP_SECONDS = 10.0  # time limit in seconds for the gateway to stop; after that, it is killed
 _LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
 _ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
 _INTRODUCTION = (
@@ -87,9 +88,9 @@ RecordingsArgument = Annotated[
 def demo(context: typer.Context, recordings: RecordingsArgument = None, json: JsonFlag = False) -> None:
     """Ask a small model through the gateway, and write a report.
 
-    Starts a small real model and a gateway on this machine, and asks a few questions. Then shows how much
-    accuracy an average number of samples buys on recorded answers, and an average sum of money with two
-    models. Last writes a report. Takes a minute or two on two cores.
+    Starts a small real model and a gateway on this machine, and asks a few questions. Then shows, on recorded
+    answers, how much accuracy an average number of samples buys with one model, and an average amount of
+    money with two models. Finally writes a report. Takes a minute or two on two cores.
     """
     from adacompute.report.canvas import check_drawing
 
@@ -132,10 +133,11 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
 def ask_live(say: Callable[[str], None], *, show: bool) -> dict[str, Any]:
     """Starts the model and the gateway, asks the questions, and stops both.
 
-    Returns each question's usage, or why there is no model. Shows each reply as it arrives.
+    Returns the answer, votes and tokens of each reply, or why there are none. If `show`, prints each reply
+    when it arrives.
     """
     say("starting a small real model on this machine")
-    cores = os.cpu_count() or 1  # the verdicts use one of the cores at the same time
+    cores = os.cpu_count() or 1  # one core is left for the verdicts, computed at the same time
     try:
         with local_model(threads=max(1, cores - 1)) as model:
             start = time.monotonic()
@@ -198,7 +200,7 @@ def ask_gateway(
     template: Template,
     on_reply: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Starts the gateway, asks it the questions with the OpenAI SDK, stops it; returns their usage."""
+    """Starts the gateway, asks it the questions with the OpenAI SDK, and stops it; returns the replies."""
     try:
         from openai import OpenAI, OpenAIError
     except ImportError:
@@ -275,7 +277,7 @@ def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def format_votes(votes: Mapping[str, int], leader: str | None = None) -> str:
-    """Formats answers with their votes. The winner is first, even if weighted votes made it win."""
+    """Formats answers with their vote counts, `leader` first, even if another answer has more votes."""
     ranked = sorted(votes.items(), key=lambda item: (item[0] != leader, -item[1]))
     return ", ".join(answer + (f" × {count}" if count > 1 else "") for answer, count in ranked) or "–"
 
@@ -290,7 +292,7 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
 def _judge_in_background(
     names: Sequence[str],
 ) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[Evaluation]]]":
-    """Judges the recordings, then the menu, in another process, while this process runs model and report."""
+    """Evaluates the recordings in another process, while this one asks the model and writes the report."""
     from adacompute.evaluate.parallel import start_worker
 
     context = multiprocessing.get_context("spawn")
@@ -298,7 +300,7 @@ def _judge_in_background(
         try:
             verdicts = {name: process.submit(judge_recording, name) for name in names}
             yield verdicts, process.submit(judge_menu)
-        except BaseException:  # interrupted or failed: the verdicts aren't needed
+        except BaseException:  # if the demo fails or is interrupted, its verdicts aren't needed
             process.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -306,7 +308,7 @@ def _judge_in_background(
 
 
 def judge_recording(name: str) -> "Verdict":
-    """Computes the verdict on a bundled recording, as `adacompute evaluate` does."""
+    """Computes the verdict that `adacompute evaluate` gives on a bundled recording."""
     from adacompute.evaluate.verdict import judge_pool
 
     with bundled(name) as pool:
@@ -314,7 +316,7 @@ def judge_recording(name: str) -> "Verdict":
 
 
 def judge_menu() -> "Evaluation":
-    """Compares two models and a menu of both at equal cost in money, on held-out problems."""
+    """Compares a policy over two models with each model alone, at equal cost, on held-out problems."""
     from adacompute.evaluate import evaluate
 
     with join_pools(MENU_RECORDINGS) as pool:
@@ -334,7 +336,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
 
     Raises an error if a name is unknown or the report can't be written.
     """
-    # lazy: only this needs matplotlib
+    # lazy: the report needs matplotlib
     from adacompute.report.folder import check_report_folder
 
     for name in requested:
@@ -346,7 +348,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
 
 
 def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path]:
-    """Writes a quick report of a recording; returns the report and the path of its page."""
+    """Writes a quick report on a recording; returns the report and the path of its page."""
     from adacompute.report.build import build_report
     from adacompute.report.folder import render_files, write_report
 
@@ -371,7 +373,7 @@ def _show_verdict(name: str, verdict: "Verdict") -> None:
 
 
 def _show_menu(evaluation: "Evaluation") -> None:
-    """Shows what an average sum of money buys with one model, and with a menu of both."""
+    """Shows how much accuracy each average budget in money buys with one model, and with both."""
     from adacompute.cli.evaluation_tables import show_verdict
 
     menu = evaluation.get_modes()

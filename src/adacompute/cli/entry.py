@@ -20,7 +20,7 @@ _COMPLETION = "_ADACOMPUTE_COMPLETE"  # shells set this environment variable to 
 
 
 class CommandStopped(BaseException):
-    """Raised on Ctrl-C or SIGTERM. As a BaseException it isn't caught by `except Exception`."""
+    """Raised on Ctrl-C or SIGTERM; a BaseException, so that `except Exception` doesn't catch it."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
@@ -28,10 +28,10 @@ class CommandStopped(BaseException):
 
 
 def main(commands: "typer.Typer | None" = None) -> None:
-    """Runs the command line: exit code 0, 1 for a failure (one line on stderr), 2 for wrong usage.
+    """Runs the command line. Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage.
 
-    Other programs can pass their own `commands`. A signal exits with 128 plus its number: 130 after Ctrl-C,
-    143 after SIGTERM. If the reader of the output closed the pipe, exits with 141 and prints nothing.
+    Other programs can pass their own `commands`. After a signal, exits with 128 plus its number: 130 for
+    Ctrl-C, 143 for SIGTERM. If the reader of the output closed the pipe, exits with 141 and prints nothing.
     """
     prepare_streams()
     for number in _STOP_SIGNALS:
@@ -42,7 +42,7 @@ def main(commands: "typer.Typer | None" = None) -> None:
         else:
             commands(standalone_mode=True)
     except SystemExit as exit_request:
-        if isinstance(exit_request.__context__, BrokenPipeError):  # click turns this error into exit code 1
+        if isinstance(exit_request.__context__, BrokenPipeError):  # click has caught a broken pipe
             sys.exit(128 + signal.SIGPIPE)
         raise
     except BrokenPipeError:
@@ -60,7 +60,7 @@ def main(commands: "typer.Typer | None" = None) -> None:
 
 
 def _run(words: list[str]) -> None:
-    """Handles `--version`, `--help` and unknown commands at once; imports commands for everything else."""
+    """Handles `--version`, `--help` and unknown commands without importing typer; runs all else with it."""
     is_completing = _COMPLETION in os.environ and not words
     if words == ["--version"]:
         print_line(f"adacompute {adacompute.__version__}")
@@ -74,16 +74,16 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        from adacompute.cli.app import app  # lazy: importing typer takes long
+        from adacompute.cli.app import app  # lazy: importing typer is slow
 
         app(standalone_mode=True)
 
 
 def _print_help(*, is_error: bool) -> None:
-    """Prints the help to stdout; without a command, to stderr with exit code 2."""
+    """Prints the help to stdout. If `is_error`, prints it to stderr instead and exits with 2."""
     import shutil
 
-    columns = shutil.get_terminal_size((_HELP_WIDTH, 24)).columns  # or the environment variable COLUMNS
+    columns = shutil.get_terminal_size((_HELP_WIDTH, 24)).columns  # COLUMNS in the environment has priority
     for line in render_help(_find_program(), columns=columns).splitlines():
         (print_message if is_error else print_line)(line)
     if is_error:

@@ -100,11 +100,11 @@ def evaluate(
 ) -> None:
     """Compare policies at the same average cost, on held-out problems.
 
-    Policies are judged on problems that they haven't learned from, nor from alike ones. 95% intervals are
-    bootstrapped over groups of alike problems, and paired if policies are compared. Without gold answers,
-    agreement with the vote of all of a problem's samples replaces accuracy. With --join, --cost or --prices,
-    a policy over these modes is compared with each mode alone, fixed mixes, cascades and routers, at the same
-    cost.
+    A policy is judged on problems that are neither those it learned from nor similar to them. 95% intervals
+    come from a bootstrap over groups of similar problems; differences between policies are paired. Without
+    gold answers, accuracy is replaced by agreement with the vote of all samples of the problem. With --join,
+    --cost or --prices, a policy over these modes is compared with each mode alone, fixed mixes, cascades and
+    routers, at the same cost.
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
@@ -172,7 +172,7 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
 
 
 def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
-    """Parses average budgets such as `200,400 tokens`; a unit after the last number applies to all.
+    """Parses average budgets such as `200,400 tokens`; a unit at the end applies to all numbers.
 
     >>> [str(budget) for budget in parse_budget_list("1,2 USD per 1000", "samples", "USD")]
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -189,7 +189,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """Returns the default budgets that the recorded samples allow; says on stderr which are left out."""
+    """Returns the default budgets that the recorded samples allow; says on stderr if some are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

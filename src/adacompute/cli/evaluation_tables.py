@@ -1,4 +1,4 @@
-"""Prints the tables of an evaluation, verdict first, and the summary of a fit."""
+"""Prints an evaluation, first its verdict and then its tables; also prints the summary of a fit."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ _IN_SAMPLE_NOTE = (
 def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
-    """Shows the verdict: at which budgets a policy pays, by how much. `tables`: of all policies too."""
+    """Shows at which budgets a policy improves accuracy; if `tables`, also shows tables of all policies."""
     problems = count_in_groups(evaluation.problems, evaluation.groups)
     print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
     if evaluation.mode_set is not None:
@@ -94,7 +94,7 @@ def show_evaluation(
 
 
 def _show_scores(rows: Sequence[ScoreRow], problems: str) -> None:
-    """Shows how much a verifier's scores improve votes at uniform samples, and whether that is certain."""
+    """Shows how much a verifier's scores improve votes, with the same number of samples for every request."""
     print_line("what the verifier's scores are worth, with as many samples for every request")
     headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
     table = [
@@ -113,7 +113,7 @@ def _show_scores(rows: Sequence[ScoreRow], problems: str) -> None:
 
 
 def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: ModeSet | None = None) -> None:
-    """Shows the verdict, how it was measured, and a row per budget; with prices, also savings."""
+    """Shows the verdict, and a table with a row for each budget; with prices, also how much is saved."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -176,7 +176,7 @@ def _format_saving(saving: Saving) -> list[str]:
 
 
 def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
-    """Returns each budget's cost and saving for JSON; empty without prices or recorded tokens."""
+    """Returns each budget's cost and saving for the JSON output; empty without prices or recorded tokens."""
     savings = verdict.compute_savings(prices) if prices else ()
     return [{**asdict(saving), "saved": saving.share} for saving in savings]
 
@@ -194,9 +194,9 @@ def describe_modes(menu: ModeSet) -> str:
 
 
 def _show_tables(evaluation: Evaluation) -> None:
-    """Shows tables of accuracy at equal cost, gains with intervals, rounds, and calibrated runs."""
+    """Shows tables that compare all policies, e.g. by accuracy, gains and rounds at the same cost."""
     menu = evaluation.mode_set
-    # Policies in the order of the rows. The best mix of all others, called peers, is the last row.
+    # The policies in the order of the rows. The last one is "peers", the best mix of all others.
     ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]
@@ -260,7 +260,7 @@ def _name_unit(evaluation: Evaluation) -> str:
 
 
 def describe_evaluation_protocol(evaluation: Evaluation) -> str:
-    """Describes it: `held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
+    """Describes how policies were judged: `held-out (5 folds), plain votes, 50 orders of the samples`."""
     protocol = f"held-out ({evaluation.folds} folds)"
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
@@ -295,7 +295,7 @@ def _format_gain(menu: ModeSet | None) -> Callable[[Match], str]:
 
 
 def _format_rounds(match: Match | VerdictRow) -> str:
-    """Formats rounds as `2.1 (5)`: the mean and the 95th percentile."""
+    """Formats the rounds per request as `2.1 (5)`: the mean and the 95th percentile."""
     return "–" if match.rounds is None else f"{match.rounds:.1f} ({match.rounds_p95})"
 
 
@@ -322,7 +322,7 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _compose_notes(evaluation: Evaluation) -> str:
-    """Writes the notes below the tables: what their words mean, and their limitations."""
+    """Returns the text below the tables, which explains their terms and limitations."""
     if evaluation.mode_set is not None:
         return f"{_MODES_NOTE} ({evaluation.verdict.protocol})"
     if evaluation.least is not None:
@@ -354,8 +354,8 @@ def _compose_notes(evaluation: Evaluation) -> str:
     return " ".join(parts)
 
 
-_PRICE_DIGITS = 5  # significant digits of a policy's price
-_LISTED_POINTS = 7  # most rows in the table of a menu's prices
+_PRICE_DIGITS = 5  # number of significant digits shown of a policy's price or threshold
+_LISTED_POINTS = 7  # maximum number of prices listed for a policy over several modes
 
 
 def show_fit(
@@ -368,7 +368,7 @@ def show_fit(
     prices: TokenPrices,
     scores: Sequence[ScoreRow],
 ) -> None:
-    """Shows what was learned, where it is saved, its prices for some budgets, the verdict, and next steps."""
+    """Shows what a policy has learned, its price for some budgets, the verdict and commands to run next."""
     problems = format_count(summary["problems"], "problem")
     samples = format_count(summary["samples"], "sample")
     did = "measured on" if "certificate" in summary else "learned from"
@@ -403,7 +403,7 @@ def show_fit(
 def _list_commands(
     summary: dict[str, Any], modes: ModeOptions, grouping: GroupOptions, menu: ModeSet | None
 ) -> list[str]:
-    """Returns commands with which the policy can be used."""
+    """Returns example commands that use the policy."""
     saved = f"--policy {summary['folder']}"
     if "certificate" in summary:
         return [f"adacompute serve {saved} --upstream URL"]
@@ -506,7 +506,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 
 def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
-    """Shows some prices of a policy over several modes, cheapest first, with cost and accuracy."""
+    """Shows the cost and accuracy of a policy over several modes at some prices, lowest cost first."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

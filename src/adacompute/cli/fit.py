@@ -1,7 +1,7 @@
 """`adacompute fit`: learns a policy from recorded samples, saves it, and shows its price for some budgets.
 
-Recorded traffic has one sample for most prompts and many for a few. A policy is learned only
-from the problems that have as many samples as the policy may request.
+In recorded traffic, most prompts have one sample and a few have many. A policy learns only from problems
+that have at least as many samples as it may request.
 """
 
 import copy
@@ -75,16 +75,16 @@ from adacompute.replay.calibrate import parse_average
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
-MAX_SAMPLES = LONGEST  # most samples per request by default
+MAX_SAMPLES = LONGEST  # default maximum number of samples per request
 
-_OWNERS = {  # options for some policies only; options not listed here are for a menu
+_OWNERS = {  # which policies each option applies to; unlisted options apply to --policy menu
     "--features": ("curve", "classifier"),
     "--delta": ("guarantee",),
     "--max-waves": ("stopping",),
     "--labels": ("stopping",),
 }
 _DELTA = 0.05
-_ORDERS = 20  # random orders of each problem's samples, to measure what a certificate costs
+_ORDERS = 20  # number of random orders in which each problem's samples are replayed to measure costs
 _FEW_PROBLEMS = 30  # warn if there are fewer problems: a policy would learn mostly noise
 
 
@@ -182,9 +182,9 @@ def fit(
 
     A policy decides when to stop sampling. Also shows its price or threshold for some budgets, which needs no
     gold answers. Whether the policy is better than the same number of samples for every request is judged on
-    problems that it hasn't learned from, as `evaluate` does. With --policy menu, it also decides which of
-    several models or efforts to ask: those of --join, or of a pool with several, at the costs of --cost or
-    --prices.
+    problems that it hasn't learned from, as `evaluate` does. With --policy menu, the policy also decides
+    which of several models or efforts to ask: those of --join, or those in one pool. Their costs come from
+    --cost or --prices.
     """
     settings, several, certifying = load_settings(context), policy == "menu", policy == "guarantee"
     options: dict[str, Any] = {
@@ -226,7 +226,8 @@ def fit(
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
-            longest = min(fewest, GuaranteePolicy().longest)  # a certificate needs more samples than a vote
+            # to certify an answer takes more samples than a plain vote
+            longest = min(fewest, GuaranteePolicy().longest)
         ballots, longest_recorded = select_problems(recorded, longest)
         if budget is not None:
             check_averages([budget], longest_recorded)
@@ -237,8 +238,8 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # policies fitted for the verdict, with their prompts
-    results: list[PairedResults] = []  # results that the verdict was computed from
+    fits: list[FoldFit] = []  # policies fitted for the verdict, each with its training prompts
+    results: list[PairedResults] = []  # the results from which the verdict is computed
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
         recorded,
@@ -254,7 +255,7 @@ def fit(
         judge = functools.partial(_judge_modes, recorded, menu, modes.name, labels=labels)
     is_judged = bool(verdict) if several else verdict is not False and not certifying
     workers, judging = choose_process_count(4), None
-    # XGBoost, which learns stopping, releases the GIL, so threads can use all cores
+    # XGBoost, which the stopping policy is fitted with, releases the GIL, so threads can use all cores.
     with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
             fitted_policy = refit(ballots)
@@ -279,7 +280,8 @@ def fit(
         fitted_policy.save(output)
         if is_judged and judging is None:
             judged = judge(budget=budget, workers=workers)
-        if menu is None and not certifying:  # menus and certificates have no table of budgets
+        # policies over several modes and certificates have no table of budgets
+        if menu is None and not certifying:
             chart = build_chart(
                 fitted_policy,
                 ballots,
@@ -339,7 +341,7 @@ def fit(
 
 
 def _check_quality(quality: Quality, recorded: Ballots, menu: ModeSet | None, longest: int) -> None:
-    """Raises BudgetInvalid, before anything is learned, if these samples can't show that it is reached."""
+    """Raises BudgetInvalid if these samples can't show whether a policy is as accurate as `quality` asks."""
     if menu is not None:
         recorded = recorded.select([mode for mode in menu.modes if math.isfinite(mode.cost)])
         if len(recorded.names) < 2:
@@ -368,14 +370,14 @@ def _check_quality(quality: Quality, recorded: Ballots, menu: ModeSet | None, lo
 def _choose_arguments(
     policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the policy's constructor arguments. `own` has options that only some policies take."""
+    """Returns the policy's constructor arguments. `own` holds the options that only some policies take."""
     if policy == "guarantee":  # a guarantee holds for unweighted votes only
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
         arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
-            arguments["weigh"] = "auto"  # the policy fits the weights itself
+            arguments["weigh"] = "auto"  # the stopping policy fits the weights itself
     if policy == "stopping":
         arguments["max_waves"] = own["max_waves"]
     if own["features"] is not None:
@@ -384,7 +386,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns on stderr if a problem with few samples limits a mode to that number."""
+    """Warns on stderr if all problems are cut to few samples of a mode because one problem has no more."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -396,7 +398,7 @@ def _warn_short(ballots: Ballots) -> None:
 
 
 def _leave_out_unvotable(ballots: Ballots) -> Ballots:
-    """The problems with recorded answers; warns on stderr about the others."""
+    """Returns the problems that have recorded answers; says on stderr how many were left out."""
     votable = mask_votable(ballots)
     if votable.all() or not votable.any():
         return ballots
@@ -405,20 +407,20 @@ def _leave_out_unvotable(ballots: Ballots) -> Ballots:
 
 
 def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
-    """Waits for the verdict; yields the policies that were fitted for it, or none if it failed."""
+    """Waits for the verdict; yields the policies that were fitted for it, or nothing if it failed."""
     if judging is not None and judging.exception() is None:
         yield from fits
 
 
 def _wait_for_results(judging: "Future[Any] | None", results: list[PairedResults]) -> PairedResults | None:
-    """Waits for the verdict; returns the results that it was computed from, or None without a verdict."""
+    """Waits for the verdict; returns the results that it was computed from, or None if there is none."""
     if judging is not None:
         judging.exception()
     return results[0] if results else None
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
-    """Raises PolicyError, before anything is learned, if the policy can't be saved in this folder."""
+    """Raises PolicyError if the policy can't be saved in this folder; called before fitting starts."""
     resolve_folder(output)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
@@ -439,7 +441,7 @@ def _judge_policy(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Computes the verdict on the policy, with the options of `fit` if there are any."""
+    """Computes the verdict on a kind of policy, with the options that `fit` was given."""
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
@@ -472,13 +474,13 @@ def _judge_modes(
     workers: int,
     **_budget: object,
 ) -> Evaluation:
-    """Compares a policy over several modes with the single modes and their mixes."""
+    """Compares a policy over several modes with each single mode and with fixed mixes of them."""
     with show_progress(f"evaluating {name}") as report_progress:
         return evaluate(ballots, modes=menu, labels=labels, workers=workers, progress=report_progress)
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
-    """Returns the budget in samples; None without a budget, or if it must be converted by calibration."""
+    """Returns the budget in samples; None if there is no budget, or if calibration has to convert it."""
     if average is None:
         return None
     if average.unit == "samples":
@@ -495,7 +497,7 @@ def _calibrate(
     fitted_policy: Policy, ballots: Ballots, average: Budget, prices: TokenPrices
 ) -> dict[str, Any]:
     """Finds the price or threshold for a budget in tokens or money by replaying the recorded samples."""
-    settled = copy.copy(fitted_policy)  # adapt a copy to these samples, not the saved policy
+    settled = copy.copy(fitted_policy)  # calibration mustn't change the policy that is saved
     dial = calibrate(settled, ballots, average, prices=prices)
     samples = replay(settled, ballots, price=dial, orders=50).cost
     return {
@@ -508,7 +510,7 @@ def _calibrate(
 
 
 def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: ModeSet, budget: float) -> dict[str, Any]:
-    """Finds the price for a budget in the menu's unit, and what it buys on these samples."""
+    """Finds the price at which a policy over several modes meets a budget, and its results at this price."""
     price = calibrate(fitted_policy, ballots, budget, orders=_ORDERS)
     result = replay(fitted_policy, ballots, price=price, orders=_ORDERS)
     warn_unspent(result.cost, budget, menu)
@@ -531,7 +533,7 @@ def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
 
 
 def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: str | None) -> None:
-    """Raises an error for options that this policy doesn't use, rather than ignore them."""
+    """Raises an error for an option that this policy doesn't use, instead of ignoring it."""
     if policy == "classifier" and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
@@ -556,7 +558,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
-    """Measures on these samples what a certificate costs and how often it is reached."""
+    """Measures how many samples the policy takes on average, and what share of answers is certified."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
 
@@ -588,7 +590,7 @@ def _fit_policy(
 def _summarise(
     fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Builds a part of the JSON output: the training data, and the policy's price for some budgets."""
+    """Builds the part of the JSON output that describes the training data and the policy's prices."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {
@@ -636,7 +638,7 @@ def _choose_budgets(fitted_policy: Policy, budget: float | None) -> tuple[float,
 
 
 def _build_settings(chart: Chart) -> list[dict[str, Any]]:
-    """Returns the rows of the chart as dicts: for each budget the price, cost and results."""
+    """Returns the chart's rows for the JSON output: the price, cost and results at each budget."""
     return [
         {
             "budget": row.budget,

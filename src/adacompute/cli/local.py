@@ -42,19 +42,19 @@ def local(
     it prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
     if menu is not None and port == 0 and menu.exists():
-        raise _build_overwrite_error(menu)  # its content would differ, as the port does each time
+        raise _build_overwrite_error(menu)  # port 0 picks a new port, so the file would change
     try:
         with local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model:
             if menu is not None:
                 _write_menu(menu, model)
             _announce(model, menu, json=json)
             model.watch(None)
-    except CommandStopped:  # the normal end of this command
+    except CommandStopped:  # this is how the command normally ends
         print_message("stopped")
 
 
 def _write_menu(path: Path, model: LocalModel) -> None:
-    """Writes a menu with two modes of the model. Raises an error if the file exists with other content."""
+    """Writes a menu file with two modes of the model; raises an error if it exists with other content."""
     template = files("adacompute.cli").joinpath("local_menu.toml").read_text("utf-8")
     content = template.format(url=model.url, model=model.name).encode()
     if path.exists():

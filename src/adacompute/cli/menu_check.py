@@ -1,4 +1,4 @@
-"""`adacompute menu check`: asks every mode of a menu a short question, and shows tokens and cost."""
+"""`adacompute menu check`: asks each mode a short question, and shows its tokens and cost."""
 
 import asyncio
 import time
@@ -39,10 +39,11 @@ _EFFORTS = (  # request options that set how much a model reasons
     *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
     *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
 )
-_ALIKE = 1.5  # token counts may differ by this factor by chance
-_SHOWN_TEXT = 24  # most characters shown of an answer
-_REASONING = ("completion_tokens_details", "reasoning_tokens")  # path of the count in a reply's usage
-_ATTEMPTS = 2  # most attempts at each question
+_ALIKE = 1.5  # two token counts may differ by up to this factor by chance
+_SHOWN_TEXT = 24  # maximum number of characters shown of an answer
+# keys that lead to the number of reasoning tokens in a reply's usage
+_REASONING = ("completion_tokens_details", "reasoning_tokens")
+_ATTEMPTS = 2  # maximum number of attempts to get a reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,8 @@ class ModeCheck:
     reasoning_tokens: int | None = None  # reasoning tokens in the response; None if not reported
     logprobs: bool | None = None  # whether the reply had log-probabilities; None without a reply
     seconds: float = 0.0
-    cost: float = 0.0  # in the menu's currency
-    finished: bool | None = None  # False if the response was cut off at max_tokens
+    cost: float = 0.0  # cost of all calls, in the currency of the menu file
+    finished: bool | None = None  # False if the response was cut off at max_tokens; None if unknown
 
     @property
     def ok(self) -> bool:
@@ -71,19 +72,19 @@ class ModeCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffortCheck:
-    """The effect of a mode's options on how much to reason: one answer with and one without them."""
+    """The effect of a mode's reasoning options, seen in one answer with and one answer without them."""
 
     mode: str
     options: tuple[str, ...]
-    tokens: int | None  # tokens of the answer with the options; None if there is no answer
+    tokens: int | None  # token count of the answer with reasoning options; None without an answer
     tokens_without: int | None
-    counts_thought: bool  # whether reasoning tokens are counted; else all response tokens
+    counts_thought: bool  # True if only reasoning tokens are counted, False if all are
     is_cut: bool  # whether both answers were cut off at max_tokens
-    cost: float  # cost of both answers in the menu's currency
+    cost: float  # cost of both answers, in the currency of the menu file
 
     @property
     def makes_difference(self) -> bool | None:
-        """Whether the options changed the amount of reasoning; None if unknown."""
+        """Whether the reasoning options changed the amount of reasoning; None if unknown."""
         if self.tokens is None or self.tokens_without is None or self.is_cut:
             return None
         least, most = sorted((self.tokens, self.tokens_without))
@@ -122,8 +123,8 @@ def menu(
     """Check a menu: ask each mode one question, and show what it cost.
 
     Modes are asked as by `collect --menu`, with their keys, options and limits, which costs real money.
-    Exits with 1 if a mode can't be used. A mode with options on how much to reason is also asked a harder
-    question, with these options and without them.
+    Exits with 1 if a mode can't be used. A mode with reasoning options is also asked a harder question, once
+    with these options and once without.
     """
     config = load_settings(context)
     modes = read_modes_file(path)
@@ -144,7 +145,7 @@ def menu(
 def _plan_checks(
     menu: ModeConfigs, sampling: Mapping[str, Any]
 ) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
-    """Builds the request for each mode. Modes that can't be asked, e.g. without a key, are failed checks."""
+    """Builds each mode's request, or a failed check if the mode can't be asked, e.g. without a key."""
     modes, failed = [], {}
     for mode in menu.modes:
         try:
@@ -164,7 +165,7 @@ def _plan_asking(mode: ModeEndpoint, sampling: Mapping[str, Any]) -> Asking:
 
 
 def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]) -> None:
-    """Shows a row per mode, the effect of options on how much to reason, then failures with reasons."""
+    """Shows a table of the modes, the effect of their reasoning options, and why modes failed."""
     money = [f"cost, {menu.currency}", "ratio"] if menu.has_prices else []
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
     print_table([*headings, "seconds", *money], [_build_row(menu, check, checks) for check in checks])
@@ -252,7 +253,7 @@ def check_modes(
 def check_efforts(
     modes: Sequence[ModeEndpoint], sampling: Mapping[str, Any], *, seconds: float
 ) -> tuple[EffortCheck, ...]:
-    """Asks modes that have options on how much to reason a harder question, with and without them."""
+    """Asks modes with reasoning options a harder question, once with these options and once without."""
     pairs = []
     for mode in modes:
         others = {name: value for name, value in mode.options.items() if name not in _EFFORTS}
@@ -266,7 +267,7 @@ def check_efforts(
 
 
 def _compare_efforts(mode: ModeEndpoint, *answers: ModeCheck) -> EffortCheck:
-    """Compares an answer with the options on how much to reason to an answer without them."""
+    """Compares the tokens of an answer with reasoning options to those of an answer without."""
     counts_thought = any(answer.reasoning_tokens for answer in answers)
     counts = [
         answer.reasoning_tokens or 0

@@ -1,7 +1,7 @@
-"""The modes of a command and their costs: --join, --cost, --prices and --menu.
+"""Options for several modes and their costs: --join, --cost, --prices and --menu.
 
-Recorded modes are several joined pools, or the models in one pool. A menu file has the endpoints of modes.
-A budget is an average cost in the menu's unit; money is shown per 1,000 requests.
+The modes of recorded samples are several joined pools, or the models in one pool. A menu file lists modes
+with their endpoints. A budget is an average cost per request; money is shown per 1,000 requests.
 """
 
 import math
@@ -44,7 +44,7 @@ MissingProblems = Literal["error", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOptions:
-    """Options on which problems are held out and resampled together, as a group."""
+    """Options that choose which problems form a group, to be held out and resampled together."""
 
     group: Annotated[
         str | None,
@@ -59,13 +59,13 @@ class GroupOptions:
 
     @property
     def words(self) -> str:
-        """The options as one would type them, with a leading space."""
+        """The options as typed on a command line, with a leading space."""
         return (
             " --no-groups" if self.no_groups else f" --group {shlex.quote(self.group)}" if self.group else ""
         )
 
     def apply(self, ballots: Ballots) -> Ballots:
-        """Puts alike problems into groups, or groups problems as the options say."""
+        """Groups problems by similarity, or as the options say."""
         if self.group is not None and self.no_groups:
             raise typer.BadParameter("contradicts --group; leave one of them out", param_hint="--no-groups")
         return ballots.group("none" if self.no_groups else self.group or "alike")
@@ -73,7 +73,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(AnswerOptions):
-    """Options on which recorded samples to read: one pool, or several as the modes of a menu."""
+    """Options that choose the recorded samples to read: one pool, or several pools with a mode each."""
 
     source: OptionalPoolPath = None
     join: Annotated[
@@ -101,7 +101,7 @@ class JoinOptions(AnswerOptions):
 
     @property
     def words(self) -> str:
-        """The POOL argument and the --join options, as one would type them."""
+        """The POOL argument and the --join options, as typed on a command line."""
         words = [] if self.source is None else [format_path(self.source)]
         for text in self.join or ():
             words += ["--join", text]
@@ -110,7 +110,7 @@ class JoinOptions(AnswerOptions):
     def read_modes(self, answers: AnswersConfig) -> Ballots:
         """Reads the votes of each mode, from joined pools or from one pool whose models are the modes.
 
-        With --join, the argument POOL is a mode too, named like its file.
+        With --join, the argument POOL is a mode too, named after its file.
         """
         paths = parse_joins(self.source, self.join)
         tasks = self.build_tasks(answers)
@@ -137,7 +137,7 @@ class JoinOptions(AnswerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(JoinOptions):
-    """Like `JoinOptions`, with options for the cost per sample of each mode."""
+    """Like `JoinOptions`, with options for each mode's cost per sample."""
 
     costs: Annotated[
         list[str] | None,
@@ -162,7 +162,7 @@ class ModeOptions(JoinOptions):
 
     @property
     def cost_words(self) -> str:
-        """The --cost and --prices options as one would type them, with a leading space."""
+        """The --cost and --prices options as typed on a command line, with a leading space."""
         words: list[str] = []
         for text in self.costs or ():
             words += ["--cost", text]
@@ -170,7 +170,7 @@ class ModeOptions(JoinOptions):
         return f" {shlex.join(words)}" if words else ""
 
     def read_costs(self) -> dict[str, Any]:
-        """Reads the options --cost or --prices, for `ModeSet.of`."""
+        """Reads --cost and --prices; returns keyword arguments for `ModeSet.of`."""
         if self.costs and self.prices is not None:
             raise typer.BadParameter(
                 "costs are given by --prices already; leave one out", param_hint="--cost"
@@ -181,8 +181,8 @@ class ModeOptions(JoinOptions):
         }
 
     def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
-        """Reads the votes of each mode and its cost per sample, from options or else from its tokens."""
-        given = self.read_costs()  # wrong options are reported before samples are read
+        """Reads each mode's votes and its cost per sample, from the options or else from recorded tokens."""
+        given = self.read_costs()  # reports wrong options before samples are read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
         menu = ModeSet.of(ballots, **given)
@@ -210,8 +210,8 @@ def read_recorded(
 ) -> tuple[Ballots, ModeSet | None]:
     """Reads the samples of one mode, or of several modes together with their costs.
 
-    There are several if an option names them, or if the pool has several sources. Then some options are
-    errors.
+    There are several modes if options define them, or if the pool has several sources (a source is a model
+    with its parameters). In that case, raises an error if any option in `groups` or `refused` is given.
     """
     is_several, recorded = options.is_given, None
     if not is_several and options.source is not None and which == NO_SOURCE_OPTIONS:
@@ -230,7 +230,7 @@ def read_recorded(
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
-    """Says on stderr for which modes the length of prompts is taken from the recorded calls."""
+    """Says on stderr which modes' average prompt length is taken from the recorded calls."""
     charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
@@ -243,7 +243,7 @@ def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) ->
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
-    """Returns the pools by mode name. The pool of the argument POOL is first."""
+    """Returns the paths of the pools by mode name: first the argument POOL, then the --join options."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
         name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
@@ -267,7 +267,7 @@ def _name_pool(source: Path) -> str:
 
 
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
-    """Parses the --cost options: cost per sample by mode name. None if there are none."""
+    """Parses the --cost options: returns the cost per sample by mode name, or None without such options."""
     parsed: dict[str, float] = {}
     for text in costs or ():
         name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
@@ -282,7 +282,7 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     return parsed or None
 
 
-SEVERAL = "menu"  # name of the policy over several modes, and of the setting
+SEVERAL = "menu"  # name of the policy kind that chooses among modes, and of the setting for their file
 GatewayModesOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
 ModesFileOption = Annotated[
     Path | None,
@@ -295,9 +295,10 @@ ModesFileOption = Annotated[
 
 
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Returns the menu file: from the option, else from the settings unless an endpoint is given; "": none.
+    """Returns the path of the menu file from the option, or else from the settings; "" if there is none.
 
-    `flags` are the options of a single endpoint, its address first. They can't be used with a menu.
+    `flags` are the options of a single endpoint, its address first. If the address is given, the settings are
+    ignored. An error is raised if any of these options is combined with a menu file.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu
@@ -307,7 +308,7 @@ def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[s
 
 
 def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Raises an error if options of a single endpoint are given beside a menu."""
+    """Raises an error if options of a single endpoint are given together with a menu file."""
     for option, value in flags.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
@@ -315,7 +316,7 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
 
 
 def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
-    """Reads the modes to ask: those of --menu, or a single unnamed mode from the endpoint options."""
+    """Reads the modes to ask: those in the file of --menu, or one unnamed mode from the endpoint options."""
     if menu is not None:
         _refuse_endpoint_options(get_flags(endpoint))
         return read_modes_file(menu)
@@ -324,7 +325,7 @@ def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: Endpo
 
 
 def refuse_beside_modes(*groups: object, **options: object) -> None:
-    """Raises an error for options that don't apply to several modes, rather than ignore them."""
+    """Raises an error for options that don't apply to several modes, instead of ignoring them."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
         "parameters": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -341,9 +342,9 @@ def refuse_beside_modes(*groups: object, **options: object) -> None:
 def parse_mode_budget(
     text: float | str, menu: ModeSet, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
-    """Parses an average cost per request; a number without a unit is in the menu's unit.
+    """Parses an average cost per request; a number without a unit is in the unit of the modes' costs.
 
-    `unit` is the option --unit. Its default, samples, is ignored here.
+    `unit` is the value of --unit; its default, samples, is ignored here.
     """
     amount = parse_number(str(text))
     if not math.isfinite(amount):
@@ -363,7 +364,7 @@ def parse_mode_budget(
 
 
 def parse_mode_budgets(text: str | None, menu: ModeSet, *, unit: BudgetUnit) -> tuple[float, ...] | None:
-    """Parses costs such as `0.3,0.5` or `0.5,1 USD per 1000`. A unit after the last number is for all."""
+    """Parses costs such as `0.3,0.5` or `0.5,1 USD per 1000`; a unit at the end applies to all numbers."""
     if text is None:
         return None
     return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
@@ -374,7 +375,7 @@ def _name_unit(menu: ModeSet) -> str:
 
 
 def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
-    """Warns on stderr if a policy can't spend the budget, e.g. if it was meant for 1,000 requests."""
+    """Warns on stderr if a policy can't spend the budget, e.g. if an amount for 1,000 requests was given."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "
@@ -383,6 +384,6 @@ def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
 
 
 def format_draws(draws: dict[str, float]) -> str:
-    """Formats the mean samples per mode: `samples a request: 2.10 of smol, 0.31 of qwen`."""
+    """Formats the mean number of samples per mode: `samples a request: 2.10 of smol, 0.31 of qwen`."""
     parts = [f"{number:.2f} of {mode}" for mode, number in draws.items()]
     return f"samples a request: {', '.join(parts)}" if parts else "samples by mode not known"

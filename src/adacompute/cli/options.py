@@ -50,14 +50,14 @@ def _describe_default(default: object) -> str:
 
 
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own
-    """Builds the option that overrides a setting, with its help, default and type.
+    """Builds an option that overrides a setting; its help, default and type come from the setting.
 
-    `meaning` replaces the setting's help text if a command uses it differently. `options` are for typer.
+    `meaning` replaces the setting's help text if a command uses it differently. `options` go to typer.
     """
     (item,) = (item for item in fields(section) if item.name == name)
     hint, default = get_type_hints(section)[name], item.metadata["default_text"]
     text = meaning or item.metadata["meaning"]
-    if text.partition(" ")[0].isalpha():  # but keep e.g. `shadow: …` or an address as it is
+    if text.partition(" ")[0].isalpha():  # don't capitalise e.g. `shadow: …` or an address
         text = text[:1].upper() + text[1:]
     help_text = f"{text}." if text else ""
     default = default or _describe_default(item.default)
@@ -71,7 +71,7 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
 
 
 def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
-    """Builds an option that accepts the values of a Literal; `options` are for typer."""
+    """Builds an option that accepts the values of a Literal; `options` are passed to typer."""
     words = get_args(kind)
     parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
     return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
@@ -92,7 +92,7 @@ def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of 
 
 
 def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """Returns the values of a group's options by flag, such as --model; None if not given."""
+    """Returns the values of a group's options, by flag such as --model; a value is None if not given."""
     given = get_given(options)
     flags = {}
     for name, hint in get_type_hints(type(options), include_extras=True).items():
@@ -107,13 +107,13 @@ def _parse_choice(words: Sequence[str], word: str) -> str:
     return word
 
 
-# a comma between budgets, but not the comma in `per 1,000 requests`
+# matches a comma between budgets, but not the comma in `per 1,000 requests`
 _BETWEEN_BUDGETS = re.compile(r"(?<!per [0-9]),|,(?![0-9]{3}\b)")
 _LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
 
 
 def split_budgets(text: str) -> list[str]:
-    """Splits a list of budgets; a unit after the last number applies to all.
+    """Splits a list of budgets; a unit at the end applies to all numbers.
 
     >>> split_budgets("1,2 USD per 1,000 requests")
     ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
@@ -156,7 +156,7 @@ def _parse_whole(text: str) -> int:
 
 
 def parse_budget(text: str) -> float | str:
-    """Returns a number, or else the text, if it is a valid budget such as `500 tokens`."""
+    """Parses a budget: returns a number, or the text if it has a unit such as `500 tokens`."""
     try:
         if names_quality(text):
             Quality.parse(text)
@@ -169,7 +169,7 @@ def parse_budget(text: str) -> float | str:
 
 
 def parse_total(text: str) -> float | str:
-    """Like `parse_budget`, but for a total over all requests, such as a cap: 5000, or 5USD."""
+    """Like `parse_budget`, but for a total over all requests, e.g. a spending cap of `5000` or `5USD`."""
     value = parse_number(text)
     if math.isfinite(value):
         return value
@@ -214,7 +214,7 @@ EndpointCurrencyOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """Options on how answers are read and compared."""
+    """Options that set how answers are read and compared."""
 
     extract: ExtractOption = None
     percent: Annotated[
@@ -222,10 +222,10 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """Returns the task that the options require, or None, and the task for data that has none.
+        """Returns the task that the options require (or None), and the task for data without one.
 
-        `extract` replaces the setting of how to read answers. A pool keeps its own task, whatever the
-        settings say. Options that contradict the pool's task are an error.
+        A task says how to read answers. A pool keeps its own task, whatever the settings say; options that
+        contradict it are an error. `extract` replaces the setting of that name.
         """
         task = Task(
             extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
@@ -249,7 +249,7 @@ class VerifierOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOptions:
-    """Options with the prices of tokens."""
+    """Options for the prices of tokens."""
 
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
@@ -346,9 +346,9 @@ def load_settings(context: typer.Context) -> Config:
 
 
 def open_source(source: Path, tasks: tuple[Task | None, Task | None] = (None, None)) -> Pool:
-    """Opens a pool or file; if there is none, opens the recording of that name in the package.
+    """Opens a pool or file; if it doesn't exist, opens the bundled recording of that name.
 
-    `tasks` are those of `AnswerOptions.build_tasks`.
+    `tasks` is the result of `AnswerOptions.build_tasks`.
     """
     name, (task, default_task) = format_path(source), tasks
     if name not in bundled_names() or source.exists():
@@ -367,7 +367,7 @@ def open_source(source: Path, tasks: tuple[Task | None, Task | None] = (None, No
 
 
 def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """Splits text at the first =, or if `last` at the last =, for modes named `M (temperature=0.2)`."""
+    """Splits text at the first `=`, or if `last`, at the last: a mode can be named `M (temperature=0.2)`."""
     name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not (sign and name.strip() and value.strip()):
         raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
@@ -381,7 +381,7 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
-    """Parses the option --budgets; if it isn't given, returns the budgets of the settings."""
+    """Parses the option --budgets; if it isn't given, returns the budgets in the settings."""
     if budgets is None:
         return score.budgets
     try:
@@ -395,8 +395,8 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
 
 _MAX_DEFAULT_PROCESSES = 2  # each process copies the pool, and a report must fit in 1 GB of memory
 _LARGEST_SEED = 2**32 - 1  # the largest seed that every learner accepts
-_FOLDERS = re.compile(r"[^\s='\"]*/(?=[^/])")  # the folders of a path, also in e.g. `--output=DIR`
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML or JSON
+_FOLDERS = re.compile(r"[^\s='\"]*/(?=[^/])")  # matches the folders of a path, also in `--output=DIR`
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # invalid in XML or JSON
 
 SeedOption = Annotated[
     int, typer.Option(min=0, max=_LARGEST_SEED, help="Seed for folds, orders, splits and intervals.")
@@ -423,12 +423,12 @@ def check_finite(value: float | None) -> float | None:
 
 
 def clean_text(text: str | None) -> str | None:
-    """Replaces characters that a page can't contain."""
+    """Replaces characters that a report can't contain."""
     return None if text is None else _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def format_command(program: str = "adacompute") -> str:
-    """Formats the command line as typed, but with only the last part of paths."""
+    """Formats the command line as typed, but without the folders of paths."""
     words = [clean_text(_FOLDERS.sub("", word)) or "" for word in sys.argv[1:]]
     return shlex.join([*program.split(), *words])
 
@@ -438,7 +438,7 @@ EngineName = Literal["local", "ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Options on where the work runs: in this process or on Ray."""
+    """Options that choose where the work runs: in this process or on Ray."""
 
     engine: Annotated[
         EngineName,

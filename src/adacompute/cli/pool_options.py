@@ -1,6 +1,6 @@
-"""Options on which samples of a pool to read and how to score them. Also reads the samples.
+"""Options that choose which samples to read and how to score them. Also reads the samples.
 
-Samples are in a pool, a file, a recording in the package, or a folder of shards.
+The samples are in a pool, a file, a bundled recording, or a folder of shards.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def read_ballots(
 ) -> Ballots:
     """Reads the votes of one model from a pool, file or recording; warns if no sample has an answer.
 
-    `ballots` are the same votes, if the caller has read them already.
+    `ballots` are these votes, if the caller has already read them.
     """
     name, parameters = format_path(source), parse_parameters(which.parameters)
     if ballots is None:
@@ -92,11 +92,11 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
 def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
     """Returns the default budgets that the recorded samples allow; says on stderr if some are left out.
 
-    Problems with less than half of the median number of samples don't limit the budgets: they are ignored if
-    `drop`, else an error.
+    A problem with less than half of the median number of samples doesn't limit the budgets: it is ignored if
+    `drop`, otherwise an error is raised.
     """
     drawn = ballots.drawn
-    has_few = 2 * drawn < np.median(drawn)  # problems with few samples; shape (problems,)
+    has_few = 2 * drawn < np.median(drawn)  # which problems have few samples; shape (problems,)
     if drawn.min() >= defaults[-1]:
         return defaults
     if has_few.any() and not drop:
@@ -134,7 +134,7 @@ def open_ballots(
     *,
     engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Reads the votes of one model. Also yields a function that maps blocks of work, here or on Ray."""
+    """Yields the votes of one model, and a function that maps over blocks of problems, here or on Ray."""
     if not engine.is_ray:
         yield read_ballots(source, answers, reading, which), map
         return
@@ -160,7 +160,7 @@ TooFewOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """Options on budgets, on how to score samples, and on token prices."""
+    """Options for budgets, for scoring samples, and for token prices."""
 
     budgets: BudgetsOption = None
     aggregate: Annotated[
@@ -190,7 +190,7 @@ class ScoringOptions:
     def _choose_cost(
         self, cost: BudgetUnit, currency: str | None
     ) -> Literal["samples", "tokens"] | TokenPrices:
-        """Returns the unit of cost: samples, tokens, or the token prices for costs in money."""
+        """Returns how cost is counted: samples, tokens, or token prices if it is counted in money."""
         if cost != "money":
             if self.input_price is not None or self.output_price is not None:
                 raise typer.BadParameter(
@@ -209,7 +209,7 @@ class ScoringOptions:
         return TokenPrices(input=self.input_price, output=self.output_price, currency=currency)
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
-        """Returns the budgets from the option or settings; else all defaults that the samples allow."""
+        """Returns the budgets in the option or the settings, or else the defaults that the samples allow."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")

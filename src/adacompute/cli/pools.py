@@ -1,4 +1,4 @@
-"""`adacompute import`, `export` and `pool`: moves samples into and out of a pool, and shows its content."""
+"""`adacompute import`, `export` and `pool`: move samples into and out of a pool, and show its content."""
 
 import math
 import time
@@ -46,11 +46,11 @@ from adacompute.score import SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
 _LABEL_WIDTH = 14  # width of labels in the summary, in columns
-_LISTED_ROWS = 3  # most damaged rows that the error message lists
+_LISTED_ROWS = 3  # maximum number of damaged rows that the error message lists
 
 
 def show_summary(summary: Summary, *, name: str) -> None:
-    """Shows what is in a pool: a few lines, then for each model a table of how often votes are right."""
+    """Shows what is in a pool, and for each model how often votes over several samples are right."""
     samples = format_count(summary.samples, "sample")
     print_line(f"{name}: {format_count(summary.problems, 'problem')}, {samples}")
     if summary.gold_known:
@@ -141,7 +141,7 @@ def _format_calls(account: Account) -> str:
 
 
 def _format_parameter(name: str, value: object) -> str:
-    """Formats a sampling parameter; the text of a template is cut short."""
+    """Formats a sampling parameter; shortens the text of a prompt template."""
     if name == "template" and isinstance(value, Mapping) and value.get("messages"):
         turns = value["messages"]
         return f"of {format_count(len(turns), 'turn')} ({shorten(str(turns[0].get('content', '')), 40)})"
@@ -149,7 +149,7 @@ def _format_parameter(name: str, value: object) -> str:
 
 
 def _list_largest(kinds: Mapping[str, int], *, limit: int = 6) -> str:
-    """Lists the largest counts, largest first: `capital (123), past (45), and 4 more`."""
+    """Lists the most frequent kinds with their counts: `capital (123), past (45), and 4 more`."""
     by_size = sorted(kinds.items(), key=lambda item: -item[1])
     names = ", ".join(f"{kind} ({number})" for kind, number in by_size[:limit])
     return names + (f", and {len(kinds) - limit} more" if len(kinds) > limit else "")
@@ -251,7 +251,7 @@ def export(
         raise typer.BadParameter(
             "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
         )
-    check_export(file, overwrite=overwrite, shards=shards)  # fails early, before the pool is read
+    check_export(file, overwrite=overwrite, shards=shards)  # reports errors before the pool is read
     with open_source(source) as opened_pool:
         result = (
             export_file(opened_pool, file, overwrite=overwrite)
@@ -286,7 +286,7 @@ def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> di
 
 
 def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) -> None:
-    """Shows a line about the joined pools, then a table of modes."""
+    """Shows the number of modes and problems, then a table of the modes."""
     print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0]['problems'], 'problem')}")
     unit = "" if mode_set is None or mode_set.unit == "cost" else f", {mode_set.currency or mode_set.unit}"
     scale = choose_scale(unit, 0.0 if mode_set is None else mode_set.modes[-1].cost)
@@ -307,7 +307,7 @@ def _show_modes(modes: Sequence[Mapping[str, Any]], mode_set: ModeSet | None) ->
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
-    """Shows a table of modes: of several joined pools, or of the models in one pool."""
+    """Shows a table of modes, which are several joined pools or the models in one pool."""
     given = options.read_costs()
     ballots = options.read_modes(answers)
     mode_set = _find_modes(ballots, given)
@@ -349,8 +349,8 @@ def pool(
     """Show what is in a pool, and how often its votes are right.
 
     Shows problems, samples, models, how often an answer is found, how much the answers agree, and the
-    accuracy of one sample and of votes at each budget, with 95% intervals over problems. With --join or
-    costs, shows problems, samples, accuracy of one sample, tokens and cost of each mode.
+    accuracy of one sample and of votes at each budget, with 95% intervals over problems. With --join,
+    --cost or --prices, shows problems, samples, accuracy of one sample, tokens and cost of each mode.
     """
     config = load_settings(context)
     if mode_set.is_given:

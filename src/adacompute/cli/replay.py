@@ -68,9 +68,9 @@ def replay(
 ) -> None:
     """Show what a saved policy costs, and how often it is right.
 
-    Runs the policy as if live on recorded samples, in random orders. A result on problems that the policy was
-    fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over several modes needs --join
-    or a pool with several models; modes have the costs that it was fitted with.
+    Runs the policy as if live on recorded samples, in random orders. If some problems are those that the
+    policy was fitted on, the output says that the result is in-sample; `evaluate` avoids this. A policy over
+    several modes needs --join or a pool with several models; its modes cost what they did in `fit`.
     """
     budget = None if budget_text is None else parse_budget(budget_text)
     engine.announce()

@@ -1,4 +1,4 @@
-"""`adacompute report`: writes one page that says what a budget buys on a pool."""
+"""`adacompute report`: writes a one-page report on the accuracy that a budget buys on recorded samples."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ NameOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class MoneyOptions:
-    """Options on what tokens cost and how many requests there are."""
+    """Options for token prices and the number of requests."""
 
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
@@ -72,7 +72,7 @@ class MoneyOptions:
     ] = None
 
     def build_money(self) -> "Money":
-        """Builds the prices. By default these are examples, and the page says so."""
+        """Builds the prices and the number of requests; the defaults are examples, and the report says so."""
         from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money
 
         if (self.input_price is None) != (self.output_price is None):
@@ -108,13 +108,13 @@ def report(
 
     The page has the verdict, what is in the pool, and every policy's results on held-out problems. Writes
     report.html, which needs no other file, results.json, tables/*.csv and figures/*.svg into DIR. With
-    --join, --cost or --prices, it is about several modes: which to ask, how often, and what that saves.
+    --join, --cost or --prices, the page is about several modes: which to ask, how often, and what that saves.
     """
     # lazy: these need matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
-    check_report_folder(output)  # fails early, before samples are read
+    check_report_folder(output)  # reports errors before samples are read
     prices, answers = money.build_money(), load_settings(context).answers
     ballots, mode_set = read_recorded(modes, answers, which, money)
     title = name or modes.title

@@ -1,4 +1,4 @@
-"""What `collect` and `answer` share: options on problems, prompts and sampling, and finding the model."""
+"""Options that `collect` and `answer` share, on problems, prompts and sampling. Also finds the model."""
 
 import asyncio
 import signal
@@ -34,16 +34,16 @@ from adacompute.sampling import SourcePlan, build_plan
 from adacompute.sampling.workers import WorkerEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 
-_TRIAL_SECONDS = 60.0  # time limit for a call that tries out a model's name
+_TRIAL_SECONDS = 60.0  # time limit for the call that tests whether a model name works
 _PARAMETER_EXAMPLE = "min_p=0.05, or stop='[\"END\"]'"
-_MAX_NAME = 200  # longer names in a reply aren't taken for a model's name
-# The first signal stops the run after the calls in flight, the second at once.
+_MAX_NAME = 200  # longer strings in a reply aren't accepted as a model's name
+# After the first of these signals, a run only finishes the calls in flight; a second one stops it at once.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """Options on how samples are drawn."""
+    """Options that set how samples are drawn."""
 
     temperature: Annotated[float | None, build_option(CollectConfig, "temperature", min=0)] = None
     top_p: Annotated[
@@ -77,7 +77,7 @@ class GenerationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options on what a run may cost, and what it may change in a pool."""
+    """Options that limit what a run may cost, and what it may change in a pool."""
 
     max_cost: Annotated[
         str | None,
@@ -97,7 +97,7 @@ class RunOptions:
     ] = False
 
     def read_max_cost(self, currency: str) -> float | None:
-        """Returns --max-cost in the currency of the prices; an error if it is in another currency."""
+        """Returns the amount of --max-cost; raises an error if it isn't in the currency of the prices."""
         value: float | str | None = self.max_cost
         if not isinstance(value, str):
             return value
@@ -120,7 +120,7 @@ def plan_sources(
     pool_path: Path,
     dry_run: bool,
 ) -> list[SourcePlan]:
-    """Plans the requests for each mode. A dry run asks no endpoint for its models."""
+    """Plans the requests for each mode. A dry run doesn't ask endpoints which models they have."""
     if not dry_run:
         engine.announce()
     parameters, scoring = sampling.build_parameters(config.collect), verifier.override(config.verifier)
@@ -159,7 +159,7 @@ def plan_sources(
 
 
 def _parse_parameters(items: list[str] | None) -> dict[str, Any]:
-    """Parses the option --parameter NAME=JSON."""
+    """Parses the options --parameter NAME=JSON."""
     values: dict[str, Any] = {}
     for item in items or ():
         name, text = parse_pair(item, "--parameter", "NAME=JSON", _PARAMETER_EXAMPLE)
@@ -182,7 +182,7 @@ ProblemsArgument = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOptions:
-    """Options on which problems are asked, with which prompt."""
+    """Options that choose the problems to ask and the prompt template."""
 
     source: ProblemsArgument
     preset: Annotated[
@@ -209,7 +209,7 @@ class ProblemOptions:
     ] = 0
 
     def read(self) -> tuple[ProblemSet, Template]:
-        """Reads the problems and their prompt template: the one given, or else that of the preset."""
+        """Reads the problems, and the prompt template that the options give or else that of the preset."""
         problems = read_problems(
             self.source,
             preset=self.preset,
@@ -219,7 +219,7 @@ class ProblemOptions:
             seed=self.problem_seed,
         )
         if self.template is None:
-            # asks for answers in a box by default, but also reads answers elsewhere
+            # the default prompt asks for a boxed answer, but other answers are read too
             template = problems.template or replace(Template.named("boxed"), extract=None)
         else:
             is_file = Path(self.template).suffix or Path(self.template).exists()
@@ -231,7 +231,7 @@ class ProblemOptions:
 def choose_tasks(
     options: AnswerOptions, answers: AnswersConfig, template: Template, problems: ProblemSet
 ) -> tuple[Task | None, Task]:
-    """Like `AnswerOptions.build_tasks`, but the template's way of reading answers is the default."""
+    """Like `AnswerOptions.build_tasks`, but by default answers are read as the template says."""
     is_unsaid = answers.extract == "auto" and options.percent is None
     return options.build_tasks(answers, extract=(template.extract or problems.extract) if is_unsaid else None)
 
@@ -239,7 +239,7 @@ def choose_tasks(
 def choose_engine(
     options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
 ) -> Endpoint | WorkerEngine:
-    """Returns what sends requests for a mode: Ray, or the endpoint itself, used in this process."""
+    """Returns the object that sends a mode's requests: the endpoint itself, or an engine that uses Ray."""
     if not options.is_ray:
         return endpoint
     max_workers = count_useful_collectors(endpoint.limits)
@@ -254,7 +254,7 @@ def choose_engine(
 
 
 class ModelNames(NamedTuple):
-    """A model's name in the pool, and its name in requests; "" if they are the same."""
+    """A model's name in the pool, and its name in requests ("" if that is the same)."""
 
     stored: str
     sent: str = ""
@@ -278,7 +278,7 @@ def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) ->
     """Returns the model in the settings, or else the only one that the endpoint lists.
 
     Some endpoints accept any name and answer with the model they have. So a name that isn't listed is tried
-    out, and samples are stored under the name in the reply, unless the pool knows the given name.
+    out, and samples are stored under the name in the reply, unless the pool has samples of the given name.
     """
     if settings.model:
         if settings.model in _read_pool_models(pool_path):
@@ -316,7 +316,7 @@ async def _list_models(endpoint: Endpoint) -> list[str]:
 async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
     """Finds the endpoint's own name for the model that answers to `name`.
 
-    If it can't be found, returns `name`; the run then reports the error.
+    If that can't be found, returns `name`, and the run reports the error later.
     """
     listed: list[str] = []
     async with Client(endpoint) as client:
@@ -336,7 +336,7 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
         except EndpointError:
             return ModelNames(name)
     said = _read_model(reply.body)
-    if said in ("", name) and len(listed) == 1:  # there is only this model, under another name
+    if said in ("", name) and len(listed) == 1:  # so it must be the listed model
         said = listed[0]
     known = f"--model {name}: {endpoint.url} doesn't list it, but {_format_names(listed)}"
     if said in ("", name):
@@ -347,6 +347,6 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
 
 
 def _read_model(body: Mapping[str, Any]) -> str:
-    """Returns the model's name in a reply; "" if there is no plausible name."""
+    """Returns the model's name from a reply, or "" if there is no plausible name."""
     name = body.get("model")
     return name if isinstance(name, str) and name.isprintable() and len(name) <= _MAX_NAME else ""

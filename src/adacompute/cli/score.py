@@ -125,7 +125,7 @@ def _show(scores: AccuracyTable, source: Path, output: Path | None) -> None:
 
 
 def _write_scores(scores: AccuracyTable, path: Path) -> None:
-    """Writes a file with a row per problem and budget. If this fails, there is no file."""
+    """Writes a file with a row per problem and budget; leaves no file if this fails."""
     accuracy, errors = scores.accuracy, scores.standard_error
     known = np.full(accuracy.shape, np.nan) if errors is None else errors
     columns = {

@@ -68,7 +68,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
-        "only": gateway.model or None,  # the model for requests that name none
+        "only": gateway.model or None,  # the model used if a request names none
         "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
@@ -95,7 +95,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
-    """Describes the modes by name; empty with a single upstream."""
+    """Returns each mode's model, upstream and prices, by name; empty with a single upstream."""
     modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
@@ -134,7 +134,7 @@ def show_started(facts: dict[str, Any]) -> None:
 
 
 def _pick_model(models: Sequence[str]) -> str:
-    """Picks a model for the example call: the first whose name isn't that of e.g. an embedding model."""
+    """Picks a model for the example call: the first whose name doesn't suggest e.g. an embedding model."""
     return next((model for model in models if not _OTHER_PURPOSE.search(model)), "".join(models[:1]))
 
 
@@ -181,14 +181,14 @@ def show_facts(facts: dict[str, Any]) -> None:
 
 
 def describe_state(settings: ServeConfig) -> str:
-    """Returns where the ledger of spending is kept."""
+    """Returns where the gateway stores how much was spent: a Redis address or a file."""
     return f"{settings.redis}, fleet {settings.fleet}" if settings.redis else settings.state
 
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describes the caps in the settings; None if there are none."""
     from adacompute.serve.spending.ledger import (
-        parse_cap,  # lazy: other commands start without the gateway
+        parse_cap,  # lazy: other commands don't need the gateway
     )
 
     given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
@@ -250,7 +250,7 @@ def format_toml(config: Config, sections: tuple[str, ...] = _CONFIG_SECTIONS) ->
 
 
 def _mask_secrets(url: str) -> str:
-    """Masks parts of an address that may be secret; addresses with secrets can't be used anyway.
+    """Masks the parts of a URL that may be secret; the gateway refuses such URLs anyway.
 
     >>> _mask_secrets("http://me:sk-1@host/v1?key=sk-2")
     'http://***@host/v1?***'
@@ -289,17 +289,17 @@ def _format_toml_value(value: object) -> str:
 
 
 def check_gateway(config: Config) -> dict[str, Any]:
-    """Opens the gateway as `serve` would, and closes it. Returns what to print; errors are raised."""
-    from adacompute.serve.http import server  # lazy: other commands start without the gateway
+    """Opens the gateway as `serve` would, and closes it. Returns what to print, or raises an error."""
+    from adacompute.serve.http import server  # lazy: other commands don't need the gateway
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models, error = runner.run(_list_models(config))  # first, because all else needs an upstream
+        models, error = runner.run(_list_models(config))  # first, because everything else needs an upstream
         check_policy_folder(config.serve.policy)
         return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
-    """Raises an error if the folder has no policy, e.g. because a kind of policy was given instead."""
+    """Raises an error if the folder has no policy, e.g. because the user gave a kind of policy instead."""
     if not folder or (Path(folder) / DOCUMENT).exists():
         return
     if folder == "stopping" and not Path(folder).exists():
@@ -314,7 +314,7 @@ def check_policy_folder(folder: str) -> None:
 
 
 def show_check(facts: dict[str, Any]) -> None:
-    """Prints the result of --check: the gateway could start."""
+    """Prints the result of --check for a gateway that can start."""
     is_used_up = any(text.endswith("used up") for text in facts["spent"])
     remark = "a cap is used up, and requests would be refused; otherwise " if is_used_up else ""
     print_line(f"{remark}ready to be served at {facts['url'] or 'any free port'}")
@@ -337,7 +337,7 @@ def show_check(facts: dict[str, Any]) -> None:
 
 
 async def _list_models(config: Config) -> tuple[list[str], str | None]:
-    """Returns the upstream's models, or why it lists none. Raises EndpointError if it can't be used."""
+    """Returns the upstream's models, and if it lists none, why. Raises EndpointError if it can't be used."""
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
@@ -385,7 +385,7 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
 
 
 async def _try_verifier(verifier: "Verifier") -> str | None:
-    """Asks the verifier for a score; returns why this failed, or None."""
+    """Asks the verifier for a score; returns why this failed, or None if it worked."""
     question = "What is 1 + 1?"
     reply = await verifier.score(
         [{"role": "user", "content": question}], "The answer is 2.", "2", prompt=question
@@ -395,14 +395,14 @@ async def _try_verifier(verifier: "Verifier") -> str | None:
 
 @contextlib.contextmanager
 def _use_trial_files(config: Config) -> Iterator[Config]:
-    """Yields settings whose missing files are in a temporary folder, so that a check leaves no files."""
+    """Yields settings that replace missing files with temporary ones, so that a check leaves no files."""
     with contextlib.ExitStack() as stack:
         trial = config.serve
         for name in ("record",) if trial.redis else ("state", "record"):
             path = Path(getattr(trial, name) or ".")
             if path.exists():
                 continue
-            with contextlib.suppress(OSError):  # if this fails, opening the file reports the error
+            with contextlib.suppress(OSError):  # if this fails, opening the file later reports the error
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(dir=path.parent, prefix=".adacompute-check-")
                 )
@@ -530,7 +530,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve.http import (  # lazy: other commands start without the gateway
+    from adacompute.serve.http import (  # lazy: other commands don't need the gateway
         server,
         workers,
     )

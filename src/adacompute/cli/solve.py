@@ -50,7 +50,7 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-_POINTS_BETWEEN_BUDGETS = 4  # points of the JSON output's curve per step between budgets
+_POINTS_BETWEEN_BUDGETS = 4  # number of steps from one budget to the next in the JSON output's curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,11 +60,11 @@ class SolveResult:
     name: str  # name of the pool
     table: AccuracyTable
     comparison: OracleComparison
-    no_lower_end: str = ""  # reason why the oracle's lower end is unknown, if it is
+    no_lower_end: str = ""  # why the oracle's lower estimate is unknown; "" if it is known
 
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
-    """Builds the JSON output: unrounded numbers, null if unknown."""
+    """Builds the JSON output: numbers are unrounded, and unknown values are null."""
     table, comparison, allocation = result.table, result.comparison, result.comparison.plan
     uniform, fitted = comparison.uniform, comparison.crossfitted
     return {
@@ -186,7 +186,7 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
         return f"0: more would buy nothing, {enough} on average is all that pays"
     if allocation.unit == "samples":
         return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
-    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # a step that buys 1 to 10 points
+    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # a cost that buys 1 to 10 points of accuracy
     more = choose_scale(allocation.unit, step).format_cost(step, more=True)
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
@@ -199,7 +199,7 @@ def _describe_bound(allocation: Allocation) -> str:
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
-    """Describes how a random choice for one problem uses up the budget; "" if nothing is left."""
+    """Describes how a random choice for one problem spends the rest of the budget; "" if nothing is left."""
     move = next(iter(allocation.mix), None)
     if move is None:
         return ""
@@ -242,7 +242,7 @@ def _describe_interval(difference: OracleGain) -> str:
 
 
 def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
-    """Says that the oracle and uniform sampling cost the same, or what the oracle costs instead."""
+    """Describes whether the oracle costs the same as uniform sampling, and if not, what it costs."""
     oracle_costs = [
         comparison.plan.mixed_cost,
         *([comparison.crossfitted.cost] if comparison.crossfitted else []),
@@ -311,8 +311,8 @@ def solve(
     """Show the most accuracy that an average budget can buy.
 
     An oracle, which knows the answers, decides how many samples each problem gets. For comparison, also shows
-    the same budget spent evenly on all problems (uniform), and the oracle if it chooses on some samples
-    and is judged on others.
+    the same budget spent evenly on all problems (uniform), and an oracle that chooses on one half of the
+    samples and is judged on the other.
     """
     engine.announce()
     config = load_settings(context)
@@ -335,7 +335,7 @@ def solve(
 def _read_average(
     budget: float | str, cost: BudgetUnit | None, currency: str | None
 ) -> tuple[float, BudgetUnit, str | None]:
-    """Returns the average cost, its unit and currency, from --budget or the other options."""
+    """Returns the amount, unit and currency of the average budget, from --budget or the other options."""
     if not isinstance(budget, str):
         return budget, cost or "samples", currency
     average = Budget.parse(budget, currency=currency)
@@ -347,7 +347,7 @@ def _read_average(
 def _split_samples(
     ballots: Ballots, table: AccuracyTable, scoring_method: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
-    """Scores random halves of the samples; returns none, and the reason, if there are too few samples."""
+    """Scores random halves of the samples. If there are too few samples, returns no scores and the reason."""
     try:
         return score_halves(ballots, table, scoring=scoring_method), ""
     except TooFewSamples as exc:

@@ -51,7 +51,7 @@ def format_curl(
 
 
 def prepare_streams() -> None:
-    """Makes sure that printing never fails: for characters of any locale, and if stdout is closed."""
+    """Makes sure that printing never fails, even if the locale lacks a character or stdout is closed."""
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
@@ -128,7 +128,7 @@ def _escape(text: str) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints aligned columns, not truncated; on narrow terminals headings take several lines."""
+    """Prints aligned columns, never truncated; on narrow terminals, headings take several lines."""
     columns = terminal_width()
     widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     heading_lines = [list(headings)]
@@ -144,7 +144,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Breaks headings into lines, so that columns are as narrow as their cells; returns the lines."""
+    """Breaks headings into lines, so that columns are no wider than needed; returns the lines of headings."""
     parts = []
     for heading, *cells in zip(headings, *rows, strict=True):
         longest = max(map(len, [*heading.split(), *cells]))
@@ -178,7 +178,7 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 _TINY_COST = 0.01  # smaller amounts of money are shown per thousand problems
 _MANY_PROBLEMS = 1000
-_COUNTED_UNITS = ("samples", "tokens")  # the units that aren't money
+_COUNTED_UNITS = ("samples", "tokens")  # units of cost other than money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class CostScale:
     def format_cost(self, cost: float, *, digits: int = 4, more: bool = False) -> str:
         """Formats a cost with its unit: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`.
 
-        If `more`, as a difference in cost: `100 more tokens`.
+        If `more`, formats it as a difference in cost: `100 more tokens`.
         """
         number = self.format_number(cost, digits=digits)
         noun = self.unit[:-1] if number == "1" and self.unit.endswith("s") else self.unit
@@ -209,7 +209,7 @@ def choose_scale(unit: str, largest_cost: float) -> CostScale:
 
 
 def format_fixed(value: float, *, digits: int = 4) -> str:
-    """Formats a number with this many significant digits, without trailing zeros or an exponent.
+    """Formats a number with `digits` significant digits, without trailing zeros or an exponent.
 
     >>> format_fixed(0.0000564), format_fixed(2.0), format_fixed(1234567.0), format_fixed(1.99773)
     ('0.0000564', '2', '1,234,567', '1.998')
@@ -231,7 +231,7 @@ def format_ends(interval: "Interval") -> str:
 
 def print_report(report: "Report") -> None:
     """Prints a report's headline, notices, and its table of budgets."""
-    # lazy: only this needs the report
+    # lazy: other output doesn't need the report's modules
     from adacompute.report.document import format_cell
 
     print_paragraph(report.headline)
@@ -253,14 +253,14 @@ def print_report(report: "Report") -> None:
     print_line()
 
 
-# --- progress of long jobs on stderr: a bar on a terminal, else occasional lines ---
+# --- progress of long jobs, on stderr: a bar on a terminal, otherwise a line from time to time ---
 
-_BAR_SECONDS = 0.25  # seconds between updates of a progress bar
-_LINE_SECONDS = 30.0  # seconds between lines of progress without a terminal
-_LINES = 10  # most lines of progress that are written for jobs with few, long steps
+_BAR_SECONDS = 0.25  # minimum seconds between updates of a progress bar
+_LINE_SECONDS = 30.0  # minimum seconds between lines of progress if stderr isn't a terminal
+_LINES = 10  # maximum number of progress lines for a job with few, long steps
 
 
-# shows that so many of all (None: unknown) are done, with a text beside the bar or at the end of the line
+# a function that takes the number of items done, the total (None if unknown), and a text to show beside them
 ProgressUpdate = Callable[[int, int | None, str], None]
 
 
@@ -275,8 +275,8 @@ def open_progress(
 ) -> Iterator[ProgressUpdate]:
     """Yields a function that shows progress: a bar on a terminal, else lines.
 
-    Lines are written every 30 seconds, or for each tenth of the job. `noun` names what is counted.
-    `last_line` adds a line at the end of the job. `transient` removes the bar at the end.
+    A line is written every 30 seconds, or if `by_tenths`, after each tenth of the job. `noun` names the items
+    that are counted. If `last_line`, a line is also written at the end; if `transient`, the bar is removed.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -328,7 +328,7 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Shows progress of jobs with few, long steps. Yields a function of (steps done, total, last step)."""
+    """Shows progress of a job with few, long steps; yields a function of (steps done, total, last step)."""
     start = time.monotonic()
     with open_progress(label, by_tenths=True) as update:
 

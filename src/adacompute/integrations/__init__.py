@@ -17,11 +17,10 @@ __all__ = ["PacedPolicy"]
 
 
 class PacedPolicy:
-    """A policy whose price or threshold (its dial) moves so that prompts get `budget` samples on average.
-
-    Can be shared by threads.
+    """A policy whose price or threshold (its dial) adapts, so that a prompt gets `budget` samples on average.
 
     `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
+    Threads can share an object of this class.
 
     >>> from adacompute.answers import Tally
     >>> paced = PacedPolicy(None, budget=3)
@@ -65,7 +64,7 @@ class PacedPolicy:
             return self._pacer.average if self._pacer is not None and self._pacer.requests else None
 
     def settle(self, samples: int, dial: float | None) -> None:
-        """Records how many samples a prompt used, so that the price or threshold is adjusted."""
+        """Records how many samples a prompt used, and adjusts the price or threshold."""
         with self._lock:
             if self._pacer is not None:
                 self._pacer.settle(samples, price=dial)

@@ -84,12 +84,12 @@ class _Votes:
         self._lm = parent.module.get_lm() or dspy.settings.lm
 
     def list_next(self) -> range:
-        """Returns the numbers of the predictions to make now; empty if the vote is over."""
+        """Returns the indexes of the predictions to make next; empty if the vote is over."""
         more = self._paced.policy.more(self._prompt, self._tally, self._dial)
         return range(self._tally.drawn, self._tally.drawn + more)
 
     def _prepare(self, number: int) -> dspy.Module:
-        """Returns a copy of the module that never reuses the cached response of another prediction."""
+        """Returns a copy of the module that doesn't reuse the cached response of another prediction."""
         module = self._parent.module.deepcopy()
         start = self._lm.kwargs.get("rollout_id") or 0
         module.set_lm(self._lm.copy(rollout_id=start + number, temperature=self._parent.temperature))
@@ -110,7 +110,7 @@ class _Votes:
             return None
 
     def add(self, predictions: Sequence[dspy.Prediction | None]) -> None:
-        """Counts the votes of these predictions."""
+        """Adds predictions and counts their votes."""
         for prediction in predictions:
             self._predictions.append(prediction)
             self._tally.add(None if prediction is None else self._read(prediction))

@@ -30,8 +30,8 @@ from adacompute.policies.base import Policy
 
 __all__ = ["AdaptiveEpochs", "vote"]
 
-_LONG = 80  # in characters; a longer answer is a whole response, from which the answer must be extracted
-# An epoch waits for earlier epochs of its sample, but only until no epoch has ended for this many seconds.
+_LONG = 80  # texts with more characters are whole responses, from which the answer must be extracted
+# An epoch waits for earlier epochs of its sample, unless no epoch at all has ended for this many seconds.
 _PATIENCE = 600.0
 
 
@@ -68,7 +68,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # number of attempts at epochs that have ended
+        self._ended = 0  # number of attempts to run an epoch that have ended
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Forgets earlier samples and prepares those of a new task."""
@@ -92,12 +92,13 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            if waiting.cancelled_caught and self._ended == ended:  # an epoch failed before it began
+            # nothing has ended during the wait: an earlier epoch must have failed before it began
+            if waiting.cancelled_caught and self._ended == ended:
                 self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # its first epoch: use the current price or threshold
+        if not question.started:  # the sample's first epoch takes the current price or threshold
             question.dial = self._paced.dial
         question.started += 1
         question.running.add(epoch)
@@ -115,7 +116,7 @@ class AdaptiveEpochs(EarlyStopping):
             self._count(question, epoch, None if named is None else named.score.answer)
 
     def note_failure(self, data: SampleAttemptEnd) -> None:
-        """Counts a failed epoch. If it will be retried, an epoch that is waiting runs first."""
+        """Counts a failed epoch; if it will be retried, lets a waiting epoch run first."""
         question, epoch = self._samples.get(data.summary.id), data.summary.epoch
         if question is not None and not data.will_retry:
             self._count(question, epoch, None)
@@ -133,7 +134,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.changed = anyio.Event()
 
     def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
-        """Counts an epoch once; after the last epoch requested, asks the policy whether to continue."""
+        """Counts an epoch's answer once; after the last requested epoch, asks the policy for more."""
         if epoch not in question.running:
             return
         question.running.remove(epoch)
@@ -162,9 +163,9 @@ class AdaptiveEpochs(EarlyStopping):
 
 @functools.cache
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
-    """Returns the `AdaptiveEpochs` by eval id, and tells them which epochs failed.
+    """Returns all `AdaptiveEpochs` by eval id; registers a hook that tells them which epochs failed.
 
-    The hook for this is registered at first use: inspect_ai would list a hook registered at import.
+    The hook is registered at first use, because inspect_ai would list a hook registered at import.
     """
     managers = WeakValueDictionary[str, AdaptiveEpochs]()
 
@@ -179,7 +180,10 @@ def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
 
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """Scores a sample by its first epoch with the winning answer, else by the most common score."""
+    """Scores a sample by its first epoch with the winning answer.
+
+    If no epoch has an answer, takes the most common score.
+    """
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])
@@ -192,7 +196,7 @@ def vote() -> ScoreReducer:
 
 
 def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
-    """Counts the votes of the epochs' answers. Answers that are long texts are extracted first."""
+    """Counts the votes of the epochs' answers; from a long text, the answer is extracted first."""
     long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
     read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
     return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)

@@ -34,8 +34,8 @@ __all__ = ["AdacomputeLLM", "provider", "register"]
 
 _OWN = ("budget", "policy")  # parameters for `Asker`; all other parameters go to the endpoint
 _STREAM = ("stream", "stream_options", "n")  # parameters of the reply to the client; not sent to the endpoint
-_NO_KEY = "none"  # sent if no key is given; local endpoints need none
-_ASKERS = 64  # most `Asker` objects at the same time; each keeps its own average
+_NO_KEY = "none"  # sent in place of a key if none is given; local endpoints need none
+_ASKERS = 64  # maximum number of `Asker` objects; each keeps an average of its own
 
 
 class AdacomputeLLM(CustomLLM):
@@ -64,7 +64,7 @@ class AdacomputeLLM(CustomLLM):
         return _build_response(reply, call["model_response"])
 
     def streaming(self, **call: Any) -> Iterator[GenericStreamingChunk]:  # noqa: ANN401
-        """Yields the completion that won the vote, as one chunk after its tool calls."""
+        """Yields the completion that won the vote: its tool calls, then the text in one chunk."""
         yield from _build_chunks(self.completion(**call))
 
     async def astreaming(self, **call: Any) -> AsyncIterator[GenericStreamingChunk]:  # noqa: ANN401
@@ -81,7 +81,7 @@ class AdacomputeLLM(CustomLLM):
         optional_params: dict[str, Any],
         **_: Any,  # noqa: ANN401
     ) -> tuple[Asker, dict[str, Any]]:
-        """Returns the `Asker` for a call, and the request's fields other than the messages."""
+        """Returns the `Asker` for a call, and the request fields other than the messages."""
         fields = {**optional_params, **(optional_params.get("extra_body") or {})}
         fields.pop("extra_body", None)
         own = {name: fields.pop(name) for name in _OWN if name in fields}

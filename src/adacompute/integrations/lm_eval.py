@@ -1,15 +1,15 @@
-"""A filter for lm-evaluation-harness: votes over a question's responses with adacompute's comparison.
+"""A filter for lm-evaluation-harness: votes over a question's responses, comparing answers by meaning.
 
 The harness's own `majority_vote` compares strings, so "12", "12.0" and "$12" are three answers, and "no
-match" wins if enough responses have no answer. This filter counts equal meanings together, and responses
-without an answer abstain. In a task's YAML, after `repeats: 16`:
+match" wins if enough responses have no answer. This filter counts answers with the same meaning together,
+and responses without an answer abstain. In a task's YAML, after `repeats: 16`:
 
     filter_list:
       - name: vote
         filter:
           - function: adacompute_vote
 
-Importing this module registers the filter. `docs/integrations.md` has a whole task.
+Importing this module registers the filter. `docs/integrations.md` has a complete example.
 """
 
 from collections.abc import Iterable, Sequence
