@@ -1,8 +1,7 @@
 """Vote over LLM samples within an average budget, spent where it helps, and measure the gain.
 
-Importing the package imports nothing else. A public name is imported from its module on first use (PEP 562),
-so that a program, and `adacompute --version`, load only what they need. `__init__.pyi` says which module each
-name is from.
+Importing the package doesn't import its modules. Each public name is imported from its module on first use
+(PEP 562), so that programs load only what they need. `__init__.pyi` says which module each name comes from.
 """
 
 import re
@@ -13,7 +12,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_STUB = __spec__.loader.get_data(f"{__file__}i").decode()  # also works in a zip archive
+# read by the loader, so that it also works in a zip archive
+_STUB = __spec__.loader.get_data(f"{__file__}i").decode()
 _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+)", _STUB)}
 __all__ = [*sorted((*_HOMES, "__version__"))]  # noqa: PLE0604 - they are texts
 
@@ -32,10 +32,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package's own module type: `adacompute.solve` stays the function after `import adacompute.solve`.
+    """The package's own module type: `adacompute.solve` stays a function after `import adacompute.solve`.
 
     Python sets a subpackage's name in the package when it is imported. Four subpackages (evaluate, replay,
-    score, solve) have the name of a public function, which must not be replaced.
+    score, solve) have the same name as a public function, which they must not replace.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Runs the command as `python -m adacompute`, if its script isn't on the path."""
+"""Makes `python -m adacompute` run the command, for use if the script isn't on the path."""
 
 from adacompute.cli import main
 

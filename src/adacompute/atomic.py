@@ -5,7 +5,7 @@ the old or the new content, and a killed process leaves at most a hidden file or
 
 - `publish_file` for one file of any size, written by the caller; `write_files` for several small ones;
 - `publish_folder` for a new folder; `replace_file` for one file in a folder that is locked;
-- `lock_folder` makes a second writer wait; `lock_file` refuses it, and `WriterLock` names the first.
+- `lock_folder` makes a second writer wait; `lock_file` refuses it, and `WriterLock` also names the first.
 """
 
 import contextlib
@@ -22,8 +22,9 @@ from pathlib import Path
 from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
-_LONGEST_NAME = 255 - len("-journal")  # most bytes of a temporary file's name; file systems allow 255
-_FOLDER_TRIES = 100  # attempts to create a folder if other processes keep removing it
+# maximum length in bytes of a temporary file's name; file systems allow 255
+_LONGEST_NAME = 255 - len("-journal")
+_FOLDER_TRIES = 100  # number of attempts to create a folder that other processes keep removing
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file systems that have no locks
 
 
@@ -31,8 +32,8 @@ _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file 
 def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     """Yields a temporary path to write to; it is synced and moved to `path` on success, else removed.
 
-    With `exclusive`, the caller holds a lock, so nobody else writes next to this path. Otherwise each process
-    has its own temporary file, and the last process to finish wins.
+    If `exclusive` is true, the caller holds a lock, so that nobody else writes next to this path. Otherwise
+    each process has its own temporary file, and the last process to finish wins.
     """
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
@@ -49,7 +50,7 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path, *, exclusive: bool = False) -> None:
-    """Removes incomplete files next to `path` that killed processes of this machine left."""
+    """Removes the incomplete files that killed processes of this machine left next to `path`."""
     if exclusive:
         _remove(temporary_path(path, "building"))
     with contextlib.suppress(OSError):  # ignore a folder that can't be listed or changed
@@ -83,7 +84,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file, with the journals of SQLite if there are any."""
+    """Removes a file, and the journals that SQLite may have left beside it."""
     for suffix in _SQLITE_SUFFIXES:
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
@@ -92,15 +93,15 @@ def _remove(path: Path) -> None:
 def write_files(files: Mapping[Path, bytes]) -> None:
     """Publishes several files in order; all are on disk before the first is moved to its path.
 
-    So if the disk is full, all old files stay. The caller locks the folder if the file system has locks.
-    Without locks each file is still complete, because each process has its own temporary files, but the
-    files of two processes may mix.
+    So if the disk is full, all old files stay as they are. The caller locks the folder if the file system has
+    locks. Without locks each file is still complete, because each process has its own temporary files, but
+    the files of two processes may mix.
     """
     folders = dict.fromkeys(path.parent for path in files)
     try:
         for path, content in files.items():
             remove_leftovers(path)
-            temporary_path(path).unlink(missing_ok=True)  # a file of an older version
+            temporary_path(path).unlink(missing_ok=True)  # left by an older version of this package
             write_synced(_process_path(path), content)
         for path in files:
             _process_path(path).replace(path)
@@ -114,7 +115,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Publishes one file and syncs its name to disk. The caller locks the folder."""
+    """Publishes one file, and syncs the folder's list of names. The caller must lock the folder."""
     write_synced(temporary_path(path), content)
     temporary_path(path).replace(path)
     sync_path(path.parent)
@@ -124,12 +125,12 @@ def replace_file(path: Path, content: bytes) -> None:
 def publish_folder(folder: Path) -> Iterator[Path]:
     """Yields a new hidden folder to fill; it becomes `folder` on success, else it is removed.
 
-    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError if `folder` has
-    files by then; an empty folder is replaced.
+    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError if `folder`
+    contains files when it is replaced; an empty folder is no problem.
     """
     # a random name, so that threads, processes and machines never share it
     temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
-    temporary.mkdir()  # not mkdtemp, whose folders only their owner can read
+    temporary.mkdir()  # not mkdtemp, because only the owner can read its folders
     try:
         yield temporary
         sync_path(temporary)
@@ -143,13 +144,14 @@ def _rename_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as exc:
-        if exc.errno != errno.ENOTEMPTY:  # some systems raise EEXIST instead
+        # raised if the target isn't empty; some systems raise EEXIST instead
+        if exc.errno != errno.ENOTEMPTY:
             raise
         raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc
 
 
 def temporary_path(path: Path, label: str = "part") -> Path:
-    """Returns the temporary path for `path`; a name that is too long is hashed."""
+    """Returns the temporary path for `path`; if its name would be too long, the name is hashed."""
     name = f".{path.name}.{label}"
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.{label}"
@@ -166,7 +168,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Syncs a file, or the list of names in a folder, to disk."""
+    """Syncs a file, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,10 +178,10 @@ def sync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, create: bool = False, required: bool = True) -> Iterator[None]:
-    """Locks a folder, so that other writers wait. OSError if the folder can't be locked.
+    """Locks a folder, so that other writers wait. Raises OSError if the folder can't be locked.
 
-    `create` creates a missing folder, or one that another writer has just removed. `required=False` continues
-    without a lock on file systems without locks.
+    `create` creates a missing folder, or one that another writer has just removed. With `required=False`, a
+    file system that doesn't support locks is no error: the folder is then used without a lock.
     """
     descriptor = _open_locked(folder, create=create, required=required)
     try:
@@ -213,7 +215,7 @@ def _open_locked(folder: Path, *, create: bool, required: bool) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its parents, even if others remove them meanwhile."""
+    """Creates a folder and its parents, even if other processes remove them at the same time."""
     for _ in range(_FOLDER_TRIES):
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether the path still is the path of the open file."""
+    """Whether this path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -234,8 +236,8 @@ def _is_current(descriptor: int, path: Path) -> bool:
 def lock_file(path: Path) -> int:
     """Opens and locks a file, which is created if missing; returns its descriptor.
 
-    BlockingIOError if another process holds the lock. The holder may remove the file while it holds the lock;
-    then the next process creates it again.
+    Raises BlockingIOError if another process holds the lock. The holder may remove the file while it holds
+    the lock; the next process then creates it again.
     """
     while True:
         descriptor, is_new = _open_or_create(path)
@@ -246,7 +248,7 @@ def lock_file(path: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the lock's last holder removed the file before we locked it
+        os.close(descriptor)  # the previous holder of the lock removed this file before we locked it
 
 
 def _open_or_create(path: Path) -> tuple[int, bool]:
@@ -259,11 +261,12 @@ def _open_or_create(path: Path) -> tuple[int, bool]:
 
 
 def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
-    """Locks the file, or raises. Removes a new file if the file system has no locks."""
+    """Locks the file, or raises OSError. If the file system has no locks, a new file is removed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
-        if is_new and exc.errno in _NO_LOCKS:  # without locks, nobody else can hold this lock
+        # the file system doesn't support locks, so the new lock file is useless
+        if is_new and exc.errno in _NO_LOCKS:
             with contextlib.suppress(OSError):
                 path.unlink()
         raise
@@ -272,12 +275,12 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
 class WriterLock:
     """A lock file next to the pool, held from construction until `close`.
 
-    The operating system releases it when the process dies. The file `<path>.lock` has the writer's process
-    id, for messages to a second writer.
+    The operating system releases it when the process dies. The file `<path>.lock` contains the writer's
+    process id, which is shown to a second writer.
     """
 
     def __init__(self, path: Path) -> None:
-        resolved = path.resolve()  # one lock per pool, even if opened by a link or relative path
+        resolved = path.resolve()  # a pool has one lock, even if it is opened by a link or a relative path
         if resolved.is_dir():
             raise NotAPool(f"{path}: is a folder; name a file in it, e.g. {path / 'pool.sqlite'}")
         self.path = resolved.with_name(resolved.name + ".lock")
@@ -288,7 +291,8 @@ class WriterLock:
         try:
             descriptor = lock_file(self.path)
         except FileNotFoundError as exc:
-            if self.path.parent.is_dir():  # a folder such as /proc
+            # the folder exists, but no file can be created in it (such as /proc)
+            if self.path.parent.is_dir():
                 raise PoolNotFound(f"{pool}: no file can be made there; name another folder") from exc
             raise PoolNotFound(f"{pool}: its folder is not there; create {pool.parent} first") from exc
         except BlockingIOError as exc:
@@ -296,7 +300,8 @@ class WriterLock:
                 f"{pool}: process {self._read_holder()} is writing to it; "
                 "wait for it to end, or open it for reading"
             ) from exc
-        with contextlib.suppress(OSError):  # the process id is only for messages
+        # ignore a failure to write the process id, which is only used in messages
+        with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{self._process}\n".encode(), 0)
         return descriptor

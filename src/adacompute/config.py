@@ -1,7 +1,8 @@
 """Settings: one frozen dataclass per stage, read from a TOML file and the environment.
 
-Only this module reads environment variables and TOML. Later sources override earlier ones: defaults, the TOML
-file, the environment (`ADACOMPUTE_ANSWERS_EXTRACT=boxed`), then the caller's values, such as command options.
+Only this module reads environment variables and TOML. Each of these sources overrides those before it: the
+defaults, the TOML file, the environment (such as `ADACOMPUTE_ANSWERS_EXTRACT=boxed`), and the caller's
+values, such as command options.
 """
 
 import contextlib
@@ -32,13 +33,13 @@ from adacompute.records import (
 T = TypeVar("T")
 
 EVERY_MODE = "adacompute"  # model name by which clients ask a gateway to use all its modes
-MODES_KEY = "menu"  # stands for "all modes" in metrics, dashboard data and stored sums
+MODES_KEY = "menu"  # name that stands for "all modes" in metrics, dashboard data and stored totals
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # environment variable with the verifier's key
 DEFAULT_FLEET = "adacompute"  # default name of a fleet of gateways
 
 
 def _match(pattern: str, description: str) -> Meta:
-    """Returns a constraint: a text must match this pattern. `description` is for messages."""
+    """Returns the constraint that a text must match this pattern. `description` is used in messages."""
     return Meta(pattern=rf"\A(?:{pattern})\Z", description=description)
 
 
@@ -76,14 +77,14 @@ CollectorAddress = Annotated[str, _COLLECTOR_ADDRESS]
 def setting(default: T, meaning: str, *, default_text: str = "") -> T:
     """Declares a setting of a section. `meaning` is shown in --help and by `serve --show-config`.
 
-    `default_text` explains a default such as 0 or "", e.g. "no limit".
+    `default_text` says what a default such as 0 or "" means, for example "no limit".
     """
     return field(default=default, metadata={"meaning": meaning, "default_text": default_text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersConfig:
-    """How to extract and compare answers."""
+    """Settings for extracting and comparing answers."""
 
     extract: str = setting(
         "auto",
@@ -98,7 +99,7 @@ class AnswersConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreConfig:
-    """Budgets at which recorded samples are scored."""
+    """The budgets at which recorded samples are scored."""
 
     budgets: tuple[int, ...] = setting((1, 2, 4, 8, 16), "numbers of samples that vote, ascending")
 
@@ -185,7 +186,7 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectConfig:
-    """How to sample problems."""
+    """Settings for drawing samples."""
 
     samples: int = setting(48, "samples per problem, in total")
     temperature: float = setting(0.7, "sampling temperature")
@@ -194,7 +195,7 @@ class CollectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """The gateway. Its upstream is [endpoint]; answers are read as in [answers]."""
+    """The gateway. It sends requests to the [endpoint], and extracts answers as set in [answers]."""
 
     host: str = setting("127.0.0.1", "address to listen on; all but loopback need keys")
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8080, "port to listen on; 0 takes any free one")
@@ -315,11 +316,11 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         _check_limits(self)
-        if -1 < self.explore < 0:  # the default -1 is allowed
+        if -1 < self.explore < 0:  # -1 is the default, so it is allowed
             raise ConfigError(f"explore is {self.explore:g}; give a number from 0 to 1")
         _check_budgets(self)
         compile_vote_pattern(self.vote_pattern)
-        if self.fleet != DEFAULT_FLEET and not self.redis:  # gateways share caps through Redis
+        if self.fleet != DEFAULT_FLEET and not self.redis:  # gateways of a fleet share caps through Redis
             raise ConfigError(f"fleet {self.fleet!r} is shared through Redis, and redis isn't given; give it")
         if "*" in self.cors and not self.keys_file:
             raise ConfigError(
@@ -328,11 +329,11 @@ class ServeConfig:
             )
 
 
-_MAX_SAMPLES = 1024.0  # largest budget, in samples per request
+_MAX_SAMPLES = 1024.0  # maximum budget, in samples per request
 
 
 def parse_serve_budgets(settings: ServeConfig, *, currency: str | None = None) -> tuple[Budget, Budget]:
-    """Parses the settings budget and max_budget; money must be in `currency`, None accepts any."""
+    """Parses the settings budget and max_budget. Money must be in `currency`, unless that is None."""
     budget, most = (
         Budget.parse(value, unit=settings.unit, currency=currency)
         for value in (settings.budget, settings.max_budget)
@@ -341,7 +342,8 @@ def parse_serve_budgets(settings: ServeConfig, *, currency: str | None = None) -
 
 
 def _check_budgets(settings: ServeConfig) -> None:
-    if names_quality(settings.budget):  # only the policy knows what the quality costs
+    # a quality can't be compared with a number of samples until the policy is known
+    if names_quality(settings.budget):
         return
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
@@ -355,7 +357,7 @@ def _check_budgets(settings: ServeConfig) -> None:
 
 
 def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles the setting vote_pattern; ConfigError if it isn't a regular expression."""
+    """Compiles the setting `vote_pattern`. Raises ConfigError if it isn't a regular expression."""
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as exc:
@@ -366,7 +368,7 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings by stage."""
+    """All settings, grouped by stage."""
 
     answers: AnswersConfig = field(default_factory=AnswersConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
@@ -379,7 +381,7 @@ class Config:
 def average_budget(config: Config) -> Budget:
     """Returns the budget: the average cost per gateway request, in samples, tokens or money.
 
-    BudgetInvalid if it is money but there are no prices, or they have another currency.
+    Raises BudgetInvalid if the budget is money and there are no prices in its currency.
     """
     settings, endpoint = config.serve, config.endpoint
     budget, most = parse_serve_budgets(settings, currency=endpoint.currency)
@@ -402,8 +404,8 @@ ENV_PREFIX = "ADACOMPUTE_"
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
     """Loads settings from a TOML file and the environment.
 
-    Without `path`: the file in `ADACOMPUTE_CONFIG`, or `adacompute.toml` in the current folder, or none.
-    `environ` replaces the process's environment.
+    If `path` is None, uses the file named by the variable `ADACOMPUTE_CONFIG`, or `adacompute.toml` in the
+    current folder, or no file. `environ` replaces the process's environment.
     """
     environ = os.environ if environ is None else environ
     file = path or (Path(named) if (named := environ.get(ENV_PREFIX + "CONFIG")) else None)
@@ -428,13 +430,13 @@ def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str,
     values = convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
         return section(**values)
-    except ConfigError as exc:  # these settings contradict each other
+    except ConfigError as exc:  # raised if settings of this section contradict each other
         origins = dict.fromkeys(places[key] for key in table)
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """Reads the tables of a TOML file; a ConfigError names the file if it can't be read."""
+    """Reads the tables of a TOML file. Raises ConfigError, which names the file, if it can't be read."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as exc:
@@ -444,10 +446,10 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
 
 
 def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-    """Converts a TOML value or a text to a setting's type; errors name the place."""
+    """Converts a TOML value or a text to a setting's type. `place` is where it comes from, for errors."""
     if get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value
-        if isinstance(items, dict):  # the settings headers and query may be tables
+        if isinstance(items, dict):  # the settings `headers` and `query` may be tables
             items = [f"{name}={text}" for name, text in items.items()]
         if not isinstance(items, list | tuple):
             raise ConfigError(f"{place} is {format_value(value)}; give a list")
@@ -470,7 +472,7 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
             )
             raise ConfigError(f"{where} {fault}") from None
 
-    for each in kinds[:-1]:  # tries a number before text
+    for each in kinds[:-1]:  # try a number before text
         with contextlib.suppress(ConfigError):
             return convert_to(each)
     return convert_to(kinds[-1])
@@ -480,7 +482,7 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-# signs that an address may contain a password or key
+# signs in an address that it may contain a password or key
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 
@@ -512,7 +514,7 @@ def _check_limits(section: object) -> None:
 def convert_table(
     table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Converts a table's values to their types; errors, also for unknown keys, name the place."""
+    """Converts a table's values to their types. Errors name the place; unknown keys are errors too."""
     for key in table:
         if key not in kinds:
             raise ConfigError(f"{places[key]}: unknown setting {key!r}; {_suggest(key, list(kinds))}")
@@ -524,8 +526,8 @@ def _suggest(name: str, known: list[str]) -> str:
     return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
 
 
-_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a valid name of a client's key
-_KEY_TEXT = re.compile(r"[!-~]+")  # a valid key: ASCII without spaces
+_KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # matches a valid name for a client's key
+_KEY_TEXT = re.compile(r"[!-~]+")  # matches a valid key: ASCII without spaces
 _CLIENT_KEY = re.compile(r"[!-~]{16,}")
 _Cap = Annotated[float, Meta(gt=0, le=sys.float_info.max)] | str
 _KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
@@ -574,11 +576,12 @@ def forget_metrics_folder() -> None:
 def read_keys(file: Path) -> tuple[KeyConfig, ...]:
     """Reads the keys of the gateway's clients: one section for each key, named after its owner.
 
-    It has `key`, or `key_env` with the name of an environment variable; `cap` and `operator` are optional.
+    A section has `key`, or `key_env` with the name of an environment variable. `cap` and `operator` are
+    optional.
     """
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
-        if not isinstance(table, dict):  # the message doesn't show the line, which may be a key
+        if not isinstance(table, dict):  # the message doesn't show the line, because that may be a key
             raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
         key = _read_client_key(f"{file}, [{name}]", name, table)
         if key.key in keys:
@@ -610,6 +613,6 @@ def _read_client_key(place: str, name: str, table: dict[str, Any]) -> KeyConfig:
 
 
 def read_ray_address() -> str | None:
-    """Reads the Ray cluster's address in RAY_ADDRESS, or None. Also turns off Ray's usage statistics."""
+    """Reads the Ray cluster's address from RAY_ADDRESS, if set. Also turns off Ray's usage statistics."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return os.environ.get("RAY_ADDRESS", "").strip() or None

@@ -18,7 +18,7 @@
     ├── ReportError          a report can't be written to this folder
     ├── ProblemsInvalid      a problem file, dataset name, preset or prompt template is invalid
     ├── EndpointError        a call to an endpoint failed; `kind` says how, `paid` if it may be charged
-    │   ├── EndpointRefused      the endpoint refused: a wrong request, key or model (a 4xx)
+    │   ├── EndpointRefused      the endpoint refused the call: a wrong request, key or model (a 4xx)
     │   ├── RateLimited          too many requests (429), until the deadline
     │   ├── EndpointTimeout      connecting, the first byte or the whole reply took too long
     │   ├── EndpointUnreachable  connecting failed
@@ -26,7 +26,7 @@
     │   ├── EndpointFailed       the endpoint reported a failure (a 5xx)
     │   ├── ReplyInvalid         status 200, but the body isn't a chat completion
     │   ├── EndpointResting      the endpoint kept failing and is left alone for a while
-    │   └── SendingStopped       sending was stopped
+    │   └── SendingStopped       the call wasn't sent, because sending was stopped
     ├── CollectError         samples can't be collected like this
     │   ├── SourceChanged    the pool has samples from another model, template or parameter
     │   └── PriceInvalid     token prices are invalid; also a ScoreError
@@ -39,7 +39,7 @@
     │   ├── CapReached           a hard cap on spending, for a key or in total, is reached
     │   ├── WeakVote             the vote's winner is too weak to be returned
     │   ├── Overloaded           too many concurrent requests, or the gateway is closing
-    │   ├── NotOpen              its application doesn't run its lifespan, or an Asker is closed
+    │   ├── NotOpen              the application around it doesn't run its lifespan, or an Asker is closed
     │   └── LedgerUnavailable    spending can't be recorded, so nothing is spent
     └── PoolError
         ├── PoolNotFound     there is no pool, file or recording with that name
@@ -70,7 +70,7 @@ class AdacomputeError(Exception):
     """Base class: catch this to catch everything that the package raises on purpose."""
 
     def __str__(self) -> str:
-        # escapes line breaks in paths or values, so that the message is one line
+        # escape line breaks that come from paths or values, so that the message is one line
         return _BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
 
 
@@ -135,13 +135,13 @@ class ProblemsInvalid(AdacomputeError):
 
 
 class EndpointError(AdacomputeError):
-    """A call to an endpoint failed. `kind` is a short name, by which failures are counted."""
+    """A call to an endpoint failed. `kind` is a short name for this kind of failure, used to count them."""
 
     kind = "endpoint"
 
     def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
         super().__init__(message)
-        self.status = status  # HTTP status of the reply, if there was one
+        self.status = status  # HTTP status code of the reply; None without a reply
         self.paid = paid  # True: the endpoint may charge for the call
         self.calls: tuple[Any, ...] = ()  # all attempts, as `records.Call`
         self.retry_after: float | None = None  # seconds to wait before a retry, if the endpoint says so
@@ -154,25 +154,25 @@ class EndpointError(AdacomputeError):
 
 
 class EndpointRefused(EndpointError):
-    """The endpoint refused: a wrong request, key or model (a 4xx). Retrying doesn't help."""
+    """The endpoint refused the call: a wrong request, key or model (a 4xx). Retrying doesn't help."""
 
     kind = "refused"
 
 
 class RateLimited(EndpointError):
-    """Too many requests (429), until the deadline."""
+    """The endpoint answered "too many requests" (429) until the deadline."""
 
     kind = "rate-limit"
 
 
 class EndpointTimeout(EndpointError):
-    """Connecting, the first byte or the whole reply took too long."""
+    """Connecting, or waiting for the first byte or the whole reply, took too long."""
 
     kind = "timeout"
 
 
 class EndpointUnreachable(EndpointError):
-    """Connecting failed."""
+    """No connection to the endpoint could be made."""
 
     kind = "unreachable"
 
@@ -190,7 +190,7 @@ class EndpointFailed(EndpointError):
 
 
 class ReplyInvalid(EndpointError):
-    """Status 200, but the body isn't a chat completion."""
+    """The reply has status 200, but its body isn't a chat completion."""
 
     kind = "garbage"
 
@@ -202,7 +202,7 @@ class EndpointResting(EndpointError):
 
 
 class SendingStopped(EndpointError):
-    """Sending was stopped."""
+    """The call wasn't sent, because sending was stopped."""
 
     kind = "stopped"
 
@@ -232,7 +232,7 @@ class EngineUnavailable(ScaleError):
 
 
 class ServeError(AdacomputeError):
-    """The gateway refuses a request. Status and code are the reply's, in OpenAI's format."""
+    """The gateway refuses a request. `status` and `code` go into its reply, in OpenAI's format."""
 
     status = 500
     code = "internal_error"
@@ -250,8 +250,9 @@ class ServeError(AdacomputeError):
         super().__init__(message)
         self.status = self.status if status is None else status
         self.code = self.code if code is None else code
-        self.param = param  # the request's field that is wrong
-        self.retry_after = retry_after  # seconds to wait before a retry; None: unknown, or useless
+        self.param = param  # name of the field in the request that is wrong
+        # seconds to wait before a retry; None if unknown, or if a retry is useless
+        self.retry_after = retry_after
 
 
 class RequestInvalid(ServeError):
@@ -351,13 +352,13 @@ class DuplicateRecord(PoolError):
     """The problem or sample exists already."""
 
 
-_MAX_VALUE = 60  # most characters of a value in a message
+_MAX_VALUE = 60  # maximum number of characters of a value in a message
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MAX_VALUE
 
 
 def to_one_line(exc: Exception) -> str:
-    """Writes another library's error message on one line."""
+    """Converts another library's error to a one-line message."""
     return " ".join(str(exc).split()) or type(exc).__name__
 
 
@@ -375,12 +376,14 @@ def format_value(value: object) -> str:
     """
     try:
         text = _REPR.repr(value)
-    except (ValueError, RecursionError):  # for example, an integer with more digits than Python writes
+    # for example, an integer with more digits than Python converts to text
+    except (ValueError, RecursionError):
         return f"a value of type {type(value).__name__} that is too long to write"
     return shorten(" ".join(text.split()), _MAX_VALUE)
 
 
-_MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)  # a field and its place
+# matches a field's name and its place in msgspec's messages
+_MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)
 
 
 def explain_misfit(
@@ -391,10 +394,10 @@ def explain_misfit(
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
 ) -> tuple[str, str]:
-    """Returns the place of the part that msgspec refused, and what is wrong with it: its value, the remedy.
+    """Returns the place of the part that msgspec refused, and a text with its value and the remedy.
 
-    msgspec's own messages have neither value nor remedy. `find_remedy` returns the remedy for a part, such as
-    `samples[].text`.
+    The messages of msgspec itself contain neither the value nor the remedy. `find_remedy` returns the remedy
+    for a part, such as `samples[].text`.
     """
     match = _MISFIT.search(str(message))
     assert match is not None
@@ -432,7 +435,7 @@ def suggest_name(name: str, known: Iterable[str], *, limit: int = 1, cutoff: flo
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Turns a failed import inside the `with` into one line that names the extra to install."""
+    """Converts a failed import in the `with` block to a one-line error that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as exc:

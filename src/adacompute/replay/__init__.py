@@ -1,7 +1,8 @@
 """Replays a policy over recorded samples, as if they arrived live, to measure its cost and accuracy.
 
-With one mode (a way to ask a model), the policy draws recorded samples in random orders, and cost is the
-number of samples. With several modes the policy also chooses the mode, and cost is the sum over modes.
+A mode is a way to ask a model. With a single mode, the policy draws recorded samples in random orders, and
+the cost is the number of samples. With several modes, the policy also chooses the mode of each sample, and
+the cost adds up over the modes.
 """
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths

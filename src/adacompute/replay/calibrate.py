@@ -1,9 +1,10 @@
 """Finds the price or threshold at which a policy's average cost meets a budget, by bisection on replays.
 
-Needs no labels, because accuracy doesn't matter for cost.
+This needs no labels, because cost doesn't depend on accuracy.
 
-The budget is in samples, or in tokens or money by the recorded tokens. Hard problems often have longer
-responses as well as more samples, so cost is replayed in the budget's unit rather than converted by a mean.
+The budget is in samples, tokens or money; tokens and money need recorded token counts. Hard problems often
+get longer responses as well as more samples. So each replay adds up the real cost of its samples, instead of
+multiplying their number by a mean cost.
 """
 
 import inspect
@@ -48,12 +49,12 @@ from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-_KEPT_BLOCKS = 4  # blocks of problems whose random orders stay in memory, up to 100 MB each
-_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # range in which the search for a price begins
+_KEPT_BLOCKS = 4  # number of blocks of problems whose random orders stay in memory; each takes up to 100 MB
+_BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # price range in which the search starts
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
 _MAX_STEPS = 60
-_STEPS_AHEAD = 2  # number of bisection steps to compute in advance, in one pass
-_RESOLUTION = 1e-9  # bisection stops when its range is this narrow, relative to its upper end
+_STEPS_AHEAD = 2  # number of bisection steps computed in advance, in a single pass
+_RESOLUTION = 1e-9  # bisection stops if the width of its range is at most this share of its upper end
 
 
 def calibrate(
@@ -71,19 +72,19 @@ def calibrate(
 ) -> float | None:
     """Finds the price or threshold (the dial) at which a policy costs `budget` per request on average.
 
-    A number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000" needs `prices` in that
-    currency. Both need recorded tokens; prompt tokens are taken from `prices` or estimated from questions. A
-    quality, such as "as good as 8", means the lowest cost at which the policy is shown to be that good on
-    these samples, which must not be its training data: the lower end of the 95% interval of the paired
-    difference may be at most `margin` points below zero.
+    A budget that is just a number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000"
+    needs `prices` in that currency. Both need recorded tokens; prompt tokens are taken from `prices` or
+    estimated from questions. A quality, such as "as good as 8" samples for every request, means the lowest
+    cost at which these samples show the policy to be that good: the 95% interval of the difference in
+    accuracy must not reach further than `margin` points below zero. These samples must not be the policy's
+    training data.
 
-    Returns the lowest dial found with a cost at most the budget and within `tolerance` of it (a share of the
-    budget). Each request is decided at its own dial near this one (`policies.base`), so that budgets are met
-    even if many requests are in the same state. All dials are tried on the same orders. A policy that can
-    `settle` on a pool's samples (their scale of confidence, a prior that hasn't seen them) does so in place:
-    run the policy object that was calibrated. A policy without a dial is fitted again for this budget, and
-    None is returned. Problems with fewer samples than the policy may draw are an error, or left out with
-    `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
+    Returns the lowest dial found whose cost is within the budget, and below it by at most `tolerance`, a
+    share of the budget. Each request is decided at its own dial near this one (see `policies.base`), so that
+    a budget can be met even if many requests are in the same state. All dials are tried on the same random
+    orders. The policy first adapts in place to the pool's samples (`policy.settle`), so afterwards run this
+    policy object, not another copy. A policy without a dial is fitted again for this budget, and None is
+    returned. `too_few`, `orders` and `map_blocks` mean the same as in `replay`.
     """
     mode_set = check_policy(policy).mode_set
     if isinstance(budget, str) and names_quality(budget):
@@ -91,7 +92,7 @@ def calibrate(
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
     if mode_set is not None:
         budget = check_mode_budget(mode_set, budget)
-        if len(policy.names) == 1:  # a policy of one mode counts samples, not the modes' unit
+        if len(policy.names) == 1:  # a policy with a single mode counts its cost in samples
             budget = _count_samples(mode_set, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
@@ -126,9 +127,10 @@ def _find_quality_cost(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> float:
-    """Finds the average cost at which the policy is as good as a quality, such as "as good as 8"."""
+    """Finds the average cost at which the policy reaches a quality, such as "as good as 8" samples each."""
     recorded = policy.get_ballots(source)
-    if len(policy.names) > 1:  # how many samples a policy of several modes may draw depends on the recording
+    # adapt the policy first: with several modes, the recording limits how many samples it may draw
+    if len(policy.names) > 1:
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
     if len(policy.names) == 1:
@@ -149,7 +151,7 @@ def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:
 
 
 def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
-    """Returns the budget as a number in the modes' unit. Raises BudgetInvalid if unit or currency differ."""
+    """Returns the budget as a number in the modes' unit. Raises BudgetInvalid if its unit isn't theirs."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
@@ -190,7 +192,7 @@ def _find_price(
             costs[corner] = np.concatenate(parts)
         return costs[corner]
 
-    low, high = 0, len(policy.prices_) - 1  # bisect for the lowest price within the budget
+    low, high = 0, len(policy.prices_) - 1  # bisect for the lowest price whose cost is within the budget
     if cost_of(low).mean() > budget:
         least = modes.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
@@ -207,13 +209,13 @@ def _find_price(
     added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
     within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
     ends = np.concatenate([[0.0], hashes[order], [1.0]])
-    # requests whose hash is below `share` get the more expensive rules
+    # requests whose hash is below `share` get the more expensive of the two neighbouring rules
     share = (ends[within] + ends[within + 1]) / 2 if within else 0.0
     return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:
-    """Parses an average budget. Raises BudgetInvalid for money without prices in its currency."""
+    """Parses an average budget. Raises BudgetInvalid if it is money in a currency without prices."""
     if not isinstance(budget, str | Budget):
         return Budget(check_calibration_budget(budget, 0.0)[0])
     average = Budget.parse(budget, currency=None if prices is None else prices.currency)
@@ -227,12 +229,12 @@ def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> B
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestCosts:
-    """Computes what requests cost in samples, tokens or money."""
+    """Computes the cost of requests, in samples, tokens or money."""
 
     unit: BudgetUnit
     prompts: Floats  # cost of each problem's prompt
-    output: float  # cost per response token
-    choices: int | None  # most samples per call to the model; each call pays for the prompt once
+    output: float  # cost of each response token
+    choices: int | None  # maximum number of samples per call; each call pays for the prompt once
     once: bool = False  # whether a request pays for its prompt only once, however many calls it makes
 
     @classmethod
@@ -249,9 +251,10 @@ class RequestCosts:
         return cls(budget.unit, prompts, unit_prices.output / _MILLION, choices, once)
 
     def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
-        """Computes each request's cost from its samples, rounds of calls, output tokens and problem row.
+        """Computes the cost of each request from its number of samples, rounds of calls and output tokens.
 
-        `problems` has shape (requests,), and the other arguments (…, requests).
+        `problems` has the row of each request's problem, shape (requests,). The other arguments have shape
+        (…, requests).
         """
         if self.unit == "samples":
             return drawn.astype(np.float64)
@@ -267,7 +270,7 @@ def find_dial(
     *,
     unit: str = "samples",
 ) -> float:
-    """Finds the price or threshold for a budget. `cost` returns the average cost at a price or threshold."""
+    """Finds the price or threshold that meets a budget. `cost` returns the average cost at either of them."""
     threshold = policy.dial == "threshold"
     highest, lowest = cost(0.0), cost(1.0 if threshold else _MAX_PRICE)
     if not lowest <= budget <= highest * (1 + tolerance):
@@ -296,7 +299,7 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 
 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """Selects the problems with enough samples. If the policy is fitted instead, `fit` checks them."""
+    """Selects the problems with enough samples; all if the policy must be fitted, as `fit` checks them."""
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
@@ -320,7 +323,7 @@ def _find_middle(low: float, high: float, *, by_ratio: bool) -> float:
 
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
-    """Finds a price at which the cost exceeds the budget (or 0), and one at which it doesn't."""
+    """Finds two prices: at the lower one (unless it is 0) the cost exceeds the budget, at the other not."""
     low, high = _BRACKET_LOW, _BRACKET_HIGH
     while cost(high) > budget and high < _MAX_PRICE:
         low, high = high, high * 2
@@ -359,7 +362,8 @@ def _make_cost(
             costs[dial] = float(amounts.mean())
         elif dial not in costs:
             dials = [dial]
-            if map_blocks is not map:  # a pass in parallel is slow, so each tries several dials
+            # a parallel pass takes long to start, so each pass tries several prices or thresholds
+            if map_blocks is not map:
                 dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
             sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
             requests = len(ballots) * layout.orders
@@ -383,7 +387,7 @@ def _sum_costs(
 
 
 def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> list[float]:
-    """Lists the prices or thresholds that bisection may need in its next steps."""
+    """Lists the prices or thresholds that the bisection may try in its next steps."""
     below, above = [value for value in tried if value < dial], [value for value in tried if value > dial]
     if not below or not above:
         return []
@@ -396,7 +400,7 @@ def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> li
 
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:
-    """Fits a policy again for this budget, if it has neither price nor threshold."""
+    """Fits a policy again for this budget, because it has neither a price nor a threshold."""
     fit: Any = policy.fit
     if "budget" in inspect.signature(fit).parameters:
         fit(source, budget=budget)
@@ -416,7 +420,7 @@ def _refit(policy: Policy, source: Ballots, budget: float) -> None:
 
 _FEWEST_PROBLEMS = 30
 _PRICES, _THRESHOLDS = np.geomspace(1e-5, 1.0, 48), np.linspace(0.0, 1.0, 24)
-_ORDERS = 25  # most random orders per problem
+_ORDERS = 25  # maximum number of random orders per problem
 
 
 def measure_quality(
@@ -428,9 +432,9 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """Finds the average cost at which the policy is as good as `quality`, such as "as good as 8".
+    """Finds the average cost at which the policy reaches `quality`, such as "as good as 8" samples each.
 
-    Raises BudgetInvalid if no cost is enough, or there are too few problems to tell."""
+    Raises BudgetInvalid if no cost is enough, or if there are too few problems to show it."""
     if seen := policy.count_in_sample(ballots):
         raise BudgetInvalid(
             f"budget '{quality}': {policy.kind} was fitted on {seen} of these {len(ballots)} problems; give "
@@ -449,7 +453,7 @@ def measure_quality(
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
         parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
-    # one row per dial, and a last row for the mode to compare with; shape (dials + 1, problems)
+    # one row per price or threshold, and a last row for the mode to compare with; shape (dials + 1, problems)
     cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
     known = ~np.isnan(accuracy[-1])
     right = accuracy if known.any() else agreement

@@ -1,8 +1,8 @@
 """Compares policies at the same average cost, with intervals.
 
-A setting is one value of a policy's price or threshold. To meet an average cost exactly, the two settings
-around it are mixed. Intervals come from a bootstrap over problems, or over groups of similar problems, and
-gains are paired by problem.
+A setting is one value of a policy's price or threshold. To meet an average cost exactly, requests get one of
+two settings at random: the one just below this cost or the one just above it. Intervals come from a bootstrap
+over problems, or over groups of similar problems, and gains are paired by problem.
 """
 
 import math
@@ -20,22 +20,23 @@ from adacompute.replay.per_problem import count_most
 from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
 from adacompute.solve.hull import find_hull
 
-HullCurve: TypeAlias = tuple[Floats, Floats]  # average cost and accuracy at each corner of the hull
+# average costs and accuracies at the corners of an upper concave hull
+HullCurve: TypeAlias = tuple[Floats, Floats]
 
-_PERCENTILES = (2.5, 97.5)  # the two ends of a 95% interval
+_PERCENTILES = (2.5, 97.5)  # percentiles at the two ends of a 95% interval
 _BOOTSTRAP_SEED, _VERDICT_SEED = 0, 17
 _DRAWS = 2000
 _LEVEL = 0.95
-FEWEST_SPREAD = 1e-12  # a smaller standard error is a rounding error
-RULE_OF_THREE = 3.0  # what none of n problems shows may still have a share of up to 3 / n (95%)
+FEWEST_SPREAD = 1e-12  # standard errors below this are rounding errors
+RULE_OF_THREE = 3.0  # an event seen in none of n problems has a rate of at most 3 / n (95% confidence)
 _WINDOW = 1.25  # a curve's slope is measured from budget / 1.25 to budget * 1.25
 _TOLERANCE = 1e-9
-_QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # number of costs at which policies are compared; digits of results
+_QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # number of costs at which policies are compared; decimals in results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval; the ends are None for one problem or too few groups."""
+    """A mean over problems with its 95% interval, whose ends are None if there are too few problems."""
 
     mean: float
     low: float | None
@@ -43,23 +44,24 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether the interval includes zero; true if there is no interval."""
+        """Whether the interval includes zero; also true if its ends are unknown."""
         return self.low is None or self.high is None or self.low <= 0.0 <= self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bootstrap:
-    """Bootstrap draws: problems drawn at random with replacement, again and again.
+    """Bootstrap draws: each draws as many problems as there are, at random with replacement.
 
     `shares` has the share of each problem in each draw; a draw's shares sum to 1."""
 
-    shares: Floats = field(repr=False)  # shape (draws, problems); 0 draws if there are too few groups
+    # shape (draws, problems); there are no draws if there are too few groups
+    shares: Floats = field(repr=False)
 
     @classmethod
     def of(
         cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Draws `problems` problems at random with replacement, `draws` times."""
+        """Makes `draws` draws of problems, each with `problems` problems drawn at random with replacement."""
         rng = np.random.default_rng(_BOOTSTRAP_SEED) if rng is None else rng
         return cls(shares=draw_resamples(problems, rng, draws))
 
@@ -88,12 +90,12 @@ class Bootstrap:
         return make_interval(float(values.mean()), self.means(values) if len(values) > 1 else None)
 
     def difference(self, first: Floats, second: Floats) -> Interval:
-        """Returns the mean difference of two values of each problem, with its interval."""
+        """Returns the mean over problems of `first` minus `second`, with its interval."""
         return self.interval(first - second)
 
 
 def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """Makes an interval around a mean from its values in bootstrap draws; without draws, it has no ends."""
+    """Builds a mean's interval from the means of bootstrap draws; without draws, its ends are None."""
     if draws is None or not len(draws):
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
@@ -108,14 +110,14 @@ def trace_hull(cost: Floats, accuracy: Floats) -> HullCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Rounds per request: a round is all samples requested together, before any of them is seen."""
+    """Statistics of the rounds per request. A round is all samples that are requested at the same time."""
 
     mean: float
     p95: int  # 95th percentile of the rounds per request
 
     @classmethod
     def of(cls, shares: Floats) -> Self:
-        """Computes mean and percentile from the shares of requests with 0, 1, 2, ... rounds.
+        """Computes mean and 95th percentile from the shares of requests with 0, 1, 2, ... rounds.
 
         >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
         Rounds(mean=1.54, p95=2)
@@ -125,29 +127,30 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyPoints:
-    """What a policy costs and how often it is right, at each setting and for each problem.
+    """A policy's mean cost and accuracy at each setting, for each problem.
 
     A setting is a value of its price or threshold. `cost` and `accuracy` have shape (settings, problems)."""
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    rounds: Floats | None = field(default=None, repr=False)  # shares of requests with 0, 1, ... rounds
+    # shares of requests with 0, 1, ... rounds of calls
+    rounds: Floats | None = field(default=None, repr=False)
 
     def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
-        """Computes rounds per request, if it gets the second setting with `probability`, else the first."""
+        """Computes rounds per request if each gets the second setting with `probability`, else the first."""
         if self.rounds is None:
             return None
         low, high = (self.rounds[one] for one in settings)
         return Rounds.of((1 - probability) * low + probability * high)
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Returns average cost and accuracy at the corners of the settings' hull, cheapest first."""
+        """Returns average costs and accuracies at the corners of the settings' upper hull, cheapest first."""
         return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MatchedCost:
-    """A policy at one average cost: two of its settings, mixed at random so that the cost is met.
+    """A policy at one average cost: a random mix of two of its settings that has exactly this cost.
 
     `each` has one value per problem, whose mean is the accuracy: the problem's accuracy, minus `price` times
     its cost above the average. A bootstrap draw of problems has another average cost, so the mix would have
@@ -155,22 +158,23 @@ class MatchedCost:
     """
 
     budget: float
-    cost: float  # the budget, or less if the most expensive setting costs less
+    cost: float  # average cost: the budget, or less if even the most expensive setting costs less
     accuracy: float
-    settings: tuple[int, int]  # rows of the two settings; equal if one is enough
-    probability: float  # probability of the second setting
-    price: float  # accuracy that one more unit of cost buys at this cost
-    each: Floats = field(repr=False)  # what each problem contributes to the accuracy
+    settings: tuple[int, int]  # rows of the two settings that are mixed; the same row twice if one is enough
+    probability: float  # probability that a request gets the second setting
+    price: float  # how much accuracy one more unit of cost buys at this cost
+    each: Floats = field(repr=False)  # each problem's contribution to the accuracy
     rounds: Rounds | None = None
 
 
 def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """Mixes the two settings whose costs are next to the budget, so that the average cost is the budget.
+    """Mixes the settings whose costs are just below and above the budget, so that the mix costs the budget.
 
     Accuracy doesn't affect the choice, so no setting is selected because it was lucky. Returns None if even
     the cheapest setting costs more.
     """
-    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)  # averages by setting
+    # average over problems, for each setting
+    cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)
     order = np.argsort(cost, kind="stable")
     rising = cost[order]
     if budget < rising[0] - _TOLERANCE:
@@ -210,7 +214,7 @@ def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
 
 
 def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Sums values (settings, problems) by group of problems, scaled so that the mean stays the same."""
+    """Sums each group's values, scaled so that the mean stays the same; `values` are (settings, problems)."""
     count = int(groups.max()) + 1
     if count == len(groups):
         return values
@@ -220,25 +224,25 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
 
 
 def draw_bootstrap(groups: int) -> Bootstrap:
-    """Draws the bootstrap of groups that all intervals of one comparison share."""
+    """Draws the bootstrap over groups that is shared by all intervals of one comparison."""
     return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_VERDICT_SEED, 0xB007]))
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """Estimates 95% intervals of the means of values (groups, budgets).
+    """Estimates 95% intervals of the means of `values`; these have shape (groups, budgets).
 
     Returns an interval for each budget on its own, wider ones that hold for all budgets at once, and how many
     standard errors wide these are on each side.
 
     Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
-    standard errors. If no two groups differ, the spread says nothing and the rule of three is used: what was
-    seen in none of n may still happen in a share of 3/n.
+    standard errors. If all groups have the same value, their spread tells nothing about the error. Then the
+    rule of three applies: an event seen in none of n groups has a rate of at most 3/n.
     """
     count = len(values)
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(count)
     varies = error > FEWEST_SPREAD
-    means = boot.shares @ values  # mean of each draw at each budget
+    means = boot.shares @ values  # mean of each bootstrap draw, for each budget
     squares = boot.shares @ values**2
     errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
     distance = np.abs(means - mean)
@@ -260,18 +264,18 @@ def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
 
 
 class UniformVotes(NamedTuple):
-    """The same number of samples from one mode for every question, to compare a policy with."""
+    """A rival to compare a policy with: the same number of samples from one mode for every question."""
 
     samples: int
     mode: str | None
-    cost: float  # average per request
+    cost: float  # average cost per request
     rights: Floats  # accuracy on each question, 0 to 1
 
 
 def compare_qualities(
     points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
 ) -> tuple[QualityCurve, ...]:
-    """Compares a policy at many average costs with each uniform number of samples in `rivals`."""
+    """Compares a policy, at many average costs, with each rival, which has a fixed number of samples."""
     mean = points.cost.mean(axis=1)  # average cost of each setting
     grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
     costs = sorted({float(f"{cost:{digits}}") for cost in grid})
@@ -282,7 +286,7 @@ def compare_qualities(
     for rival in rivals:
         gaps = own - rival.rights[:, None]
         alone, _, _ = estimate_intervals(gaps, boot)
-        # if cost and results are equal everywhere, both draw the same samples: the difference is exactly 0
+        # if costs and all accuracies are equal, both drew the same samples, so there is no difference
         is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
         lows = np.where(is_rival, 0.0, [gain.low or 0.0 for gain in alone]).round(QUALITY_DIGITS)
         curve = QualityCurve(

@@ -2,7 +2,7 @@
 
 A policy that decides from the prompt alone takes an unweighted vote of b samples. Its exact accuracy over all
 subsets of b samples can be computed, without random orders. If ties go to the first answer seen, each tied
-answer wins equally often over all orders, so the exact mean shares the tie.
+answer wins equally often over all orders, so the exact mean divides the win equally among tied answers.
 """
 
 import copy
@@ -32,11 +32,11 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
-_MAX_CELLS = 1 << 22  # most samples drawn for a block of problems, about 60 bytes each
-_MODE_PATHS = 6000  # most random orders in a block with several modes, up to 100 MB
-_SKIPPED_AT_ONCE = 1 << 20  # random numbers discarded at a time
-_ROUNDING = 1e-9  # smaller shares of requests are rounding errors
-# a prompt is decided up to 64 times at slightly different prices, all prompts about 32,768 times
+_MAX_CELLS = 1 << 22  # maximum number of samples drawn for a block of problems; each takes about 60 bytes
+_MODE_PATHS = 6000  # maximum number of random orders in a block with several modes; they take up to 100 MB
+_SKIPPED_AT_ONCE = 1 << 20  # number of random numbers to discard at a time
+_ROUNDING = 1e-9  # shares of requests below this are rounding errors
+# each prompt is decided up to 64 times, at slightly different prices; all prompts together about 32,768 times
 _PLACES, _MOST_PLACES = 1 << 15, 64
 
 
@@ -45,8 +45,8 @@ def run_policy(
 ) -> PolicyRun:
     """Runs the policy along every path (a random order of a problem's samples) until it stops.
 
-    `dial` is the price or threshold, or an array of one for each path. `reading` is what `policy.read`
-    returns for the prompts, or for each path; None: it is computed.
+    `dial` is the price or threshold for all paths, or an array with one for each path. `reading` is what
+    `policy.read` returns, with a row for each prompt or for each path; it is computed here if None.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
@@ -73,14 +73,14 @@ def run_policy(
 
 
 def follow_mode(paths: Paths | ModePaths, mode: int, samples: int) -> PolicyRun:
-    """Draws the same number of samples of one mode for every request, in one round."""
+    """Simulates drawing the same number of samples of one mode for every request, in one round."""
     walk, rows = Walk(paths), np.arange(len(paths))
     walk.draw(rows, Draws(np.full(len(rows), mode), np.full(len(rows), samples)))
     return walk.finish(np.ones(len(rows), dtype=np.int64))
 
 
 def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Draws:
-    """Asks the policy what each request draws first. Raises PolicyError if it draws nothing."""
+    """Asks the policy which samples each request draws first. Raises PolicyError if a request draws none."""
     draws = policy.decide(reading, make_empty_state(len(reading), len(policy.names)), dial)
     if (draws.counts < 1).any():
         raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
@@ -88,7 +88,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """Raises PolicyError if random orders (paths) have too few samples, or weigh votes differently."""
+    """Raises PolicyError if paths (random orders) have too few samples, or were made for other weights."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -103,17 +103,18 @@ def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProblemResults:
-    """A policy's mean results on each problem; one value per problem unless a shape is given."""
+    """A policy's mean results on each problem. Arrays have one value per problem unless a shape is given."""
 
-    cost: Floats  # in samples, or in the modes' unit if there are several modes
-    accuracy: Floats  # 0 to 1; NaN if unknown
-    agreement: Floats  # share of requests whose answer is that of a vote of all samples
+    cost: Floats  # mean cost in samples, or in the modes' unit of cost if there are several modes
+    accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
+    agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
     waves: Floats
-    tokens: Floats  # number of output tokens; NaN if unknown
+    tokens: Floats  # mean number of output tokens; NaN if unknown
     counts: Ints = field(repr=False)  # number of requests with 0, 1, 2, ... samples, over all problems
-    rounds: Ints = field(repr=False)  # requests with 0, 1, ... waves of calls; shape (problems, waves + 1)
-    by_mode: Floats  # number of samples; shape (problems, modes)
-    certified: Floats | None = None  # share of requests whose answer has a guarantee
+    # number of requests with 0, 1, ... waves of calls; shape (problems, waves + 1)
+    rounds: Ints = field(repr=False)
+    by_mode: Floats  # mean number of samples of each mode; shape (problems, modes)
+    certified: Floats | None = None  # share of requests whose answer has a statistical guarantee
 
     @classmethod
     def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
@@ -166,7 +167,7 @@ def _count_rounds(paths: Paths | ModePaths, waves: Ints) -> Ints:
 
 
 def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
-    """Returns the number of rounds that a share of requests doesn't exceed.
+    """Returns the smallest number of rounds that is enough for this share of the requests.
 
     `rounds` counts the requests with 0, 1, 2, ... rounds of calls.
 
@@ -179,22 +180,22 @@ def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathBlock:
-    """A block of problems, and the random state that draws the same orders of their samples each time."""
+    """A block of problems, with the random state to draw the same orders of their samples every time."""
 
     ballots: Ballots
-    reading: Floats  # what the policy's `read` returns for these prompts
+    reading: Floats  # what the policy has read from these prompts (`policy.read`)
     start: int  # row of the block's first problem among all problems
     layout: PathLayout
-    rng: np.random.Generator  # random generator, just before it draws this block's orders
+    rng: np.random.Generator  # random generator in its state before this block's orders are drawn
     weigh: VoteWeights | None
 
     @cached_property
     def paths(self) -> Paths | ModePaths:
-        """The orders of the problems' samples, drawn on first use and kept."""
+        """The random orders of the problems' samples, drawn on first use and kept."""
         return self.draw()
 
     def draw(self) -> Paths | ModePaths:
-        """Draws the orders of the problems' samples, without keeping them."""
+        """Draws the random orders of the problems' samples, without keeping them."""
         rng, layout = copy.deepcopy(self.rng), self.layout
         if layout.by_mode:
             return draw_paths_by_mode(
@@ -208,12 +209,12 @@ def split_paths(
 ) -> Iterator[PathBlock]:
     """Splits problems into blocks whose random orders of samples fit in memory.
 
-    With one mode, `rng` is advanced past all numbers that the blocks will draw. With several modes, each
-    block has a generator of its own.
+    With one mode, `rng` is advanced past all random numbers that the blocks will use. With several modes,
+    each block has a generator of its own.
     """
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
-    draws = layout.shuffles * ballots.classes.shape[1]  # random numbers per problem
+    draws = layout.shuffles * ballots.classes.shape[1]  # how many random numbers each problem needs
     step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
@@ -230,7 +231,7 @@ def split_paths(
 
 
 def skip_draws(rng: np.random.Generator, draws: int) -> None:
-    """Advances a random generator as if it had drawn this many 64-bit numbers."""
+    """Advances a random generator as if it had drawn `draws` 64-bit numbers."""
     if not isinstance(rng.bit_generator, np.random.PCG64):
         for start in range(0, draws, _SKIPPED_AT_ONCE):
             rng.integers(0, 1 << 62, min(_SKIPPED_AT_ONCE, draws - start), dtype=np.int64)
@@ -238,7 +239,7 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
     before: Any = rng.bit_generator.state
     rng.bit_generator.advance(draws)
     after: Any = rng.bit_generator.state
-    # the generator may keep an unused half of a number, which `advance` discards: restore it
+    # the generator may hold an unused half of its last number; `advance` discards it, so restore it
     rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
 
 
@@ -251,24 +252,25 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """Returns what the policy reads, and its price or threshold, for each random order of each prompt."""
+    """Returns the policy's reading and its dial (price or threshold) for each random order of each prompt."""
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
 def count_places(policy: Policy, requests: int) -> int:
-    """Returns how often to decide each prompt, at slightly different prices, so that costs are smooth."""
+    """Returns at how many slightly different prices to decide each prompt, so that costs are smooth."""
     return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
 class ExactReplay:
-    """Computes the exact accuracy of unweighted votes of b samples per problem, when first needed."""
+    """Computes the exact accuracy of unweighted votes of b samples, for each b when it is first needed."""
 
     def __init__(self, ballots: Ballots, *, map_blocks: BlockMap = map) -> None:
         self._ballots = ballots
         self._map_blocks = map_blocks
         self._grades = grade_samples(ballots)
         self._agreement = compute_agreement(ballots)
-        self._scores: dict[int, tuple[Floats, Floats]] = {}  # by b: accuracy and agreement of each problem
+        # accuracy and agreement of each problem, by number of samples b
+        self._scores: dict[int, tuple[Floats, Floats]] = {}
 
     def replay(
         self, policy: Policy, *, dial: float | Floats | None, reading: Floats | None = None
@@ -310,7 +312,7 @@ class ExactReplay:
 
 
 def compute_agreement(ballots: Ballots) -> Floats:
-    """Returns each answer's share in a vote of all the problem's samples; NaN where a sample is missing."""
+    """Returns, for each sample, the share of its problem's samples with the same answer; NaN if missing."""
     share = compute_full_vote(ballots)  # share of each distinct answer; shape (problems, answers)
     agreement = np.zeros(ballots.classes.shape)
     row, column = np.nonzero(ballots.classes >= 0)
@@ -326,7 +328,7 @@ def compute_mean_tokens(ballots: Ballots) -> Floats:
 
 
 def can_replay_exactly(policy: Policy) -> bool:
-    """Whether a policy's exact results can be computed, without random orders of the samples."""
+    """Whether a policy's results can be computed exactly, without random orders of the samples."""
     return policy.one_shot and policy.weigh is None and policy.longest <= MAX_EXACT_BUDGET
 
 
@@ -335,18 +337,18 @@ class Sweep:
     """A policy's mean results at each dial (price or threshold) and problem; shape (dials, problems)."""
 
     dials: tuple[float | None, ...]
-    cost: Floats  # number of samples
-    accuracy: Floats  # 0 to 1; NaN if unknown
-    agreement: Floats  # share of requests whose answer is that of a vote of all samples
+    cost: Floats  # mean number of samples
+    accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
+    agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
     waves: Floats
-    tokens: Floats  # number of output tokens; NaN if unknown
-    rounds: Ints  # requests with 0, 1, ... waves of calls; (dials, problems, waves + 1)
+    tokens: Floats  # mean number of output tokens; NaN if unknown
+    rounds: Ints  # number of requests with 0, 1, ... waves of calls; shape (dials, problems, waves + 1)
 
     def __len__(self) -> int:
         return len(self.dials)
 
     def select(self, problems: Sequence[int] | np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> "Sweep":
-        """Returns the results of some of the problems, given by row."""
+        """Returns the results for some of the problems, whose rows are given."""
         rows = np.asarray(problems, dtype=np.intp)
         arrays = {f.name: getattr(self, f.name)[:, rows] for f in fields(self) if f.name != "dials"}
         return Sweep(dials=self.dials, **arrays)

@@ -1,4 +1,4 @@
-"""Replays a policy over recorded samples as if live, and reports its cost, accuracy and rounds of calls."""
+"""Replays a policy over recorded samples, and reports its cost, accuracy and rounds of calls."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,12 @@ from adacompute.score import MeanEstimate
 from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
 
-DEFAULT_SEED = 0  # seed if the caller gives no generator, so that results repeat
-_MAX_ORDERS = 1_000_000  # most random orders per problem: more is probably a mistake
-_MAX_DRAWS = 1 << 28  # most samples drawn over all orders: at 60 bytes each, 16 GB
-RESAMPLES = 2000  # bootstrap samples of the problems
-_MOST_COMPARED = 50_000  # with more problems, only equal questions are grouped, not similar ones
+DEFAULT_SEED = 0  # seed if the caller gives no generator, so that results are reproducible
+_MAX_ORDERS = 1_000_000  # maximum number of random orders per problem; a larger number is probably a mistake
+_MAX_DRAWS = 1 << 28  # maximum number of samples drawn over all orders; they take 60 bytes each, so 16 GB
+RESAMPLES = 2000  # number of bootstrap resamples of the problems
+# with more problems than this, only identical questions are grouped, not similar ones
+_MOST_COMPARED = 50_000
 _TAIL = 0.025  # probability on each side of a 95% interval
 
 
@@ -61,7 +62,7 @@ def resolve_dial(policy: Policy, price: float | None) -> float | None:
 
 
 def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
-    """Returns the generator for random orders. Raises PolicyError if the number of orders is invalid."""
+    """Checks the number of random orders (PolicyError if invalid), and returns the generator for them."""
     check_integer("orders", orders, high=_MAX_ORDERS)
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise PolicyError(f"rng {format_value(rng)} can't be used; give np.random.default_rng(seed)")
@@ -69,7 +70,7 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
 
 
 def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
-    """Raises PolicyError if drawing this many orders of the samples needs too much memory.
+    """Raises PolicyError if drawing `orders` random orders of the samples would need too much memory.
 
     Policies with several modes never do, because their orders are drawn in parts.
     """
@@ -113,7 +114,7 @@ def find_replayable(
 ) -> Bools:
     """Marks the problems that have answers to vote on (`has_votes`) and at least `longest` samples.
 
-    Raises an error if a problem doesn't, unless `too_few` is "drop" and other problems do.
+    Raises an error if a problem has too few, unless `too_few` is "drop" and some problems remain.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if not len(ids):
@@ -140,7 +141,7 @@ def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RES
     """Draws bootstrap resamples. Returns the weight of each problem in each resample; rows sum to 1.
 
     `weights @ values` are the resampled means. To compare two policies on the same problems, use the same
-    weights.
+    weights for both.
     """
     drawn = rng.integers(0, problems, (resamples, problems))
     drawn += np.arange(resamples)[:, None] * problems
@@ -149,7 +150,7 @@ def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RES
 
 
 def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """Like `draw_resamples`, but draws whole groups; `groups` is each problem's group number."""
+    """Draws resamples like `draw_resamples`, but of whole groups; `groups` has each problem's group."""
     count = int(groups.max(initial=-1)) + 1
     weights = draw_resamples(count, rng, resamples)
     if count == len(groups):
@@ -159,16 +160,16 @@ def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RES
 
 
 def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
-    """Computes the 95% interval of the mean of one value per problem from bootstrap weights."""
+    """Computes the 95% interval of the mean of `values` (one per problem), from bootstrap weights."""
     low, high = np.quantile(weights @ values, (_TAIL, 1 - _TAIL))
     return float(low), float(high)
 
 
 def bootstrap_mean(values: Floats, rng: np.random.Generator, *, groups: Ints | None = None) -> MeanEstimate:
-    """Averages one value per problem, with a bootstrap interval, or Wilson's interval if all are equal.
+    """Averages `values` (one per problem), with a bootstrap interval, or Wilson's if all are equal.
 
-    Resamples whole `groups` of similar problems; by default each problem is a group. Too few groups give no
-    interval.
+    Resamples whole `groups` of similar problems; by default each problem is a group. If there are too few
+    groups, there is no interval.
 
     >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
@@ -184,28 +185,29 @@ def bootstrap_mean(values: Floats, rng: np.random.Generator, *, groups: Ints | N
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replayed:
-    """A policy's results on recorded samples, drawn as if live, at one price or threshold."""
+    """A policy's results on recorded samples, which it drew as if live, at one price or threshold."""
 
     policy: str  # kind of the policy, such as "stopping"
     dial: float | None  # the price or threshold; None if the policy has neither
     problems: int
-    orders: int  # random orders of each problem's samples; 0 if none were needed
+    orders: int  # number of random orders of each problem's samples; 0 if none were needed
     cost: float  # mean cost per request, in `unit`
-    accuracy: MeanEstimate  # mean, and 95% interval over problems; NaN if unknown
-    agreement: float  # share of requests whose answer is that of a vote of all samples
-    waves: float  # mean rounds of calls per request
+    accuracy: MeanEstimate  # mean over problems, with its 95% interval; NaN if unknown
+    agreement: float  # share of requests with the same answer as a vote of all recorded samples
+    waves: float  # mean number of rounds of calls per request
     most_waves: int
     rounds_p95: int  # 95th percentile of the rounds of calls per request
-    tokens: float | None  # mean output tokens per request; None if unknown
+    tokens: float | None  # mean number of output tokens per request; None if unknown
     counts: Ints = field(repr=False)  # number of requests that drew 0, 1, 2, ... samples
     each_cost: Floats = field(repr=False)  # mean cost of each problem
     each_accuracy: Floats = field(repr=False)  # accuracy on each problem; NaN if unknown
     dropped: tuple[str, ...] = ()  # ids of problems left out because they have too few samples
-    exact: bool  # computed over all subsets of samples instead of random orders
-    protocol: str  # how the replay was done, in words
-    certified: float | None = None  # share of requests whose answer has a guarantee; None if not measured
+    exact: bool  # whether results are exact means over all subsets of samples, not over random orders
+    protocol: str  # description of how the replay was done
+    # share of requests whose answer has a statistical guarantee; None if not measured
+    certified: float | None = None
     in_sample: int = 0  # number of these problems that the policy is known to have been fitted on
-    unit: str = "samples"  # unit of costs: that of the modes if there are several
+    unit: str = "samples"  # unit of cost; with several modes, the unit of the modes
     draws: Mapping[str, float] = field(default_factory=dict)  # mean number of samples by mode
 
     def to_dict(self) -> dict[str, Any]:
@@ -251,11 +253,12 @@ def replay(
     `price` is the value of the policy's dial: a price, or for some policies a threshold; `calibrate` finds it
     for a budget. The policy sees samples one by one as if live, and its own weights (`policy.weigh`) apply to
     votes. A policy that can adapt to a pool's scale of confidence without labels (`copy_for`) is replayed as
-    an adapted copy; `calibrate` adapts the policy itself. `in_sample` counts the problems that it was fitted
-    on. A policy that decides from the prompt alone with unweighted votes is scored exactly, without orders.
-    The interval is by bootstrap over problems. Problems with fewer samples than the policy may draw, or
-    without recorded answers, are an error, or left out with `too_few="drop"`. `map_blocks` maps a function
-    over blocks of problems, as `map` does; `scale.stages.open_shards` has one for Ray.
+    an adapted copy; `calibrate` adapts the policy itself. `in_sample` in the result is the number of these
+    problems that the policy was fitted on. A policy that decides from the prompt alone with unweighted votes
+    is scored exactly, without orders. The interval is by bootstrap over problems. Problems with fewer samples
+    than the policy may draw, or without recorded answers, are an error, or left out with `too_few="drop"`.
+    `map_blocks` maps a function over blocks of problems, as `map` does; `scale.stages.open_shards` has one
+    for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy
@@ -267,7 +270,8 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    if len(policy.names) > 1:  # how many samples a policy of several modes may draw depends on the recording
+    # adapt the policy first: with several modes, the recording limits how many samples it may draw
+    if len(policy.names) > 1:
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
     if len(policy.names) == 1:
@@ -288,7 +292,7 @@ def replay(
     if policy.mode_set is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    # cost of a sample; until here, each sample of a single mode counted as 1
+    # cost of one sample; with a single mode, `result` still counts each sample as 1
     sample = policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
     unit = policy.mode_set.currency or policy.mode_set.unit
     return replace(
@@ -306,7 +310,7 @@ def build_result(
     dropped: tuple[str, ...],
     rng: np.random.Generator,
 ) -> Replayed:
-    """Averages the results over problems. Uses only the prompts of `ballots`."""
+    """Builds the result by averaging over problems. From `ballots`, only the prompts are used."""
     known = ~np.isnan(results.accuracy)
     groups = (ballots.group() if len(ballots) <= _MOST_COMPARED else ballots).groups
     tokens, rounds = float(results.tokens.mean()), results.rounds.sum(axis=0)

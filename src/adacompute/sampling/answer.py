@@ -1,7 +1,7 @@
 """`answer`: answers a batch of requests by votes, within one average budget.
 
-The price that a sample must be worth falls until the budget is spent. With several modes the policy also
-chooses the mode, and one limit on the cost covers all modes.
+A request gets another sample if that is worth the current price. The price falls until the budget is spent.
+With several modes the policy also chooses the mode, and one limit on the cost covers all modes.
 """
 
 import asyncio
@@ -62,8 +62,9 @@ from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
-RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # repeating the call continues the batch
-_MIN_SAMPLES = 20  # fewest samples for rescaling confidence to this model
+# reasons for a stop after which repeating the call continues the batch
+RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")
+_MIN_SAMPLES = 20  # minimum number of samples for rescaling confidence to this model
 _SEED = 0  # seed for confidence intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
 _GUESSED_PROMPTS = 100  # number of prompts whose mean length is used to guess costs
@@ -72,33 +73,34 @@ _UNSTORED = "unstorable: a response could not be stored; the pool has the reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers(RunResult):
-    """The result of a batch."""
+    """The result of answering a batch of requests."""
 
     # the answers in the order of requests; empty if the batch was interrupted
     each: tuple[RequestAnswer, ...] = field(repr=False)
     requests: int
     policy: str  # kind of the policy
-    budget: float  # upper bound for the average per request, in `unit`
-    limit: float  # upper bound for the total, in `unit`
-    spent: int  # samples in total, including earlier runs
-    rounds: int  # waves of samples in this run
-    price: float | None  # final price (or threshold) of a sample; None: the policy has none
-    unsettled: int  # requests that would get more samples at this price if the budget allowed it
-    weigh: VoteWeights | None  # how votes were weighted; None: not weighted
-    plain: bool  # True: the policy weights votes, but samples have no confidence
-    accuracy: MeanEstimate | None  # mean over requests with a gold answer; None if there are none
+    budget: float  # upper bound for the average cost per request, in `unit`
+    limit: float  # upper bound for the total cost, in `unit`
+    spent: int  # number of samples in total, including those of earlier runs
+    rounds: int  # number of waves of samples in this run
+    price: float | None  # final price (or threshold) of a sample; None if the policy has neither
+    unsettled: int  # number of requests that would get more samples at this price if the budget allowed it
+    weigh: VoteWeights | None  # how votes were weighted; None if not weighted
+    plain: bool  # True: votes weren't weighted as the policy wants, because samples have no confidence
+    accuracy: MeanEstimate | None  # mean accuracy over requests with a gold answer; None if there are none
     unit: BudgetUnit = "samples"  # unit of the budget
     currency: str = ""  # currency of the budget, if its unit is money
-    used: float = 0.0  # amount counted towards `limit`, including possible charges
-    excess_tokens: int | None = None  # most tokens in a response, if an endpoint exceeded max_tokens
+    used: float = 0.0  # amount counted towards `limit`, including failed calls that may be charged
+    # tokens of the longest response, if it exceeded max_tokens; None if none did
+    excess_tokens: int | None = None
     found: float | None = None  # share of samples with an answer
-    modes: tuple[SourceUse, ...] = ()  # what each named mode was used for, in the policy's order
+    modes: tuple[SourceUse, ...] = ()  # samples and cost of each named mode, in the policy's order
     # initial price of each request, if there are several modes
     prices: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def broken_off(self) -> bool:
-        """Whether the same call should be made again: it was interrupted, so there are no answers yet."""
+        """Whether the batch was interrupted before it had answers, so the same call should be repeated."""
         return self.stopped in RESUMABLE_STOPS
 
     @property
@@ -133,7 +135,7 @@ class Answers(RunResult):
         return dict(sorted(Counter(item.samples for item in self.each).items()))
 
     def to_dict(self) -> dict[str, Any]:
-        """The totals as plain data, for JSON."""
+        """Returns the totals as plain data, for JSON."""
         accuracy = self.accuracy
         return {
             "requests": self.requests,
@@ -175,14 +177,15 @@ def answer(
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
 ) -> Answers:
-    """Answers every request by a vote, averaging at most `budget` (samples, tokens or money) per request.
+    """Answers every request by a vote, at an average cost of at most `budget` (samples, tokens or money).
 
     Every request gets the samples that the policy asks for at its highest price (or threshold). Then the
-    price falls step by step, and requests that the policy continues get more, until the budget is spent. No
-    calibration is needed. A policy without a price runs unchanged, within the same limit. No request gets
-    more than `max_samples`, unless that is 0. Each sample is stored before it counts, so after any
-    interruption the same call continues and pays for nothing twice. The policy object isn't changed. Raises
-    SourceChanged if the pool's samples are from another model, template or parameter, unless `another`.
+    price falls step by step until the budget is spent, and at each price the requests that the policy wants
+    to continue get more samples. No calibration is needed. A policy without a price runs unchanged, within
+    the same limit. No request gets more than `max_samples`, unless that is 0. Each sample is stored before
+    its vote counts. So after any interruption the same call continues the batch, and pays for nothing twice.
+    The policy object isn't changed. Raises SourceChanged if the pool's samples were drawn with another model,
+    template or parameter, unless `another` is true.
 
     A budget in tokens or money isn't exceeded either: before each call its highest possible cost is reserved,
     with `max_tokens` per sample, so up to this amount may be left over. An endpoint that ignores `max_tokens`
@@ -190,8 +193,8 @@ def answer(
     pool and a verifier's costs don't count.
 
     With several plans, a `MenuPolicy` over their modes chooses the mode, and the budget is money. A mode that
-    fails for a request isn't used for it again. Requests begin at the price that the remaining money can buy;
-    the price falls once all have ended.
+    fails for a request isn't used for this request again. Requests begin at the price that the remaining
+    money allows; once all of them have stopped, the price falls.
     """
     problems, plans = check_arguments(problems, pool, plans)
     plans = choose_modes(check_policy(policy), plans)
@@ -218,7 +221,7 @@ def answer(
 
 
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
-    """Returns the modes that a policy may draw from, in its order; PolicyError if they don't match."""
+    """Returns a policy's modes, in the policy's order. Raises PolicyError if one isn't in `modes`."""
     by_name = {mode.name: mode for mode in modes}
     if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
@@ -227,14 +230,14 @@ def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") 
 
 
 def _share_patience(plan: SourcePlan, modes: int) -> SourcePlan:
-    """Divides the time for the first connection among modes, because they may be tried in turn."""
+    """Divides the time allowed for a first connection among modes, because they may be tried in turn."""
     if not isinstance(plan.endpoint, Endpoint):
         return plan
     return replace(plan, endpoint=replace(plan.endpoint, breaker=plan.endpoint.breaker.share(modes)))
 
 
 def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]) -> Budget:
-    """Parses a batch's budget; BudgetOutOfRange or BudgetInvalid if it can't be used.
+    """Parses a batch's budget. Raises BudgetOutOfRange or BudgetInvalid if it can't be used.
 
     With several modes the budget must be money.
     """
@@ -257,21 +260,21 @@ def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]
 
 
 def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
-    """Returns prices per mode that convert calls to the budget's unit."""
+    """Returns token prices for each mode, which convert its calls to the budget's unit."""
     if budget.unit == "samples" or len(plans) > 1:
         return {plan.name: plan.prices for plan in plans}
     return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
 
 
 def compute_limit(budget: Budget, requests: int) -> float:
-    """Computes the limit for the whole batch, in the unit of its budget."""
+    """Computes the cost limit for the whole batch, in the unit of its budget."""
     if budget.unit == "samples" or not requests:
         return compute_sample_limit(budget.amount, requests)
     return budget.amount * requests
 
 
 def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> ModeSet:
-    """Describes modes that have no samples yet, with the cost per sample estimated from prices."""
+    """Builds the descriptions of modes that have no samples yet; their costs are estimated from prices."""
     asking = plans[0].asking
     sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
     size = float(np.mean(sizes))
@@ -286,7 +289,7 @@ def estimate_plan_modes(plans: Sequence[SourcePlan], problems: Sequence[Problem]
 
 
 def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float | None:
-    """Returns the lower of a batch's budget and `max_cost` (money); None: no limit."""
+    """Returns the lower of a batch's budget and `max_cost` (money); None means no limit."""
     if budget.unit == "samples" or max_cost is None:
         return max_cost if budget.unit == "samples" else limit
     if budget.unit == "tokens":
@@ -304,7 +307,7 @@ def _check_budget(
     plans: Sequence[SourcePlan],
     prices: Mapping[str, TokenPrices],
 ) -> None:
-    """Raises BudgetOutOfRange unless a sample of some mode certainly fits into the whole budget."""
+    """Raises BudgetOutOfRange unless the whole budget certainly pays for a sample of at least one mode."""
     if budget.unit == "samples":
         return
     if len(plans) > 1 and isinstance(policy, MenuPolicy) and policy.origin_ == "fitted":
@@ -341,7 +344,7 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
 
 @dataclass(eq=False)
 class _Batch:
-    """Runs a batch, from its first samples to its answers."""
+    """Runs a batch of requests, from the first samples to the answers."""
 
     problems: Sequence[Problem]
     pool: Pool
@@ -350,13 +353,14 @@ class _Batch:
     budget: Budget
     limit: float
     budgets: Sequence[CostBudget]
-    elsewhere: float  # cost of the pool's calls for other problems
-    max_samples: int = 0  # most samples per request; 0: no limit
+    elsewhere: float  # cost of the pool's calls for problems that aren't in this batch
+    max_samples: int = 0  # maximum number of samples per request; 0 means no limit
 
     def __post_init__(self) -> None:
-        self.cap = self.budgets[0].cap  # one cost limit for all sources, in the unit of the budget
+        self.cap = self.budgets[0].cap  # the cost limit that all sources share, in the unit of the budget
         self.failures: dict[str, str] = {}
-        self.left_out: dict[int, dict[str, str]] = {}  # per request (row): failed modes with the reason
+        # for each request (by row): the modes that failed, with the reason
+        self.left_out: dict[int, dict[str, str]] = {}
         self.initial_weigh = self.policy.weigh
         self.votes = self._load_votes()
         self.planner = self._make_planner()
@@ -426,8 +430,8 @@ class _Batch:
     def _find_room(self) -> int:
         """Returns how many samples the remaining budget pays for, at the mean cost so far.
 
-        Before any cost is known, assumes one sample per request. This is only an estimate: the cost budget
-        sends nothing that could exceed the limit.
+        Before any cost is known, assumes one sample per request. This is only an estimate; the limit itself
+        is enforced by the cost budget, which refuses any call that could exceed it.
         """
         drawn = self.votes.spent
         if self.budget.unit == "samples":
@@ -461,7 +465,7 @@ class _Batch:
         self.planner.begin(self.policy)
 
     def _measure_costs(self) -> None:
-        """Measures the mean cost per sample of several modes; a mode without samples keeps its guess."""
+        """Measures the mean cost per sample of several modes; one without samples keeps its guessed cost."""
         if len(self.plans) > 1:
             for mode, plan in enumerate(self.plans):
                 account = self.pool.account(*plan.asking.source)
@@ -469,7 +473,7 @@ class _Batch:
                     self.costs[mode] = account.cost(plan.prices, at_most=True) / account.got
 
     def _record_failures(self, group: SamplerGroup) -> None:
-        """Handles failed calls: these requests keep their samples, but get no more of that mode in this run.
+        """Handles failed calls: their requests keep their samples, but won't use the failed mode again.
 
         A mode that the remaining money can't pay for is dropped for all requests.
         """
@@ -490,7 +494,7 @@ class _Batch:
             self.failures[id_] = why
 
     def _is_spent(self, group: SamplerGroup) -> bool:
-        """Whether the run ended because its budget in tokens or money is spent, and not by `max_cost`."""
+        """Whether the run ended because its budget in tokens or money is spent, not because of `max_cost`."""
         if self.budget.unit == "samples" or group.stopped != "max-cost":
             return False
         return self.cap.limit is not None and self.cap.limit >= self.limit + self.elsewhere
@@ -504,7 +508,7 @@ class _Batch:
         ]
         answers = () if broken_off else tuple(self._build_answers(uses))
         right = np.array([item.correct for item in answers if item.correct is not None])
-        spent = self._load_votes().spent  # abandoned samples may still have been stored
+        spent = self._load_votes().spent  # counted again, because abandoned calls may have stored samples
         run = summarise_run(uses, group, seconds)
         run |= {"added": spent - before, "failures": self.failures or group.failures}
         if self._is_spent(group):
@@ -551,7 +555,7 @@ class _Batch:
 
 
 def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
-    """Computes the cost of some samples of a source; its prompt costs are shared equally by all samples."""
+    """Computes the cost of some samples of a source. Prompt costs are split equally among all its samples."""
     prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
     return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 
@@ -565,7 +569,7 @@ def build_answer(
     error: str | None,
     modes: Sequence[str] = (),
 ) -> RequestAnswer:
-    """Builds the answer to a request from its votes. `modes` are ordered cheapest first."""
+    """Builds the answer to a request from its votes. `modes` are in order of cost, the cheapest first."""
     known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     leader = tally.leader
     best = pick_representative(samples, tally, modes=modes)
@@ -594,7 +598,7 @@ def _count_modes(samples: Sequence[Sample], modes: Sequence[str]) -> dict[str, i
 
 
 def remove_wave_limit(policy: Policy) -> Policy:
-    """Copies a policy without its limit on waves: a batch doesn't wait for single requests."""
+    """Copies a policy without its limit on waves, because nobody waits for a single request of a batch."""
     prepared = copy.copy(policy)
     if isinstance(prepared, StoppingPolicy):
         prepared.max_waves = None
@@ -610,10 +614,12 @@ def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
     """Copies a policy and adapts the copy to these samples.
 
-    If possible, its prior hasn't seen these prompts. Votes aren't weighted if samples have no confidence.
+    If possible, the copy gets a prior that wasn't fitted on these prompts. Its votes aren't weighted if the
+    samples have no confidence.
     """
     prepared = copy.copy(policy)
-    with suppress(PolicyError):  # otherwise keep the prior, though it may have seen these prompts
+    # if this fails, keep the prior, although it may have been fitted on these prompts
+    with suppress(PolicyError):
         prepared = policy.copy_for(first)
     prepared.weigh = _rescale_weights(policy.weigh, first)
     return prepared
@@ -628,6 +634,7 @@ def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights |
     except NotRecorded:
         return by_score
     known_samples = int(np.isfinite(first.signal(weigh.signal)).sum())
-    if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
+    # if all samples are equally certain, there is nothing to weight
+    if weights.sharpness == 0 or not math.isfinite(weights.scale):
         return by_score
     return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)

@@ -1,4 +1,4 @@
-"""The answer to one request, and the file of all answers: JSONL, CSV or Parquet, written all or nothing."""
+"""The answer to one request, and the file with the answers to all: JSONL, CSV or Parquet."""
 
 import csv
 import json
@@ -16,9 +16,9 @@ from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
 ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
-MODE_COLUMNS = ("modes", "costs")  # additional columns if there are several modes
+MODE_COLUMNS = ("modes", "costs")  # columns that are added if there are several modes
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
-_ROW_GROUP = 1000  # rows of a Parquet file held in memory at a time
+_ROW_GROUP = 1000  # number of rows of a Parquet file held in memory at a time
 OutputRow = dict[str, Any]
 
 
@@ -27,22 +27,22 @@ class RequestAnswer:
     """The answer to one request. Texts stay in the pool; `best` is the index of the sample to show."""
 
     id: str
-    answer: str | None  # the answer that won the vote; None: no sample has an answer
+    answer: str | None  # the answer that won the vote; None if no sample has an answer
     votes: Mapping[str, int]  # number of votes for each answer, in order of first appearance
-    agreement: float  # share of the (weighted) votes for `answer`; 0.0 without votes
+    agreement: float  # share of votes (by weight) for `answer`; 0.0 without votes
     samples: int
-    tokens: int | None  # tokens of all responses to the request; None if unknown
-    # the most confident sample with this answer, as an index into the samples of its mode; None: no sample
+    tokens: int | None  # total tokens of all responses to the request; None if unknown
+    # index of the most confident sample with this answer, among its mode's samples; None if there is none
     best: int | None = None
-    correct: float | None = None  # 1 right, 0 wrong; None without a gold answer
+    correct: float | None = None  # 1 if right, 0 if wrong; None without a gold answer
     error: str | None = None  # why the request has fewer samples than intended
-    mode: str = ""  # mode of the sample `best`; "" if the mode has no name
+    mode: str = ""  # name of the mode of the sample `best`; "" if it has none
     modes: Mapping[str, int] = field(default_factory=dict)  # number of samples per mode
-    costs: Mapping[str, float] = field(default_factory=dict)  # money per mode, including prompts
+    costs: Mapping[str, float] = field(default_factory=dict)  # money spent on each mode, including prompts
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """Raises CollectError if answers can't be written to a path; called before any sample is paid for."""
+    """Raises CollectError if answers can't be written to `path`. Called before any sample is paid for."""
     if path.suffix not in _WRITERS:
         raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
     if path.suffix == ".parquet":
@@ -61,7 +61,7 @@ def write_answers(
     pool: Pool,
     plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
-    """Writes one row per request: its own fields and its answer. Texts are read from the pool one by one.
+    """Writes one row per request, with its own fields and its answer. Reads texts from the pool one by one.
 
     With several modes, rows also have the samples and cost of each mode.
     """
@@ -80,7 +80,7 @@ def write_answers(
 
 
 def _name_columns(problems: Iterable[Problem], answer_columns: Sequence[str]) -> dict[str, str]:
-    """Maps the requests' own columns to names that differ from the answers' columns."""
+    """Maps the requests' own column names to names that differ from those of the answer columns."""
     columns: dict[str, None] = dict.fromkeys(("id", "question"))
     for problem in problems:
         for name in ("gold", "subject", "level"):
@@ -145,7 +145,7 @@ def _write_parquet(
 
 
 def _infer_types(inputs: Iterator[OutputRow]) -> dict[str, type]:
-    """Finds the type of each request column; text if values are nested or differ in type."""
+    """Finds the type of each request column; text if its values are nested or of different types."""
     types: dict[str, type] = {}
     for cells in inputs:
         for column, value in cells.items():
@@ -164,13 +164,14 @@ def _fit_cell(value: object, kind: type) -> object:
 
 
 def _flatten_cell(value: object) -> object:
-    """Converts a value to fit into a cell: text and numbers stay the same, the rest becomes JSON."""
+    """Converts a value so that it fits in a cell: text and numbers are unchanged, the rest becomes JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# writes rows with these columns to a file; gets the requests' own cells once more, to find their types
+# by file extension: a function that writes rows with the given columns to a file; its last argument repeats
+# the requests' own cells, which show the type of each column
 _WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Iterator[OutputRow]], None]] = {
     ".jsonl": _write_jsonl,
     ".csv": _write_csv,

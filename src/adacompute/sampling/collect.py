@@ -1,7 +1,8 @@
 """`collect`: draws a pool's missing samples from one or several endpoints and stores them.
 
-Several endpoints, each with its mode, are drawn from in parallel into separate sources within one money cap;
-if one fails, the others continue. Most of this module is also used by `answer`.
+Several endpoints (one for each mode) are sampled in parallel, within one limit on money, and the samples of
+each are stored as a separate source. If one fails, the others continue. Most of this module is also used by
+`answer`.
 """
 
 import asyncio
@@ -49,8 +50,9 @@ T = TypeVar("T")
 class SourcePlan:
     """What to draw from one endpoint: request settings, samples per problem, prices.
 
-    An engine may replace the endpoint to draw elsewhere than in this process. A `verifier` scores each new
-    sample that has an answer before it is stored; the pool doesn't contain its cost.
+    An engine in place of the endpoint draws the samples elsewhere, such as on a cluster. A `verifier` scores
+    each new sample that has an answer before it is stored; the verifier's own cost isn't recorded in the
+    pool.
     """
 
     endpoint: Endpoint | WorkerEngine
@@ -105,9 +107,9 @@ def build_plan(
     sent_model: str = "",
     **plan: Any,  # noqa: ANN401 - more of `SourcePlan`
 ) -> SourcePlan:
-    """Plans how to request samples from a mode: its own options override the common sampling parameters.
+    """Plans how to request samples from a mode, whose own options override the shared sampling parameters.
 
-    Of two token limits, the smaller one applies. But if the common limit is only a default
+    If both have a token limit, the smaller one applies. But if the shared limit is only a default
     (`limit_is_default`), the mode's limit applies.
     """
     if limit_is_default and mode.max_tokens is not None:
@@ -128,23 +130,23 @@ def build_plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """Fields common to all runs that draw samples: failures, and costs of the sources over all runs."""
+    """The fields that the results of all runs share: failures of this run, and the sources' total costs."""
 
-    added: int  # samples from this run
-    failures: Mapping[str, str]  # why a problem lacks samples, by problem id
+    added: int  # number of samples drawn in this run
+    failures: Mapping[str, str]  # why each incomplete problem lacks samples, by problem id
     errors: Mapping[str, int]  # number of this run's attempts without a sample, by kind of error
-    account: Account  # all calls into this pool for these sources
-    cost: float  # money for all calls counted in `account`
-    at_most: float  # `cost` plus possible charges
+    account: Account  # all calls that the pool has recorded for these sources, in any run
+    cost: float  # cost in money of all calls counted in `account`
+    at_most: float  # `cost`, plus the cost of failed calls that may be charged
     seconds: float
-    stopped: StopReason | None = None  # what stopped the run; None: it finished
-    why: str | None = None  # the reason for the stop in words
+    stopped: StopReason | None = None  # what stopped the run; None if it finished
+    why: str | None = None  # why the run stopped, in words
     signal: int | None = None  # number of the signal that stopped the run
     finished: float | None = None  # share of samples that weren't cut off, among those where it is known
-    verifier: Mapping[str, Any] | None = None  # calls to a verifier in this run; None: no calls
+    verifier: Mapping[str, Any] | None = None  # calls to a verifier in this run; None if there were none
 
     def list_run(self) -> dict[str, Any]:
-        """Returns these fields as plain data, for JSON."""
+        """Returns the fields of this class as plain data, for JSON."""
         return {
             "added": self.added,
             "failures": dict(self.failures),
@@ -170,20 +172,20 @@ class Collected(RunResult):
     """The result of a collection, for one source or all modes together."""
 
     planned: int  # number of planned samples
-    stored: int  # planned samples in the pool, including those of earlier runs
+    stored: int  # number of planned samples in the pool, including those of earlier runs
     model: str | None = None  # name of the model; None if there are several modes
-    per_call: int | None = None  # most samples per call; None: unknown
-    logprobs: bool | None = None  # whether the model gives log-probabilities
+    per_call: int | None = None  # maximum number of samples per call; None if unknown
+    logprobs: bool | None = None  # whether the model returns log-probabilities; None if unknown
     answered: float | None = None  # share of the source's samples with an answer
     modes: Mapping[str, "Collected"] = field(default_factory=dict)  # results by mode name
 
     @property
     def complete(self) -> bool:
-        """Whether the pool has everything that was planned."""
+        """Whether the pool has all planned samples."""
         return self.stored == self.planned
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         return {
             "model": self.model,
             "planned": self.planned,
@@ -210,10 +212,10 @@ def collect(
     """Draws the planned samples that the pool lacks for each problem, and stores each sample on arrival.
 
     After any interruption, even `kill -9`, the same call continues: stored samples aren't requested again.
-    The first of `signals` ends it gracefully, the second at once. Raises SourceChanged if the pool's samples
-    are from another model, template or parameter, unless `another`. Problems in the pool are updated; they
-    may have changed, but not in what the model sees, and a changed gold answer needs `regrade`. `max_cost`
-    limits the total cost of all calls into the pool, each source at its own prices.
+    The first signal ends the run gracefully, the second at once. Raises SourceChanged if the pool's samples
+    were drawn with another model, template or parameter, unless `another` is true. Problems in the pool are
+    updated, but what the model sees of them must not have changed, and a changed gold answer needs `regrade`.
+    `max_cost` limits the total cost of all calls into the pool, each source at its own prices.
     """
     problems, plans = check_arguments(problems, pool, plans)
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
@@ -242,7 +244,7 @@ class _Collection:
         async with open_samplers(
             self.plans, self.pool, self.budgets, on_progress=self._report, signals=signals
         ) as group:
-            self._report(group)  # shows at once how many samples are stored already
+            self._report(group)  # reports at once how many samples are stored already
             await group.draw([left.runs for left in self.before])
         return self._build_result(group, time.monotonic() - start)
 
@@ -278,7 +280,7 @@ class _Collection:
         remaining: Sequence[RemainingSamples],
         seconds: float,
     ) -> Collected:
-        """Builds the combined result of some sources."""
+        """Builds one result for all the given sources."""
         uses = [
             measure_source(self.pool, plan, samples=left.stored)
             for plan, left in zip(plans, remaining, strict=True)
@@ -326,7 +328,7 @@ def check_arguments(
 def prepare_pool(
     pool: Pool, problems: Sequence[Problem], plans: Sequence[SourcePlan], *, another: bool, regrade: bool
 ) -> None:
-    """Merges leftover shards, checks the pool's sources, and adds the problems."""
+    """Merges shards left by earlier runs, checks the pool's sources, and adds the problems."""
     if pool.shard_folder.is_dir():
         merge_leftover_shards(pool)
     for plan in plans:
@@ -337,7 +339,7 @@ def prepare_pool(
 def make_budgets(
     plans: Sequence[SourcePlan], prices: Mapping[str, TokenPrices], cap: CostCap
 ) -> list[CostBudget]:
-    """Makes a cost budget for each source, all within one common limit."""
+    """Makes a cost budget for each source, all within the same limit `cap`."""
     if cap.limit is not None and not any(prices.values()):
         raise CollectError(
             "max cost needs prices, for a million tokens; give input_price and output_price in each mode's "
@@ -358,21 +360,21 @@ def make_budgets(
 class SourceUse:
     """The samples drawn from a source, and the cost of its calls into the pool over all runs."""
 
-    name: str  # name of its mode
-    samples: int  # samples that belong to this collection or batch
-    account: Account  # all calls into this pool for this source
-    cost: float  # money for all calls counted in `account`
-    at_most: float  # `cost` plus possible charges
+    name: str  # name of the source's mode
+    samples: int  # number of samples that belong to this collection or batch
+    account: Account  # all calls that the pool has recorded for this source, in any run
+    cost: float  # cost in money of all calls counted in `account`
+    at_most: float  # `cost`, plus the cost of failed calls that may be charged
     answered: float | None  # share of the source's samples with an answer
     finished: float | None  # share of samples that weren't cut off, among those where it is known
 
     @property
     def mean_cost(self) -> float | None:
-        """Money per sample; None without samples."""
+        """Mean cost in money per sample; None without samples."""
         return self.at_most / self.account.got if self.account.got else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         return {
             "samples": self.samples,
             "calls": self.account.calls,
@@ -400,7 +402,7 @@ def measure_source(pool: Pool, plan: SourcePlan, *, samples: int) -> SourceUse:
 
 
 def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: float) -> dict[str, Any]:
-    """Collects the fields of a `RunResult`."""
+    """Gathers the values for the fields of a `RunResult`."""
     accounts = [asdict(use.account) for use in uses]
     return {
         "added": group.added,
@@ -419,14 +421,14 @@ def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: flo
 
 
 def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
-    """Averages shares, each weighted by the number next to it; ignores unknown shares."""
+    """Averages shares, each weighted by its number of samples; ignores unknown shares."""
     known = [(share, count) for share, count in shares if share is not None and count]
     total = sum(count for _, count in known)
     return sum(share * count for share, count in known) / total if total else None
 
 
 def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
-    """Sums up the calls to verifiers; None if there were none."""
+    """Adds up the calls, failures and tokens of all verifiers; None if no verifier was called."""
     if not any(sampler.scores["calls"] for sampler in samplers):
         return None
     totals = {name: sum(each.scores[name] for each in samplers) for name in ("calls", "failed", "tokens")}
@@ -434,7 +436,7 @@ def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end; in another thread if this one has an event loop, as in notebooks."""
+    """Runs a coroutine to its end, in another thread if this one has an event loop (as in notebooks)."""
     if not _has_running_loop():
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as executor:
@@ -450,7 +452,7 @@ def _has_running_loop() -> bool:
 
 
 class SamplerGroup:
-    """The samplers of all sources, used like one. It stops when all have stopped, or by a signal."""
+    """The samplers of all sources, used like a single one. Stops once all have stopped, or at a signal."""
 
     def __init__(self, samplers: Mapping[str, Sampler], cap: CostCap, *, in_turn: bool = False) -> None:
         self._names = tuple(samplers)
@@ -501,12 +503,12 @@ class SamplerGroup:
             sampler.stop("signal", number=number)
 
     def abandon(self) -> None:
-        """Records that running calls were abandoned."""
+        """Records that the calls in flight were abandoned."""
         for sampler in self.samplers:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
     async def draw(self, runs: Sequence[Sequence[SampleRange]]) -> None:
-        """Draws the given sample ranges of each source; fewer if stopped."""
+        """Draws the given ranges of samples of each source, or only some of them if stopped."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:
             for sampler, part in chosen:
@@ -522,7 +524,7 @@ class SamplerGroup:
             raise
 
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
-        """Returns the progress, given each source's numbers of planned and previously stored samples."""
+        """Returns the progress, given how many samples of each source are planned, and were stored before."""
         parts = [
             sampler.progress(planned=count, before=stored)
             for sampler, count, stored in zip(self.samplers, planned, before, strict=True)
@@ -532,7 +534,8 @@ class SamplerGroup:
         joined = CollectProgress.join(parts)
         return replace(
             joined,
-            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part contains the cost of all
+            # each part includes the common cost of all sources: count it once
+            cost=joined.cost - (len(parts) - 1) * self.cap.spent,
             stopping=self.stopped is not None,
             modes=dict(zip(self._names, parts, strict=True)),
         )
@@ -549,7 +552,7 @@ async def open_samplers(
 ) -> AsyncIterator[SamplerGroup]:
     """Opens samplers of all sources, which write to a pool; on exit, everything that arrived is stored.
 
-    The first signal of `signals` stops them gracefully; the second one leaves the block at once.
+    The first signal stops them gracefully; the second one leaves the `with` block at once.
     """
     opened: list[SamplerGroup] = []
 
@@ -568,13 +571,14 @@ async def open_samplers(
             )
             for plan, budget in zip(plans, budgets, strict=True)
         }
-        # With collectors on a cluster, a source may use all the remaining money, so only one draws at a time.
+        # Collectors on a cluster may use all the remaining money, so with them only one source draws at a
+        # time.
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
         group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)
         async with handle_signals(signals, on_first=stop, on_second=group.abandon):
             yield group
         closing = stack.pop_all()
-        # closing may take seconds, so handle signals meanwhile
+        # closing may take seconds, so signals must be handled until it is done
         async with handle_signals(signals, on_first=group.stop, on_second=group.abandon):
             await closing.aclose()

@@ -30,16 +30,18 @@ from adacompute.records import Budget, Call, Problem, TokenPrices
 
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
 _SUFFIX_PARAMETER = "system_suffix"
-_MAX_CHANGES = 4  # most differences shown in an error
-_MAX_VALUE = 60  # most characters of a value in an error
-_CHARACTERS_A_TOKEN = 3.0  # low on purpose: overestimates prompts until a server has counted some
-_MAX_TRIAL_CALLS = 4  # concurrent calls until the first one shows the real cost of a response
-_TURN_TOKENS = 8  # estimated tokens that each message adds to its text
+_MAX_CHANGES = 4  # maximum number of differences shown in an error
+_MAX_VALUE = 60  # maximum number of characters of a value in an error
+# low on purpose, so that prompt lengths are overestimated until a server has counted some
+_CHARACTERS_A_TOKEN = 3.0
+# maximum number of concurrent calls until the first one shows the real cost of a response
+_MAX_TRIAL_CALLS = 4
+_TURN_TOKENS = 8  # estimated number of tokens that each message needs besides its text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """How to request samples of any problem: model, prompt template and sampling parameters.
+    """The settings for requesting samples of any problem: model, prompt template, sampling parameters.
 
     A pool stores `parameters` to tell sources of samples apart. Log-probabilities don't change the samples,
     so requesting them isn't a parameter.
@@ -47,9 +49,10 @@ class Asking:
 
     model: str
     template: Template
-    sampling: Mapping[str, Any] = field(default_factory=dict)  # temperature etc., sent unchanged
+    # parameters such as temperature, sent unchanged
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     logprobs: bool = True  # whether to request log-probabilities, for weighting votes
-    top_logprobs: int = 0  # alternatives per token, 0 to 20; entropy needs at least 2
+    top_logprobs: int = 0  # number of alternatives per token to request, 0 to 20; entropy needs at least 2
     sent_model: str = ""  # model name to send, if the endpoint knows the model by another one
     mode: str = ""  # the mode, whose samples are a separate source in the pool; "" if there is only one
     system_suffix: str = ""  # appended to the system message
@@ -84,7 +87,7 @@ class Asking:
     def parameters(self) -> dict[str, Any]:
         """What a pool stores besides the model's name: the sampling parameters and the whole template.
 
-        For a mode, also its name and system suffix.
+        For a named mode, these include its name and its system suffix.
         """
         parameters = {**self.sampling, "template": self.template.to_dict()}
         if self.mode:
@@ -102,7 +105,8 @@ class Asking:
     def most_tokens(self) -> int | None:
         """The token limit per response; None if there is none."""
         limits = [self.sampling[name] for name in LIMIT_NAMES if self.sampling.get(name) is not None]
-        return max(limits, default=None)  # endpoints differ in which of the two limits they obey
+        # endpoints differ in which of the two limits they obey, so expect the larger
+        return max(limits, default=None)
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
         """Builds the messages for a problem, as the model sees them."""
@@ -110,7 +114,7 @@ class Asking:
         return add_instruction(messages, self.system_suffix) if self.system_suffix else messages
 
     def body(self, problem: Problem) -> dict[str, Any]:
-        """Builds the request for a problem, without `n`."""
+        """Builds the body of the request for a problem, without the number of samples `n`."""
         body = {
             "model": self.sent_model or self.model,
             "messages": self.messages(problem),
@@ -129,10 +133,10 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SampleRange:
-    """Consecutive samples of one problem."""
+    """A range of consecutive samples of one problem."""
 
     problem: Problem
-    first: int  # index of the first sample
+    first: int  # index of the first sample in the range
     count: int
 
     def without(self, indexes: Collection[int]) -> "Iterator[SampleRange]":
@@ -149,9 +153,9 @@ class SampleRange:
 class RemainingSamples:
     """The samples that are still missing from a plan."""
 
-    runs: tuple[SampleRange, ...]  # the missing samples, in the order of problems
-    planned: int  # samples in the whole plan
-    stored: int  # planned samples that are stored
+    runs: tuple[SampleRange, ...]  # ranges of missing samples, in the order of problems
+    planned: int  # number of samples in the whole plan
+    stored: int  # number of planned samples that are stored already
 
     @property
     def samples(self) -> int:
@@ -171,7 +175,7 @@ def find_remaining(
     *,
     samples: int,
 ) -> RemainingSamples:
-    """Finds which of the samples 0 to `samples` - 1 of each problem are missing; without a pool, all are."""
+    """Finds which of the planned samples (0 to `samples` - 1) of each problem are missing in the pool."""
     stored = {} if pool is None else _find_stored(pool, asking)
     runs = tuple(
         run for problem in problems for run in _iterate_missing(problem, stored.get(problem.id), samples)
@@ -181,7 +185,7 @@ def find_remaining(
 
 
 def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
-    """Returns each problem's number of stored samples; if indexes are missing in between, their indexes."""
+    """Returns how many samples of each problem are stored, or the set of their indexes if there are gaps."""
     stored: dict[str, int | set[int]] = {}
     for id_, indexes in pool.indexes(*asking.source):
         gapless = max(indexes) + 1 == len(indexes)
@@ -197,7 +201,7 @@ def _iterate_missing(problem: Problem, stored: int | set[int] | None, samples: i
 
 
 def compute_sample_limit(budget: object, requests: int) -> int:
-    """Computes the total number of samples that an average budget allows for these requests."""
+    """Computes the total number of samples that an average budget allows for `requests` requests."""
     average = parse_finite(budget)
     if average is None or average < 1:
         raise BudgetOutOfRange(
@@ -205,10 +209,12 @@ def compute_sample_limit(budget: object, requests: int) -> int:
         )
     if not requests:
         raise CollectError("there is no request to answer; give at least one")
-    return math.floor(average * requests + 1e-9)  # as a float, 1.15 * 100 is below 115
+    # 1e-9, because the floating-point product 1.15 * 100 is slightly below 115
+    return math.floor(average * requests + 1e-9)
 
 
-TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")  # a token costs one "token"
+# prices at which a call's cost is its number of tokens
+TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
@@ -230,7 +236,7 @@ def find_remaining_within(
     *,
     budget: float,
 ) -> RemainingSamples:
-    """Estimates what can still be drawn within a budget: one call per sample, spread evenly over problems."""
+    """Estimates which samples a budget still pays for: one call per sample, spread evenly over problems."""
     limit = compute_sample_limit(budget, len(problems))
     ids = {problem.id for problem in problems}
     stored_indexes = () if pool is None else pool.indexes(*asking.source)
@@ -247,27 +253,27 @@ class CostEstimate:
     Prompts are estimated from their length, slightly too high.
     """
 
-    problems: int  # problems that lack samples
-    samples: int  # samples to draw
-    stored: int  # samples already stored
-    calls_least: int  # number of calls if each returns all samples of a problem
-    calls_most: int  # number of calls if each returns one sample; without retries
+    problems: int  # number of problems that lack samples
+    samples: int  # number of samples to draw
+    stored: int  # number of planned samples that are stored already
+    calls_least: int  # minimum number of calls, in case each returns all samples of a problem
+    calls_most: int  # maximum number of calls, in case each returns one sample; without retries
     prompt_tokens_least: int
     prompt_tokens_most: int
-    completion_tokens: int | None  # extrapolated from the samples so far; None without samples
-    completion_tokens_most: int | None  # upper bound; None: responses have no limit
-    cost: float | None  # money, extrapolated, for the most calls; None if unknown
+    completion_tokens: int | None  # estimate extrapolated from the samples so far; None without samples
+    completion_tokens_most: int | None  # upper bound; None if responses have no limit
+    cost: float | None  # money, extrapolated for `calls_most` calls; None if unknown
     cost_most: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Returns plain data for JSON."""
         return asdict(self)
 
 
 def estimate_cost(
     remaining: RemainingSamples, asking: Asking, *, prices: TokenPrices, mean_tokens: float | None = None
 ) -> CostEstimate:
-    """Estimates the cost before drawing; `mean_tokens` is the mean length of stored responses, if any."""
+    """Estimates the cost of the remaining samples; `mean_tokens` is the mean length of stored responses."""
     sizes = {run.problem.id: estimate_prompt_size(asking.messages(run.problem)) for run in remaining.runs}
     fewest_tokens = math.ceil(sum(sizes[run.problem.id] for run in remaining.runs))
     most_tokens = math.ceil(sum(sizes[run.problem.id] * run.count for run in remaining.runs))
@@ -290,16 +296,16 @@ def estimate_cost(
 
 
 def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
-    """Estimates the tokens of a prompt, rather too high than too low."""
+    """Estimates the number of tokens in a prompt; tends to be too high rather than too low."""
     return sum(len(str(m.get("content", ""))) / _CHARACTERS_A_TOKEN + _TURN_TOKENS for m in messages)
 
 
 def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
-    """Raises SourceChanged, naming the differences, if the pool's samples have other settings.
+    """Raises SourceChanged and names the differences if the pool's samples were drawn with other settings.
 
-    Samples with different settings have different distributions, so they are never mixed; `another` stores
-    them in the same pool as another source. A mode is compared with samples of the same mode; a new mode may
-    be added to a pool of modes.
+    Samples with different settings have different distributions, so they are never mixed. If `another` is
+    true, they are stored in the same pool as another source. A mode is compared with samples of the same
+    mode; a new mode may be added to a pool of modes.
     """
     known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
@@ -323,7 +329,7 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
 
 
 def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Lists differences like `differences`, but only the first one in the template."""
+    """Lists the same differences as `differences`, but of those in the template only the first."""
     changes = differences(was, now)
     template = [change for change in changes if change.startswith("template.")]
     rest = [change for change in changes if not change.startswith("template.")]
@@ -333,7 +339,7 @@ def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
 def add_problems(
     pool: Pool, problems: Sequence[Problem], template: Template, *, regrade: bool = False
 ) -> None:
-    """Adds new problems to the pool; updates existing ones if the model sees the same."""
+    """Adds new problems to the pool; updates existing ones if what the model sees is unchanged."""
     new, changed = check_problems(pool, problems, template)
     pool.add_problems(new)
     pool.amend_problems(changed, regrade=regrade)
@@ -373,7 +379,7 @@ def check_problems(
 def _try_messages(template: Template, problem: Problem) -> list[dict[str, str]] | None:
     try:
         return template.messages(problem)
-    except ProblemsInvalid:  # the pool's problem lacks a field that the template needs
+    except ProblemsInvalid:  # the problem in the pool lacks a field that the template needs
         return None
 
 
@@ -385,7 +391,7 @@ def _describe_change(known: Problem, problem: Problem) -> str:
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Describes each change in a line such as `temperature was 0.7, is 0.8`."""
+    """Describes each change between two settings in a line such as `temperature was 0.7, is 0.8`."""
     before, after = dict(_flatten(was)), dict(_flatten(now))
     return [
         f"{name} was {_show(before.get(name))}, is {_show(after.get(name))}"
@@ -418,9 +424,9 @@ class CostCap:
         if limit is not None and not (_is_number(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         self.limit = limit
-        self.spent = spent  # cost of ended calls, including possible charges
-        self.reserved = 0.0  # amount reserved for running calls
-        self.owed = 0.0  # possible charges of attempts in calls that are still running
+        self.spent = spent  # cost of ended calls, including those that may be charged although they failed
+        self.reserved = 0.0  # total amount reserved for running calls
+        self.owed = 0.0  # cost of failed attempts that may be charged, in calls that are still running
         self.held = 0  # number of reservations not released yet
         self.released = asyncio.Event()
 
@@ -433,11 +439,11 @@ class CostCap:
 class CostBudget:
     """Keeps the cost of calls to one model within the cap's limit.
 
-    Before a call, its highest cost is reserved: each sample as a separate call with the most tokens. Failed
-    attempts that may be charged count in full, and one more try must fit as well, so the limit holds even if
-    they are charged. Prompts are estimated until some were counted. If an endpoint sends more tokens than
-    requested, more is reserved from then on. Until the first response was counted, only a few calls are sent;
-    only these can exceed the limit.
+    Before a call, its highest possible cost is reserved: that of a separate call for each sample, with the
+    maximum number of tokens. Failed attempts that may be charged count in full, and a retry is sent only if
+    its cost fits as well, so the limit holds even if all are charged. Prompts are estimated until some were
+    counted. If an endpoint sends more tokens than requested, more is reserved from then on. Until the tokens
+    of the first response are known, only a few calls are sent; only these can exceed the limit.
     """
 
     def __init__(
@@ -445,28 +451,28 @@ class CostBudget:
         *,
         prices: TokenPrices,
         most_tokens: int | None = None,
-        cap: CostCap | None = None,  # shared with other models; None: no limit
+        cap: CostCap | None = None,  # limit shared with other models; None means no limit
     ) -> None:
         self.cap = CostCap() if cap is None else cap
         self.prices = prices
         self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
         self._held = 0  # number of this model's reservations not released yet
-        self._measured = False  # whether a response's tokens were counted
-        self._prompt_ratio = 1.0  # largest ratio seen of counted to estimated prompt tokens
+        self._measured = False  # whether the tokens of any response have been counted
+        self._prompt_ratio = 1.0  # largest ratio so far of counted to estimated prompt tokens
         self.longest_prompt = 0.0  # longest prompt so far, in estimated tokens
 
     @property
     def excess_tokens(self) -> int | None:
-        """The most tokens in a response if the endpoint exceeded max_tokens, otherwise None."""
+        """The tokens of the longest response if it exceeded max_tokens, otherwise None."""
         return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
-        """Says why nothing more is sent."""
+        """Explains, in words, why no more calls are sent."""
         return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
-        """Waits until samples of a prompt can be paid for; returns their number and the reserved amount."""
+        """Waits until samples for a prompt can be paid for; returns how many, and the amount reserved."""
         self.longest_prompt = max(self.longest_prompt, prompt)
         if self.cap.limit is None:
             return wanted, 0.0
@@ -494,7 +500,7 @@ class CostBudget:
         self.cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
-        """Records an attempt as it ends; False if its possible cost leaves no money for more."""
+        """Records an attempt as it ends; returns False if its possible cost leaves no money for more."""
         if self.cap.limit is None or call.paid != "maybe":
             return True
         self.cap.owed += self._worst_cost(call)
@@ -504,7 +510,7 @@ class CostBudget:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
 
     def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
-        """Records ended calls; returns them, with the most possible tokens if they may have been charged."""
+        """Records ended calls; returns them, with the maximum number of tokens if they may be charged."""
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
@@ -517,7 +523,8 @@ class CostBudget:
         self._measured = self._measured or call.paid == "yes"
         if call.paid == "yes" and call.prompt_tokens and prompt:
             self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
-        if call.paid == "yes" and call.completion_tokens and call.asked:  # may exceed the limit sent
+        # the response may be longer than the limit that was sent
+        if call.paid == "yes" and call.completion_tokens and call.asked:
             self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
         if call.paid != "maybe" or call.completion_tokens is not None:
             return call
@@ -528,7 +535,7 @@ class CostBudget:
 
 
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
-    """Computes the highest possible cost of all calls into a pool; unknown modes get the highest prices."""
+    """Computes the highest possible cost of a pool's calls; those of unknown modes at the highest prices."""
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
         output=max(each.output for each in prices.values()),
@@ -544,8 +551,9 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
     """Computes the highest possible cost of the calls for these problems.
 
-    Pools don't record the problem of a call. If there are samples of other problems too, response costs are
-    divided by tokens of samples, and the costs of prompts and failures by the number of samples.
+    Pools don't record which problem a call was for. If the pool has samples of other problems too, these
+    problems get a share of the total: of response costs in proportion to their tokens, and of the costs of
+    prompts and failures in proportion to their number of samples.
     """
     source = pool.source_key(*asking.source)
     if source is None:

@@ -1,8 +1,8 @@
-"""Shards: pools written by workers on other machines next to the main pool, with the results of some runs.
+"""Shards: small pools next to the main pool, in which workers on other machines store their samples.
 
-A shard has the samples, failures and calls of its runs. It is merged exactly once: its content and a note of
-the merge are one transaction, and only then is it removed, so a crash at any point neither loses nor
-duplicates anything.
+A shard has samples, failures and calls. It is merged exactly once: one transaction stores its content and a
+record of the merge, and only then is the shard removed. So a crash at any point neither loses nor duplicates
+anything.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
 Indexes = dict[str, set[int]]  # indexes of samples, by problem id
-PAD = "pad"  # file next to the shards, with the one-time pad of a key; removed with the shards
-_WRITER_SECONDS = 30.0  # time that a worker may take to end after it or its driver was killed
+PAD = "pad"  # name of the file next to the shards that has a key's one-time pad; it is removed with them
+_WRITER_SECONDS = 30.0  # how long a worker may take to end after it or its driver was killed
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
 _OUR_NAMES = re.compile(
     rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
-)  # matches our own files; any others belong to the user
+)  # matches the files that this package writes; any others belong to the user
 
 
 def make_shard_path(folder: Path) -> Path:
@@ -45,7 +45,7 @@ def merge_leftover_shards(pool: Pool) -> None:
 
 
 def merge_shard(pool: Pool, path: Path) -> Indexes:
-    """Merges a shard and returns its samples; raises PoolLocked if its writer is still alive."""
+    """Merges a shard; returns the indexes of its samples. Raises PoolLocked if its writer is still alive."""
     merged: Indexes = {}
     until = time.monotonic() + _WRITER_SECONDS
     while _is_locked(path) and time.monotonic() < until:  # the shard may not exist yet
@@ -58,7 +58,7 @@ def merge_shard(pool: Pool, path: Path) -> Indexes:
             add = partial(pool.add_drawn, model=model, parameters=parameters, once=f"{path.name} {number}")
             try:
                 add(records)
-            except DuplicateRecord:  # e.g. the pool is a copy made after a merge
+            except DuplicateRecord:  # for example, if the pool is a copy that was made after a merge
                 stored = pool.keys(model, parameters)
                 add([_drop_stored(record, stored) for record in records])
             for each in records:
@@ -70,14 +70,14 @@ def merge_shard(pool: Pool, path: Path) -> Indexes:
 
 
 def remove_shard_folder(pool: Pool) -> None:
-    """Removes the folder and the notes of merged shards, except those still being written.
+    """Removes the folder of shards and the records of their merges, except for shards still being written.
 
     Other files stay too, because users may have a folder with this name.
     """
     folder = pool.shard_folder
     if not folder.is_dir() or any(_SHARD_NAME.fullmatch(path.name) for path in folder.iterdir()):
         return
-    sync_path(folder)  # the removal of shards must be on disk before the notes about their merges go
+    sync_path(folder)  # the removal of shards must be on disk before the records of their merges are deleted
     pool.forget()
     for path in [path for path in folder.iterdir() if _OUR_NAMES.fullmatch(path.name)]:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")

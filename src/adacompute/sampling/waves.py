@@ -1,9 +1,9 @@
 """Chooses which requests of a batch get samples next, wave by wave, as the price per sample falls.
 
 A policy continues a request below some price (or threshold, both called dial) that depends on its votes, and
-stops it above. So two bounds per request record what is known, and the policy is asked only about prices
-between them. Votes are counted again from the pool whenever a request has new samples, so a killed run
-continues with the same numbers.
+stops it above. So two bounds for each request record what is known, and the policy is asked only about prices
+between them. Votes are counted again from the pool whenever a request has new samples, so a run that was
+killed and restarted continues with the same votes.
 
 With one source of samples, `WavePlanner` lets the price fall from the highest one. With several modes,
 `ModePlanner` begins requests at the price that the budget allows, and lowers it once all have ended.
@@ -28,25 +28,27 @@ from adacompute.sampling.plan import Asking
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-_LOWEST_DIAL = 1e-18  # the search for a price or threshold tries no smaller one, except 0
-_RESOLUTION = 1e-6  # the search ends when its bounds differ by less than this share
+_LOWEST_DIAL = 1e-18  # lowest price or threshold that the search tries, apart from 0
+_RESOLUTION = 1e-6  # the search ends when its bounds differ by less than this share of the upper one
 _MAX_STEPS = 60
 _WAVE_DIVISOR = 4  # a wave may use 1/4 of the remaining samples before its answers are known
-_TRIAL_REQUESTS = 16  # requests in the first wave over several modes, which measures their costs
-_WAVES = 12  # with several modes, requests begin in at least so many groups
-_PACED_SHARE = 0.98  # share of the remaining money that requests should spend at their price
+# number of requests in the first wave with several modes, which measures the modes' costs
+_TRIAL_REQUESTS = 16
+_WAVES = 12  # minimum number of groups in which the requests begin, if there are several modes
+# share of the remaining money that all requests together should spend at their first price
+_PACED_SHARE = 0.98
 
 
 class BatchWave(NamedTuple):
-    """Samples to draw at the same time: for each request, a number of samples from one source."""
+    """The samples to draw at the same time: for some requests, a number of samples from one source."""
 
     rows: Rows
-    counts: Ints  # number of samples for each request; shape (rows,)
-    modes: Ints  # index of the source for each request; shape (rows,)
+    counts: Ints  # number of samples to draw for each request; shape (rows,)
+    modes: Ints  # index of the source to draw from, for each request; shape (rows,)
 
 
 def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
-    """Reads the answers in a request's samples together, as the gateway does, and removes grades."""
+    """Extracts the answers from all samples of a request together, as the gateway does; removes grades."""
     texts = [sample.text or "" for sample in samples]
     ends = [sample.finished is not False for sample in samples]
     answers = read_answers(texts, question, task, finished=ends)
@@ -59,14 +61,14 @@ def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[
 class BatchVotes:
     """Counts the votes on each request of a batch, over all sources.
 
-    A sample's index is its position among all samples of its request, from any source, so a killed batch
-    continues with its votes in drawing order. Gold answers aren't used.
+    A sample's index is its position among all samples of its request, from any source, so a batch that was
+    killed continues with its votes in drawing order. Gold answers aren't used.
     """
 
     def __init__(
         self, problems: Sequence[Problem], pool: Pool, askings: Sequence[Asking], *, max_samples: int = 0
     ) -> None:
-        """`max_samples` is the limit per request; 0: no limit."""
+        """`max_samples` is the limit per request; 0 means no limit."""
         self.weigh: VoteWeights | None = None  # how votes are weighted; set before they are counted
         self._problems = problems
         self._pool = pool
@@ -82,14 +84,15 @@ class BatchVotes:
             for id_, indexes in pool.indexes(model, parameters):
                 if (row := rows.get(id_)) is not None:
                     self.drawn_by_mode[row, mode] = len(indexes)
-                    self.next_index[row] = max(self.next_index[row], max(indexes) + 1)  # gaps aren't filled
+                    # missing indexes in between stay unused
+                    self.next_index[row] = max(self.next_index[row], max(indexes) + 1)
 
     def __len__(self) -> int:
         return len(self._problems)
 
     @property
     def drawn_by_mode(self) -> Ints:
-        """Number of samples per request and source; a view with shape (requests, sources)."""
+        """Number of samples per request and source; a view of an array, with shape (requests, sources)."""
         counts: Ints = self._arrays["drawn"].reshape(len(self), len(self._sources))
         return counts
 
@@ -133,7 +136,7 @@ class BatchVotes:
         return read_together(samples, problem.question, self._pool.task)
 
     def take_indexes(self, wave: BatchWave) -> Ints:
-        """Reserves indexes for a wave's new samples; returns each request's first one, shape (rows,)."""
+        """Reserves indexes for a wave's new samples; returns each request's first index, shape (rows,)."""
         firsts = self.next_index[wave.rows]
         self.next_index[wave.rows] += wave.counts
         return firsts
@@ -146,7 +149,7 @@ class BatchVotes:
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
     """Replaces some rows of an array of vote counts; its last axis, over answers, grows if needed.
 
-    Such an array is copied, because another thread may read it to report progress.
+    Returns a copy of such an array, because another thread may be reading it to report progress.
     """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
@@ -165,7 +168,7 @@ class DialSearch:
         """`ask_policy` returns how many more samples the policy wants for some requests at a price."""
         self._ask_policy = ask_policy
         self.active = np.ones(requests, dtype=np.bool_)  # whether a request may get more samples
-        self.low = np.full(requests, -1.0)  # the policy continues at this price and below; -1: unknown
+        self.low = np.full(requests, -1.0)  # the policy continues at this price and below; -1 if unknown
         self._high = np.full(requests, np.inf)  # the policy stops at this price and above
 
     def forget(self, rows: Rows) -> None:
@@ -210,7 +213,7 @@ class DialSearch:
 
 
 class WavePlanner:
-    """Plans the waves of a batch. Each continues the requests that are worth the highest price."""
+    """Plans the waves of a batch. Each wave continues the requests for which samples are worth most."""
 
     prices: Floats = np.zeros(0)  # initial price of each request, if there are several modes
 
@@ -225,7 +228,7 @@ class WavePlanner:
         find_room: Callable[[], int],
     ) -> None:
         """`opening` has the number of samples of each request in the first wave, `places` shifts the price of
-        each request. `find_room` returns the number of samples left to draw.
+        each request. `find_room` returns how many more samples the budget pays for.
         """
         self._policy = policy
         self._votes = votes
@@ -234,26 +237,27 @@ class WavePlanner:
         self._places = np.full(len(votes), 0.5) if places is None else places
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
-        self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the latest wave
-        self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of each request after that wave
+        self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the latest planned wave
+        # expected number of samples of each request after the latest wave
+        self._expected: Ints = np.zeros(0, dtype=np.int64)
         self.dial = None if policy.dial is None else highest_dial(policy)
         self.number = 0  # number of waves so far
 
     @property
     def room(self) -> int:
-        """Number of samples left to draw, as far as known."""
+        """Estimated number of samples that the budget still pays for."""
         return max(0, self._find_room())
 
     @property
     def price(self) -> float | None:
-        """The lowest price at which a request has continued; before that, the highest at which one would."""
+        """The lowest price at which a request has continued; if none has, the highest at which one would."""
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
         return self._dial_search.find_highest(self.dial, 1)
 
     @property
     def unfinished(self) -> int:
-        """How many requests the policy would still continue."""
+        """How many requests the policy would continue at the current price if the budget weren't spent."""
         rows = np.flatnonzero(self._dial_search.active)
         if self.dial is None:
             return int((self._ask_policy(rows, None) > 0).sum())
@@ -266,12 +270,12 @@ class WavePlanner:
         return self._grant(rows, np.minimum(requested, self._votes.count_left(rows)), np.zeros(len(rows)))
 
     def begin(self, policy: Policy) -> None:
-        """Takes the policy that was adapted to the model, after the stored votes were counted."""
+        """Replaces the policy by one adapted to the model; called once the stored votes are counted."""
         self._policy = policy
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """Plans the next wave, highest price first; None if the budget is spent or no request continues.
+        """Plans the next wave, at the highest price possible; None if the budget is spent or none continues.
 
         `width` is the number of parallel calls.
         """
@@ -337,20 +341,21 @@ class WavePlanner:
             if (requested > 0).any():
                 self.dial = min(self.dial, dial)
                 return rows, requested
-            # `esc` may stop a request at a threshold although it continues it at a higher one
+            # the policy `esc` may stop a request at this threshold although it continues it at a higher one
             self._dial_search.mark_stopped(rows, dial)
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64)
 
 
 def highest_dial(policy: Policy) -> float:
-    """Returns the highest price or threshold of a policy, at which it draws the fewest samples."""
+    """Returns a policy's highest price or threshold, at which it draws the smallest number of samples."""
     return 1.0 if policy.dial == "threshold" else 1e12
 
 
 def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Ints:
     """Divides `room` samples among requests; with enough room, each gets what it requested.
 
-    Otherwise each request without samples first gets one, in order. The others go to the highest ranks.
+    Otherwise requests without samples first get one each, in order. The rest goes to the requests with the
+    highest `rank`.
     """
     granted = np.where(empty & (requested > 0), 1, 0)
     granted = np.where(np.cumsum(granted) <= room, granted, 0)
@@ -388,10 +393,12 @@ class ModePlanner(WavePlanner):
         self._budget = budget
         self._find_money = find_money
         self._find_costs = find_costs
-        self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)  # per request: failed modes
-        self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)  # modes that the money can't pay for
-        self.dial = None  # price of all requests, once it begins to fall
-        self.prices = np.full(len(votes), np.nan)  # price of each request; NaN: not begun
+        # which modes failed for each request; shape (requests, modes)
+        self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)
+        # which modes are too expensive for the remaining money
+        self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)
+        self.dial = None  # price for all requests, once it has begun to fall; None before
+        self.prices = np.full(len(votes), np.nan)  # price of each request; NaN before it begins
 
     @property
     def price(self) -> float | None:
@@ -426,7 +433,7 @@ class ModePlanner(WavePlanner):
             granted = self._grant_money(rows, modes)
         if not len(rows):
             return None
-        if not len(granted):  # try one: the cost budget knows whether it can be paid
+        if not len(granted):  # try one request: the cost budget decides whether it can be paid for
             granted = np.zeros(1, dtype=np.intp)
         return self._record_grant(
             BatchWave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
@@ -466,13 +473,13 @@ class ModePlanner(WavePlanner):
             row, mode = int(rows[place]), int(wanted[place])
             own = votes.select(np.array([place]))
             if own.counts.any() and not self._failed[row, mode]:
-                wanted[place] = STOP  # the mode works, but the money doesn't suffice
+                wanted[place] = STOP  # the mode works, but the remaining money isn't enough for it
             else:
                 wanted[place] = self._find_substitute(row, own, mode, usable[place], prices[place])
         return wanted
 
     def _find_substitute(self, row: int, votes: VotesByMode, wanted: int, usable: Bools, price: float) -> int:
-        """Finds another mode if a request's mode can't be used: a cheaper one, as long as that is worth it.
+        """Finds another mode if a request's mode can't be used: a cheaper one, if that is worth its price.
 
         A more expensive mode is taken only if there is no answer yet, because its value is unknown.
         """
@@ -493,7 +500,7 @@ class ModePlanner(WavePlanner):
         return STOP
 
     def _begin_requests(self, count: int) -> None:
-        """Begins so many requests, at the price that the remaining money allows for all that haven't begun.
+        """Begins `count` requests, at the price that the remaining money allows for all that haven't begun.
 
         The first group is small, to measure costs.
         """
@@ -507,7 +514,8 @@ class ModePlanner(WavePlanner):
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
-        trial = _TRIAL_REQUESTS * self._budget  # weight of the assumption that requests cost what was learned
+        # weight of the policy's own cost estimate, which counts like this much measured cost
+        trial = _TRIAL_REQUESTS * self._budget
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
         price = self._policy.find_price(each / (hardness * self._find_scale()))
@@ -524,7 +532,8 @@ class ModePlanner(WavePlanner):
     def _lower_price(self, width: int) -> tuple[Rows, Ints]:
         """Lowers the price until some requests continue; returns them with their modes.
 
-        Doesn't lower it once a mode is too expensive for the remaining money: only others would be used.
+        Leaves the price as it is once a mode is too expensive for the remaining money, because requests would
+        only get other modes.
         """
         while not self._unpaid.any():
             ceiling = float(self.prices.max()) if self.dial is None else self.dial
@@ -540,7 +549,7 @@ class ModePlanner(WavePlanner):
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
-        """Selects the requests that the remaining money can probably pay for.
+        """Selects those of the requests that the remaining money can probably pay for.
 
         Money for requests that haven't begun is kept back, so that the last ones aren't left out.
         """
@@ -548,14 +557,14 @@ class ModePlanner(WavePlanner):
         left = self._find_money() - waiting * self._budget
         empty = self._votes.drawn[rows] == 0
         granted = []
-        for place in np.lexsort((rows, ~empty)).tolist():  # requests without a sample first
+        for place in np.lexsort((rows, ~empty)).tolist():  # grant requests without a sample first
             if (cost := float(costs[modes[place]])) <= left:
                 granted.append(place)
                 left -= cost
         return np.array(granted, dtype=np.intp)
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """Returns 1 for each request that continues at this price, or at its own price if lower, else 0."""
+        """Returns 1 for each request that continues at this price (or at its own, if lower), else 0."""
         assert dial is not None
         last, self.dial = self.dial, dial
         wanted = self._choose(rows)

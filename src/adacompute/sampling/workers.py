@@ -1,7 +1,7 @@
 """Workers that draw samples from an endpoint within a cost budget, and store them in a pool on arrival.
 
 A separate thread writes to the pool, so that no call waits for the disk. While one batch of samples is
-written, the next one gathers. A future tells each worker when its samples are safe.
+written, the next one is gathered. A future tells each worker when its samples are on disk.
 """
 
 import asyncio
@@ -43,17 +43,22 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRange, estimate_prompt_size
 
-Scores = Mapping[int, float]  # a verifier's scores, by index in a call's reply
+Scores = Mapping[int, float]  # a verifier's scores, by the response's index in its call
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
-_GATHER_SECONDS = 0.02  # time to gather samples for a write, because a write costs as much as many samples
-_MAX_BATCH = 256  # most calls stored per transaction: limits memory, and how long the GIL is held
+# how long to gather samples for one write, because each write takes much longer than adding a sample
+_GATHER_SECONDS = 0.02
+# maximum number of calls stored per transaction, to limit memory and how long the GIL is held
+_MAX_BATCH = 256
 _MAX_NUMBER = 2**53
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
-_FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
-_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # kinds of calls that aren't errors
-_MAX_UNSTORED_FACTOR = 2  # most ended calls not stored yet, per call allowed at the same time
-_MAX_FAILING_PROBLEMS = 8  # after so many failing problems in a row, the endpoint is considered faulty
+# wrong key, no money or no such model: errors that every problem would meet
+_FATAL_STATUSES = (401, 402, 403, 404)
+# outcomes of calls that don't count as errors
+_HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")
+# maximum number of ended calls that aren't stored yet, as a multiple of the parallel calls allowed
+_MAX_UNSTORED_FACTOR = 2
+_MAX_FAILING_PROBLEMS = 8  # number of problems that fail in a row before the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +66,15 @@ class CollectProgress:
     """The progress of a collection."""
 
     planned: int  # number of planned samples
-    stored: int  # samples in the pool, including earlier runs
-    added: int  # samples added by this run
-    failed: int  # samples that this run requested and didn't get
-    tokens: int  # tokens of responses in this run
-    cost: float  # money for all calls into this pool, including possible charges
+    stored: int  # number of samples in the pool, including those of earlier runs
+    added: int  # number of samples added by this run
+    failed: int  # number of samples that this run requested and didn't get
+    tokens: int  # number of response tokens in this run
+    cost: float  # money for all calls that the pool has recorded, including those that may be charged
     errors: Mapping[str, int]  # number of attempts without a sample, by kind of error
     calls: int
-    concurrency: int  # parallel calls currently allowed by the rate limiter
-    in_flight: int = 0  # calls in flight
+    concurrency: int  # number of parallel calls that the rate limiter allows now
+    in_flight: int = 0  # number of calls in flight
     stopping: bool = False  # True: the run only finishes calls in flight
     modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # progress of each mode, by name
 
@@ -89,24 +94,25 @@ class Sampler(ABC):
 
     def __init__(self, cost_budget: CostBudget) -> None:
         self._cost_budget = cost_budget
-        self._failing_problems: set[str] = set()  # problems that failed since the last sample
+        # ids of the problems that have failed since the last sample arrived
+        self._failing_problems: set[str] = set()
         self._calls = 0
         self._tokens = 0
-        self._missing = 0  # number of failed samples
+        self._missing = 0  # number of samples that were requested but not received
         self.added = 0  # number of samples stored
-        self.scores: Counter[str] = Counter()  # a verifier's calls, failed calls, tokens
-        self.verifier_error: str | None = None  # the verifier's first failure
+        self.scores: Counter[str] = Counter()  # number of calls to the verifier, failed calls and tokens
+        self.verifier_error: str | None = None  # message of the verifier's first failure
         self.failures: dict[str, str] = {}  # latest reason for a failure, by problem id
-        self.errors: Counter[str] = Counter()  # attempts without a sample, by kind of error
+        self.errors: Counter[str] = Counter()  # number of attempts without a sample, by kind of error
         self.stopped: StopReason | None = None
         self.why: str | None = None
         self.signal: int | None = None  # number of the signal that stopped the run
-        self.per_call: int | None = None  # most samples per call; None: unknown
-        self.logprobs: bool | None = None  # whether log-probabilities are given; None: unknown
+        self.per_call: int | None = None  # maximum number of samples per call; None if unknown
+        self.logprobs: bool | None = None  # whether log-probabilities are given; None if unknown
 
     @abstractmethod
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all these samples; fewer if stopped."""
+        """Draws all these samples, or only some of them if stopped."""
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """Returns the progress, given the numbers of planned and of previously stored samples."""
@@ -124,7 +130,7 @@ class Sampler(ABC):
         )
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts no more calls, and finishes those in flight. `number` is that of a signal."""
+        """Starts no more calls, and finishes those in flight. `number` is the signal's number, if any."""
         if self.stopped is None:
             self.stopped, self.why = how, why
         self.signal = self.signal or number
@@ -136,7 +142,7 @@ class WorkerEngine(Protocol):
 
     @property
     def width(self) -> int:
-        """Most calls at the same time."""
+        """The maximum number of parallel calls."""
 
     def open_sampler(
         self,
@@ -150,7 +156,7 @@ class WorkerEngine(Protocol):
 
 
 def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
-    """Extracts the answers from one call's responses together, as the pool would."""
+    """Extracts the answers from all responses of one call together, as is done for stored samples."""
     texts = [replace_surrogates(response.text) for response in responses]
     ends = [response.finished is not False for response in responses]
     return read_answers(texts, question, task, finished=ends)
@@ -164,7 +170,7 @@ def add_score(sample: Sample, score: float | None) -> Sample:
 
 
 class PoolWriter:
-    """Writes to one source of a pool from a running event loop. Closing it stores everything."""
+    """Writes one source's samples to a pool, in a thread beside the event loop. Closing stores everything."""
 
     def __init__(self, pool: Pool, *, model: str, parameters: Mapping[str, Any]) -> None:
         self._pool = pool
@@ -177,7 +183,7 @@ class PoolWriter:
         self._thread.start()
 
     def add(self, record: DrawnSamples) -> "asyncio.Future[DrawnSamples]":
-        """Queues a record; the future returns what was stored, or raises if nothing can be stored."""
+        """Queues a record; the future returns what was stored, or raises an error if that is impossible."""
         future: asyncio.Future[DrawnSamples] = self._loop.create_future()
         self._queue.put((record, future))
         return future
@@ -229,7 +235,7 @@ class PoolWriter:
 
 
 def _is_fatal(error: BaseException) -> bool:
-    """Whether the whole pool can't be written, not just one record."""
+    """Whether the error affects the whole pool, not just one record."""
     ours = isinstance(error, PoolError) and not isinstance(error, _RECORD_ERRORS)
     return ours or not isinstance(error, Exception)
 
@@ -242,13 +248,13 @@ def _set_outcomes(
             continue
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
-            future.exception()  # or asyncio would log an exception that nobody waits for
+            future.exception()  # reads the exception, otherwise asyncio would log that nobody did
         else:
             future.set_result(outcome)
 
 
 def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
-    """Replaces a record's samples by failures; its calls stay, because they were paid for."""
+    """Replaces a record's samples by failures; keeps its calls, because they were paid for."""
     message = str(why).encode("utf-8", "replace").decode()
     failures = [
         Failure(index=index, kind="unstorable", message=message)
@@ -258,7 +264,7 @@ def _as_failures(record: DrawnSamples, why: BaseException) -> DrawnSamples:
 
 
 def _drop_unfit_numbers(call: Call) -> Call:
-    """Removes from a call the numbers that can't be stored."""
+    """Removes from a call those numbers that are negative or too large to be stored."""
     return replace(
         call,
         status=_fit_number(call.status),
@@ -275,9 +281,10 @@ def _fit_number(number: int | None) -> int | None:
 class LocalWorkers(Sampler):
     """Draws samples in parallel, and stores each call's samples before they count.
 
-    As many calls as allowed are in flight, and at most twice as many more have ended but aren't on disk: only
-    these can be lost by `kill -9`. Stopping sends nothing more, and finishes calls in flight. At the end of
-    the `async with` block, everything that arrived is stored. The client's `on_call` must call `record_call`.
+    At any time, the allowed number of calls is in flight, and at most twice that number have ended but aren't
+    on disk yet; only these can be lost by `kill -9`. `stop` sends no more calls, and finishes those in
+    flight. At the end of the `async with` block, everything that arrived is stored. The client's `on_call`
+    must call `record_call`.
     """
 
     def __init__(
@@ -298,9 +305,10 @@ class LocalWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        self._unreported_calls: dict[int, Call] = {}  # attempts whose call hasn't ended, by id()
-        self._unstored = 0  # calls whose samples have arrived but aren't on disk
-        self.fatal_error: BaseException | None = None  # if set, the pool can't be written any more
+        self._unreported_calls: dict[int, Call] = {}  # attempts in calls that haven't ended, by id()
+        self._unstored = 0  # number of calls whose samples have arrived but aren't on disk yet
+        # the error after which the pool can't be written any more, if any
+        self.fatal_error: BaseException | None = None
 
     async def __aenter__(self) -> "LocalWorkers":
         return self
@@ -314,7 +322,7 @@ class LocalWorkers(Sampler):
             raise self.fatal_error
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Sends nothing more; calls in flight are finished and stored. `number` is that of a signal."""
+        """Sends no more calls; those in flight are finished and stored. `number` is the signal's, if any."""
         super().stop(how, why, number=number)
         self._client.gate.end()
 
@@ -350,7 +358,8 @@ class LocalWorkers(Sampler):
     async def draw(self, runs: Iterator[SampleRange]) -> None:
         """Draws all these samples in order, with as many parallel calls as the endpoint allows."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(2 * self._width):  # half of the workers may wait for the disk
+            # twice as many workers as calls, because half of them may be waiting for the disk
+            for _ in range(2 * self._width):
                 tasks.create_task(self._work(runs))
         if self.fatal_error is not None:
             raise self.fatal_error
@@ -380,7 +389,8 @@ class LocalWorkers(Sampler):
                     async for outcome in outcomes:
                         try:
                             scores = await self._score_outcome(body["messages"], run, outcome)
-                        except asyncio.CancelledError:  # the samples are paid for: store them without scores
+                        # the samples are paid for, so store them even without scores
+                        except asyncio.CancelledError:
                             self._store_outcome(run, outcome, size, {})
                             raise
                         storing += self._store_outcome(run, outcome, size, scores)
@@ -396,7 +406,7 @@ class LocalWorkers(Sampler):
     async def _score_outcome(
         self, messages: Sequence[Mapping[str, Any]], run: SampleRange, outcome: DrawSuccess | DrawFailure
     ) -> Scores:
-        """Lets the verifier score responses that have an answer; returns the scores by index."""
+        """Asks the verifier to score the responses that have an answer; returns the scores by index."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
             return {}
         answers = read_responses(outcome.responses, run.problem.question, self._task)
@@ -469,7 +479,7 @@ class LocalWorkers(Sampler):
         self._failing_problems.clear()
         responses = outcome.responses
         answers: list[str | None] = [None] * len(responses)
-        # the pool gets no tokens, so the confidence in answers is measured here
+        # the pool doesn't store single tokens, so their confidence in each answer is measured here
         if any(response.signals is not None for response in responses):
             answers = read_responses(responses, run.problem.question, self._task)
         samples = [
@@ -482,7 +492,8 @@ class LocalWorkers(Sampler):
         self, run: SampleRange, outcome: DrawFailure, calls: tuple[Call, ...]
     ) -> DrawnSamples | None:
         error = outcome.error
-        if isinstance(error, SendingStopped):  # not a failure of the endpoint
+        # the client stopped sending, which is no failure of the endpoint
+        if isinstance(error, SendingStopped):
             return DrawnSamples(run.problem.id, (), (), calls) if calls else None
         self._missing += outcome.count
         self.failures[run.problem.id] = f"{error.kind}: {error}"
@@ -516,7 +527,7 @@ class LocalEngine:
 
     @property
     def width(self) -> int:
-        """Most calls at the same time."""
+        """The maximum number of parallel calls."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -543,7 +554,7 @@ class LocalEngine:
 async def handle_signals(
     signals: Sequence[signal.Signals], *, on_first: Callable[[int], None], on_second: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """At the first of `signals` calls `on_first`; at the second leaves the block and calls `on_second`.
+    """Calls `on_first` at the first signal; at the second, leaves the `with` block and calls `on_second`.
 
     Restores the old handlers at the end.
     """
@@ -566,9 +577,10 @@ async def handle_signals(
     try:
         yield
     except asyncio.CancelledError:
-        if count < 2:  # no second signal: something else cancelled the task
+        if count < 2:  # without a second signal, something else has cancelled the task
             raise
-        while task.cancelling():  # the task must still store samples and record calls
+        # undo the cancellation, because the task must still store samples and record calls
+        while task.cancelling():
             task.uncancel()
         on_second()
     finally:

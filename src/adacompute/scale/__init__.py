@@ -1,1 +1,1 @@
-"""Collects samples and runs other stages on a Ray cluster."""
+"""Runs stages on a Ray cluster: collecting samples, scoring, solving, replaying and allocating budgets."""

@@ -1,4 +1,4 @@
-"""Decides sample budgets for prompts in files before sampling, at one price, here or on Ray.
+"""Decides how many samples each prompt in a file gets, before any is drawn, in this process or on Ray.
 
 Prompts are processed in blocks, one after the other or as Ray tasks. If a task is lost, it runs again and
 writes the same bytes. Predicted accuracies are stored next to the output, 8 bytes for each prompt and
@@ -52,21 +52,22 @@ from adacompute.solve.pricing import Move, check_budget, check_price
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Arrow: TypeAlias = Any  # pyarrow ships no types
+Arrow: TypeAlias = Any  # pyarrow has no type hints
 AllocateEngine = Literal["local", "ray"]
-# policies that are fitted for one budget
+# policies that are fitted for a single budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
-_TOLERANCE = 0.01  # samples; an average counts as equal to the budget if it is this close
-_CURVE_ROWS = 1 << 14  # prompts whose predicted accuracies are read at a time
+_TOLERANCE = 0.01  # an average counts as equal to the budget if they differ by at most this number of samples
+_CURVE_ROWS = 1 << 14  # number of prompts whose predicted accuracies are read at a time
 _BLOCK_ROWS = 100_000  # approximate rows per block, with 4 MB of predicted accuracies
-_BLOCKS_A_WORKER = 4  # fewest blocks per worker if possible, so that all workers end together
+# minimum number of blocks per worker, if possible, so that all workers finish at about the same time
+_BLOCKS_A_WORKER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProgress:
-    """How many prompts of the total are read or written."""
+    """How many of the prompts have been read or written so far."""
 
-    doing: str  # "reading" or "writing"
+    doing: str  # what the run is doing: "reading" or "writing"
     done: int
     prompts: int
 
@@ -76,11 +77,11 @@ ProgressListener = Callable[[AllocateProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTotal:
-    """Totals over some prompts with their budgets; they can be added up."""
+    """Totals over a block of prompts with their budgets; totals of several blocks can be added up."""
 
-    counts: Ints  # number of prompts with each budget; shape (modes,)
+    counts: Ints  # number of prompts with each budget, or with each mode of a router; shape (modes,)
     accuracy: float
-    edge: Edge | None = None  # first step to a larger budget that the total didn't allow
+    edge: Edge | None = None  # first change to a larger budget that the total budget couldn't pay for
     edge_row: int = 0
 
     def __add__(self, other: "BlockTotal") -> "BlockTotal":
@@ -93,26 +94,27 @@ class BlockTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateResult:
-    """The result of an allocation in numbers; the budgets themselves are in the files."""
+    """The result of an allocation in numbers. The budget of each prompt is in the output files."""
 
     problems: int
     policy: str  # kind of the policy
-    budget: float | None  # requested average cost in `unit`; None: a price was given
-    price: float | None  # accuracy that the last unit of cost buys; None: the policy has no price
-    budgets: tuple[int, ...]  # the possible budgets, ascending; with modes, in order of cost
+    budget: float | None  # requested average cost in `unit`; None if a price was given
+    price: float | None  # accuracy gained by the last unit of cost; None if the policy has no price
+    # the possible budgets, ascending; in the order of their cost if there are several modes
+    budgets: tuple[int, ...]
     counts: tuple[int, ...]  # number of prompts with each budget; shape (budgets,)
     cost: float  # average cost per prompt, in `unit`
-    accuracy: float | None = None  # average that the policy predicts; None: no prediction
+    accuracy: float | None = None  # average accuracy that the policy predicts; None if it predicts none
     bound: float | None = None  # upper bound on the predicted accuracy of any allocation within the budget
-    mix: Move | None = None  # the prompt whose budget is drawn at random, to use up the rest
+    mix: Move | None = None  # the prompt whose budget is drawn at random, to use up what is left of the total
     files: int = 1
-    shards: int = 1  # number of blocks that were processed
-    rounds: int = 0  # number of passes of the price search
-    summary_bytes: int = 0  # bytes of all counts in the price search
+    shards: int = 1  # number of blocks of prompts that were processed
+    rounds: int = 0  # number of passes over the prompts in the price search
+    summary_bytes: int = 0  # size in bytes of all counts that the price search collected
     seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # remarks for readers, one per line
+    notes: tuple[str, ...] = ()  # remarks about the result for people, one per item
     unit: str = "samples"  # unit of costs
-    modes: tuple[str, ...] = ()  # for a router, the mode of each budget; shape (budgets,)
+    modes: tuple[str, ...] = ()  # if the policy is a router, the mode of each budget; shape (budgets,)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON; includes modes and their unit only for a router."""
@@ -138,7 +140,7 @@ class BudgetRule:
 
     @classmethod
     def from_policy(cls, policy: Policy) -> "BudgetRule":
-        """Makes the rule for a policy; PolicyError if the policy needs to see samples."""
+        """Makes the rule for a policy. Raises PolicyError if the policy needs to see samples."""
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
@@ -163,7 +165,7 @@ class BudgetRule:
 
     @property
     def route(self) -> ModeRoute | None:
-        """A router's choices of mode and samples; None if the policy only decides numbers of samples."""
+        """A router's choices of a mode and a number of samples; None if the policy doesn't choose modes."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
     @property
@@ -176,7 +178,7 @@ class BudgetRule:
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
-        """For a router, mode and number of samples of each choice; None without modes."""
+        """Mode and number of samples of each choice that a router has; None without modes."""
         return None if self.route is None else tuple(column.draws[0] for column in self.route.columns)
 
     @property
@@ -214,7 +216,7 @@ class BudgetRule:
         return np.array(self.modes, dtype=np.int64)[choice.columns], total, quota.after(choice)
 
     def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, BlockTotal]:
-        """Decides each prompt's budget, at a price or without one; returns the budgets and their totals."""
+        """Decides each prompt's budget, at a price if one is given; returns the budgets and their totals."""
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
             return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
@@ -236,11 +238,11 @@ def allocate(
     overwrite: bool = False,
     progress: ProgressListener | None = None,
 ) -> AllocateResult:
-    """Writes `source` (a JSONL, CSV or Parquet file, or a folder of Parquet) to `into`, adding `budget`.
+    """Copies `source` (a JSONL, CSV or Parquet file, or a Parquet folder) to `into`, with a column `budget`.
 
-    The policy decides from the prompt alone. With `budget`, one price for all prompts is searched, at which
-    they average at most that many samples; `price` sets the price instead. Both engines give a prompt the
-    same budget. A router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an
+    The policy decides from the prompt alone. If `budget` is given, finds the one price at which all prompts
+    together average at most `budget` samples; `price` sets this price directly. Both engines give a prompt
+    the same budget. A router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an
     average cost in the unit of its modes.
     """
     start = time.monotonic()
@@ -254,10 +256,10 @@ def allocate(
     is_text = bool(find_text_kind(Path(source)))
     added = list_added(rule.draws)
     prompts = None if is_text else open_prompts(Path(source), column=column, added=added)
-    # raises if the policy isn't fitted
+    # raises an error if the policy isn't fitted
     rule.decide_budgets(["What is 1 + 1?"], 0.0 if rule.has_price else None)
     with open_working_folder(Path(into)) as place:
-        # checked again, because another run may have written it meanwhile
+        # checked again, because another run may have written to this destination in the meantime
         check_destination(Path(into), Path(source), overwrite=overwrite)
         if prompts is None:
             prompts = read_text_prompts(Path(source), place, column=column, added=added)
@@ -273,7 +275,7 @@ def allocate(
 
 
 def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -> None:
-    """Raises BudgetOutOfRange for an average or a price that the policy can't use."""
+    """Raises BudgetOutOfRange if the policy can't use this average budget or price."""
     kind, own_budget = rule.policy.kind, rule.own_budget
     if (budget is None) == (price is None):
         raise BudgetOutOfRange("give a budget, or a price instead: one of the two")
@@ -350,13 +352,13 @@ def _format_cost(result: AllocateResult) -> str:
     return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
-# calls a function with each block number, possibly in parallel
+# a function that calls another with each block number, possibly in parallel
 BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 
 @contextmanager
 def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[BlockRun, int]]:
-    """Yields a function that processes blocks, and how many in parallel (0: one after the other)."""
+    """Yields a function that processes blocks, and how many it runs in parallel (0: one after the other)."""
     if engine == "local":
         yield map, 0
         return
@@ -375,7 +377,7 @@ class _Block:
 
 
 def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...]:
-    """Splits files into blocks of consecutive row groups. More workers get smaller blocks."""
+    """Splits files into blocks of consecutive row groups; the more workers, the smaller the blocks."""
     max_rows = _BLOCK_ROWS
     if workers:
         max_rows = min(max_rows, sum(file.rows for file in files) // (_BLOCKS_A_WORKER * workers) + 1)
@@ -395,7 +397,7 @@ def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """Processes blocks of prompts by number, possibly in other processes."""
+    """Processes blocks of prompts, which are identified by number, possibly in other processes."""
 
     files: tuple[PromptFile, ...]
     column: str
@@ -406,7 +408,7 @@ class _Job:
     @classmethod
     def of(cls, prompts: PromptSet, rule: BudgetRule, place: Path, *, workers: int) -> "_Job":
         files = prompts.files
-        if workers:  # because workers may have another current folder
+        if workers:  # absolute paths, because workers may have another current folder
             files = tuple(replace(file, path=str(Path(file.path).absolute())) for file in files)
         return cls(
             files=files, column=prompts.column, blocks=_split_files(files, workers), rule=rule, place=place
@@ -426,7 +428,7 @@ class _Job:
         return counts
 
     def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
-        """Decides and stores a block's budgets at the price that the search found."""
+        """Decides and stores the budgets of a block at the price that the search found."""
         total, quota = self._no_prompts, quotas[number]
         with self._write("budgets", number) as out:
             for curves in self._iterate_curves(number):
@@ -436,7 +438,7 @@ class _Job:
         return total
 
     def decide_budgets(self, price: float | None, number: int) -> BlockTotal:
-        """Decides and stores a block's budgets at a given price, or without one."""
+        """Decides and stores the budgets of a block, at a price if one is given."""
         total = self._no_prompts
         with self._write("budgets", number) as out:
             for prompts in self._iterate_prompts(number):
@@ -486,7 +488,7 @@ class _Job:
 
     @contextmanager
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
-        """Opens a file for a block's data, which is written all or nothing, even by two tasks at once."""
+        """Opens a file for a block's data, which appears complete or not at all, even with two writers."""
         path = self._path(name, number)
         if not self.place.exists():
             raise ScaleError(
@@ -502,7 +504,7 @@ class _Job:
 def _write_budgets(
     job: _Job, run: BlockRun, *, budget: float | None, price: float | None, progress: ProgressListener | None
 ) -> tuple[BlockTotal, PriceSearch | None]:
-    """Writes budgets to the working folder: for an average, at a given price, or without a price.
+    """Writes budgets to the working folder, decided for an average budget, at a given price, or with neither.
 
     Returns their totals, and the price search if there was one.
     """

@@ -1,6 +1,6 @@
 """Connects to Ray inside a `with` block, runs functions in Ray tasks, and converts Ray's errors.
 
-RAY_ADDRESS names the cluster; otherwise one is started on this machine.
+The environment variable RAY_ADDRESS names the cluster; without it, one is started on this machine.
 """
 
 import logging
@@ -20,19 +20,19 @@ from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-_CONNECT_SECONDS = 10.0  # time for a connection to Ray
-_MAX_MESSAGE = 300  # most characters shown of a message from Ray
-# shared memory if we start Ray; larger data is kept on disk
+_CONNECT_SECONDS = 10.0  # time limit for connecting to Ray
+_MAX_MESSAGE = 300  # maximum number of characters shown of a message from Ray
+# size of shared memory if this module starts Ray; data beyond that is kept on disk
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Connection:
-    """This process's connection to Ray, which several blocks can share."""
+    """This process's connection to Ray, which several `with` blocks can share."""
 
     blocks: int = 0  # number of `with` blocks that use the connection now
-    is_ours: bool = False  # whether this module connected, not the caller
-    printer: Any = None  # Ray's function for printing, to be restored
+    is_ours: bool = False  # whether this module made the connection, not the caller
+    printer: Any = None  # Ray's own function for printing, which is restored at the end
 
 
 _CONNECTION = _Connection()
@@ -42,10 +42,10 @@ _CONNECTION = _Connection()
 def cluster(workers: int | None = None) -> Iterator[int]:
     """Connects to Ray, and yields how many single-processor tasks should run in parallel.
 
-    That is `workers`, or the cluster's number of processors. Uses the cluster in RAY_ADDRESS, or starts one
-    on this machine and stops it at the end. A connection made by the caller is used unchanged; one made here
-    ends with the last `with` block that uses it. Raises EngineUnavailable if Ray isn't installed or there is
-    no such cluster.
+    That is `workers`, or the cluster's number of processors. Uses the cluster at RAY_ADDRESS, or starts one
+    on this machine and stops it at the end. If the caller is connected to Ray already, this connection is
+    used and stays. Otherwise the connection ends with the last `with` block that uses it. Raises
+    EngineUnavailable if Ray isn't installed or the cluster can't be reached.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -105,7 +105,7 @@ def _connect(address: str | None, workers: int | None) -> None:
 def _probe(address: str) -> None:
     """Checks that the address is reachable; Ray itself would retry for minutes and then end the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():  # e.g. "auto", which Ray understands
+    if not host or not port.isdigit():  # not host and port, but "auto", for example, which Ray understands
         return
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
@@ -117,14 +117,14 @@ def _probe(address: str) -> None:
 
 
 def _find_reason(exc: BaseException) -> str:
-    """Returns the last line of Ray's innermost error, which has the reason."""
+    """Returns the last line of Ray's innermost error, which states the reason."""
     while exc.__cause__ is not None:
         exc = exc.__cause__
     return (str(exc).strip().splitlines() or [type(exc).__name__])[-1][:300]
 
 
 def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Keeps Ray from printing worker deaths to stdout; Ray has no setting for this."""
+    """Keeps Ray from printing to stdout that a worker died; Ray has no setting for this."""
     from ray._private import worker
 
     previous = getattr(worker, "print_to_stdstream", None)
@@ -195,7 +195,7 @@ def _map_lost_workers() -> Iterator[None]:
 
     try:
         yield
-    except RayTaskError:  # an error in our code, so the traceback is needed
+    except RayTaskError:  # the error is in our code, so the user needs its traceback
         raise
     except RayError as exc:
         why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:_MAX_MESSAGE]
@@ -205,7 +205,7 @@ def _map_lost_workers() -> Iterator[None]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the error means that a worker died, not that its work failed."""
+    """Whether the error means that a worker died; if not, the work itself failed."""
     from ray.exceptions import RayError, RayTaskError
 
     return isinstance(error, RayError) and not isinstance(error, RayTaskError)
@@ -224,13 +224,13 @@ def check_alive() -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Returns an error's type and the last line of Ray's message, which has the reason."""
+    """Returns an error's type and the last line of Ray's message, which states the reason."""
     last = (str(error).strip().splitlines() or [""])[-1].strip()
     return f"{type(error).__name__}: {last[:_MAX_MESSAGE]}"
 
 
 def raise_worker_error(error: BaseException) -> NoReturn:
-    """Raises our own errors as the worker raised them, others as a one-line EngineUnavailable."""
+    """Raises a worker's error: unchanged if it is one of ours, otherwise as a one-line EngineUnavailable."""
     from ray.exceptions import RayError, RayTaskError
 
     cause: BaseException | None = error

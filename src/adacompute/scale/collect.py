@@ -1,8 +1,8 @@
-"""Draws samples with collectors on a Ray cluster. Each writes shards, which are merged into one pool.
+"""Draws samples with collectors on a Ray cluster, which write shards that are merged into one pool.
 
 A collector is a Ray actor that draws one shard after the other with the same client. The driver (the process
-that started the run) decides which collector draws what, for how much money. The endpoint's key is sent
-encrypted with a one-time pad in a private file.
+that started the run) decides which samples each collector draws, and for how much money. The endpoint's key
+is sent encrypted with a one-time pad in a private file.
 """
 
 import asyncio
@@ -26,19 +26,21 @@ from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shar
 from adacompute.sampling.workers import LocalWorkers, Sampler, StopReason
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-ShardQueue = deque[tuple[SampleRange, ...]]  # contents of the shards that wait for a collector
-_SHARDS_A_WORKER = 4  # shards per worker; several, so that a worker that ends early can take another one
-_MIN_SHARD = 32  # samples; smaller shards are made only if workers would be idle
-_MAX_SHARD = 4096  # samples; a larger shard would make a long transaction
-# A collector's smallest share of the limits per minute. With smaller shares, the first calls of all
-# collectors would exceed the limits.
+ShardQueue = deque[tuple[SampleRange, ...]]  # the sample ranges of each shard that still needs a collector
+# number of shards per worker; several, so that a worker that finishes early can take another one
+_SHARDS_A_WORKER = 4
+_MIN_SHARD = 32  # minimum number of samples in a shard, unless workers would be idle
+_MAX_SHARD = 4096  # maximum number of samples in a shard, because a larger one would make a long transaction
+# A collector's minimum share of the requests and tokens allowed per minute. With smaller shares, the first
+# calls of all collectors together would exceed the limits.
 _MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
 _POLL_SECONDS = 0.5  # interval between requests for the collectors' progress
-_START_SECONDS = 1200.0  # time for the first collector to start: a cluster may have to start a node
-_CHECK_SECONDS = 10.0  # interval between checks that the cluster exists, while no collector draws
-_GRACE_SECONDS = 10.0  # time to store and record abandoned calls
-_MAX_LOSSES = 4  # after so many lost collectors in a row that stored nothing, the run ends
-_MAX_FAILING_PROBLEMS = 8  # after so many failing problems in a row, the endpoint is considered faulty
+# time limit for the first collector to start; long, because a cluster may have to start a node
+_START_SECONDS = 1200.0
+_CHECK_SECONDS = 10.0  # interval between checks that the cluster still exists, while no collector is drawing
+_GRACE_SECONDS = 10.0  # time limit for storing and recording abandoned calls
+_MAX_LOSSES = 4  # number of collectors lost in a row, without storing anything, after which the run ends
+_MAX_FAILING_PROBLEMS = 8  # number of problems that fail in a row before the endpoint is considered faulty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +53,10 @@ class SealedKey:
 
     pad: Path
     masked: bytes = field(repr=False)
-    source: str = ""  # where the key came from
+    source: str = ""  # name of the file or variable that the key came from
 
     def open(self) -> Secret:
-        """Decrypts the key with the pad's file; EngineUnavailable if that can't be read."""
+        """Decrypts the key with the pad's file. Raises EngineUnavailable if the file can't be read."""
         try:
             pad = self.pad.read_bytes()
         except OSError as exc:
@@ -67,7 +69,7 @@ class SealedKey:
 
 
 def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
-    """Encrypts a key for sending, and writes its pad to a file, which the caller must remove."""
+    """Encrypts a key so that it can be sent, and writes its pad to a file, which the caller must remove."""
     if key is None:
         return None
     plain_bytes = key.reveal().encode()
@@ -83,7 +85,7 @@ def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
 class CollectorSetup:
     """The settings of a collector."""
 
-    endpoint: Endpoint  # the endpoint with the collector's share of the limits, without its key
+    endpoint: Endpoint  # the endpoint, with this collector's share of the rate limits, and without the key
     key: SealedKey | None
     asking: Asking
     prices: TokenPrices
@@ -92,18 +94,18 @@ class CollectorSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectShard:
-    """Ranges of samples to draw, and the path of the pool for them."""
+    """The ranges of samples to draw for a shard, and the path of the shard's pool."""
 
     path: Path
     runs: tuple[SampleRange, ...]
-    money: float | None = None  # limit on the shard's cost; None: no limit
+    money: float | None = None  # limit on the shard's cost; None means no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardResult:
-    """What a collector reports after a shard; the samples are in the shard's pool."""
+    """What a collector reports after drawing a shard; the samples themselves are in the shard's pool."""
 
-    progress: CollectProgress  # progress, with only this shard's cost
+    progress: CollectProgress  # progress of this shard; costs are those of the shard alone
     failures: Mapping[str, str]  # latest reason for a failure, by problem id
     stopped: StopReason | None
     why: str | None
@@ -120,24 +122,24 @@ class Collector:
         self._workers: LocalWorkers | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._cost_budget = CostBudget(prices=setup.prices, most_tokens=setup.asking.most_tokens)
-        self._spent = 0.0  # cost of earlier shards
+        self._spent = 0.0  # cost of this collector's earlier shards
         self._stopped = False
 
     async def ready(self) -> None:
-        """Does nothing; once it returns, the actor has started."""
+        """Does nothing, but once a call to it returns, the actor has started."""
 
     async def report_progress(self) -> CollectProgress | None:
         """Returns the progress of the current shard; None if there is none."""
         return None if self._workers is None else self._compute_progress(self._workers)
 
     async def stop(self) -> None:
-        """Sends nothing more; calls in flight are finished and stored."""
+        """Sends no more calls; those in flight are finished and stored."""
         self._stopped = True
         if self._workers is not None:
             self._workers.stop("signal")
 
     async def give_up(self) -> None:
-        """Like `stop`, but abandons calls in flight; their possible cost is still recorded."""
+        """Stops as `stop` does, but abandons calls in flight; their possible cost is still recorded."""
         await self.stop()
         if self._drawing is not None:
             self._drawing.cancel()
@@ -163,19 +165,19 @@ class Collector:
                     if self._stopped:
                         workers.stop("signal")
                     self._drawing = asyncio.create_task(workers.draw(iter(shard.runs)))
-                    with suppress(asyncio.CancelledError):  # cancelled by `give_up`
+                    with suppress(asyncio.CancelledError):  # raised if `give_up` cancels the draw
                         await self._drawing
                 return self._build_result(workers)
             finally:
                 self._workers = self._drawing = None
 
     async def _ensure_client(self) -> Client:
-        """Returns the client; makes a new one if the last one was stopped for good."""
+        """Returns the client, or makes a new one if the previous one can't be used any more."""
         if self._client is None or self._client.gate.ended:
             if self._client is not None:
                 await self._client.__aexit__(None, None, None)
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
-            key = self._setup.key  # opened here because errors in an actor's `__init__` are lost
+            key = self._setup.key  # decrypted here because errors in an actor's `__init__` are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
             client = Client(endpoint, on_call=self._record_call)
             self._client = await client.__aenter__()
@@ -200,7 +202,7 @@ class Collector:
 
 
 def _refill_seconds(limits: RateLimits) -> float:
-    """Returns the seconds until a new client, with full token buckets, can't exceed the rates."""
+    """Returns how many seconds to wait so that a new client, which may send a burst, obeys the limits."""
     if limits.requests_per_minute is None and limits.tokens_per_minute is None:
         return 0.0
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
@@ -210,15 +212,15 @@ def _refill_seconds(limits: RateLimits) -> float:
 class _Worker:
     """A Ray actor with a collector, and its current work."""
 
-    number: int  # index of its share of the limits
+    number: int  # index of this collector's share of the rate limits
     actor: Any
-    busy: "asyncio.Future[Any] | None"  # ends when the collector is ready or has drawn its shard
+    busy: "asyncio.Future[Any] | None"  # future that ends when the collector is ready, or has drawn its shard
     shard: CollectShard | None = None
     progress: CollectProgress | None = None  # progress of the shard
 
 
 class CollectorCrew(Sampler):
-    """Draws samples with collectors on a cluster. `draw` returns when all are merged into the pool."""
+    """Draws samples with collectors on a cluster. `draw` returns once they are all merged into the pool."""
 
     def __init__(
         self,
@@ -239,13 +241,13 @@ class CollectorCrew(Sampler):
         self._folder = pool.shard_folder
         self._pad = self._folder / (f"{PAD}{engine.place}" if engine.modes > 1 else PAD)
         self._key: SealedKey | None = None
-        self._max_collectors = 0  # 0 until the start
-        self._money_shares = 0  # the remaining money is divided into so many shares
+        self._max_collectors = 0  # maximum number of collectors; 0 until the start
+        self._money_shares = 0  # number of shares into which the remaining money is divided
         self._workers: list[_Worker] = []
         self._losses = 0
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts no more shards; collectors finish and store calls in flight."""
+        """Starts no more shards; collectors finish calls in flight and store their samples."""
         super().stop(how, why, number=number)
         for worker in self._workers:
             worker.actor.stop.remote()
@@ -274,7 +276,7 @@ class CollectorCrew(Sampler):
         return len(self._failing_problems)
 
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all these samples in shards, as many shards in parallel as there are collectors."""
+        """Draws all these samples in shards, with one shard per collector at a time."""
         todo = tuple(runs)
         if not todo or self.stopped is not None:
             return
@@ -296,7 +298,7 @@ class CollectorCrew(Sampler):
             polling.cancel()
 
     async def _wait_for_any(self, busy: "list[asyncio.Future[Any]]") -> None:
-        """Waits until a collector has ended its work; raises if the cluster has no room for a first one."""
+        """Waits until any collector has ended its work; raises an error if the cluster can't start any."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         while True:
             patience = None if self._busy_workers else _CHECK_SECONDS
@@ -322,7 +324,7 @@ class CollectorCrew(Sampler):
                     self.add_result(future.result())
         self._kill_collectors()
         for worker in busy_workers:
-            with suppress(PoolError):  # the shard stays, and the next run merges it
+            with suppress(PoolError):  # if it can't be merged, the shard stays and the next run merges it
                 await self._merge_shard(worker.shard)
         if self._max_collectors:
             self._pad.unlink(missing_ok=True)
@@ -378,7 +380,7 @@ class CollectorCrew(Sampler):
 
     def _kill_collectors(self) -> None:
         if self._workers:
-            import ray  # imported here, as Ray may not be installed
+            import ray  # imported here, because Ray may not be installed
 
             for worker in self._workers:
                 ray.kill(worker.actor)
@@ -401,7 +403,7 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """Returns the cost limit of the next shard; None: no limit, or it must wait until another ends."""
+        """Returns the next shard's cost limit; None if there is no limit, or no money until a shard ends."""
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
@@ -409,7 +411,7 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Handles the end of a collector's work. If possible, its next shard starts before the merge."""
+        """Handles the end of a collector's work; if possible, starts its next shard before the merge."""
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
         error = None if busy is None else busy.exception()
@@ -440,9 +442,9 @@ class CollectorCrew(Sampler):
     def _handle_spent_shard(
         self, rest: tuple[SampleRange, ...], queue: ShardQueue, *, hopeless: bool
     ) -> None:
-        """Handles a shard whose money is spent: from now on, fewer shards get more money each.
+        """Handles a shard whose money is spent: from now on, fewer shards at a time get more money each.
 
-        Stops the run if one shard had all the money and that wasn't enough for a sample.
+        Stops the run if a single shard had all the money and it wasn't enough for a sample.
         """
         if self._money_shares == 1 and hopeless:
             self.stop("max-cost", self._cost_budget.describe_end())
@@ -458,7 +460,7 @@ class CollectorCrew(Sampler):
 
         if not is_lost(error):
             raise_worker_error(error)
-        ray.kill(worker.actor)  # the actor may be unreachable but alive
+        ray.kill(worker.actor)  # it may be unreachable but still alive
         before = self._compute_spent()
         merged = await self._merge_shard(shard)
         self._losses = 0 if merged else self._losses + 1
@@ -502,14 +504,14 @@ def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's refere
 
 
 def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
-    """Marks an error as retrieved, because that of a killed collector doesn't matter."""
+    """Marks a future's error as seen, so that asyncio doesn't log the error of a killed collector."""
     if not future.cancelled():
         future.exception()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayEngine:
-    """Draws from an endpoint with collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
+    """Draws from an endpoint with collectors on a Ray cluster, which share the endpoint's rate limits.
 
     Each collector writes its own shards next to the pool, in POOL.shards; finished shards are merged and the
     folder is removed. So all workers need the pool's file system under the same path. After any interruption,
@@ -518,13 +520,13 @@ class RayEngine:
     """
 
     endpoint: Endpoint
-    workers: int | None = None  # most collectors; None: the cluster's number of processors
-    place: int = 0  # index of the mode among the drawn modes
-    modes: int = 1  # number of drawn modes; their collectors share the processors
+    workers: int | None = None  # maximum number of collectors; None means the cluster's number of processors
+    place: int = 0  # index of this mode among the modes that are sampled
+    modes: int = 1  # number of modes that are sampled; their collectors share the processors
 
     @property
     def width(self) -> int:
-        """Most calls at the same time, over all collectors."""
+        """The maximum number of parallel calls, over all collectors."""
         return self.endpoint.limits.concurrency
 
     @asynccontextmanager
@@ -536,7 +538,7 @@ class RayEngine:
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
-        """Yields a sampler whose collectors start at the first draw; on exit all samples are in the pool."""
+        """Yields a sampler whose collectors start at the first draw; on exit, all samples are in the pool."""
         crew = CollectorCrew(pool, self, asking=asking, cost_budget=cost_budget, on_progress=on_progress)
         try:
             yield crew
@@ -546,7 +548,7 @@ class RayEngine:
 
 
 def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRange, ...]]:
-    """Splits ranges of samples into shards of similar size, in order; always in the same way."""
+    """Splits ranges of samples into shards of similar size, in order; equal input gives equal shards."""
     samples = sum(run.count for run in runs)
     count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
     shards: list[list[SampleRange]] = [[] for _ in range(count)]
@@ -558,14 +560,14 @@ def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRa
 
 
 def count_useful_collectors(limits: RateLimits) -> int:
-    """Computes how many collectors the limits can keep busy."""
+    """Computes how many collectors the rate limits can keep busy."""
     rates = ((limits.requests_per_minute, _MIN_REQUESTS), (limits.tokens_per_minute, _MIN_TOKENS))
     fit = [int(rate // minimum) for rate, minimum in rates if rate is not None]
     return max(1, min([limits.concurrency, *fit]))
 
 
 def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
-    """Returns one worker's share of the limits; all shares add up to the limits."""
+    """Returns one worker's share of the rate limits; the shares of all workers add up to the limits."""
     calls, remainder = divmod(limits.concurrency, workers)
     requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
     return replace(
@@ -579,7 +581,7 @@ def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
 def find_missing_runs(
     runs: Sequence[SampleRange], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
 ) -> tuple[SampleRange, ...]:
-    """Returns the ranges of samples that aren't stored yet, without failed problems."""
+    """Returns the ranges of samples that aren't stored yet, leaving out failed problems."""
     return tuple(
         part
         for run in runs

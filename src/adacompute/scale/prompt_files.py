@@ -1,8 +1,8 @@
 """Files of prompts: reads Parquet in limited batches, and writes it back with budgets and modes.
 
 Files may be larger than memory. The output is created in a hidden, locked folder next to its destination and
-published by a rename, so it is complete or missing; the next run removes a killed run's remains. JSONL and
-CSV are converted to Parquet and back, a limited number of rows at a time. JSON lines and CSV cells stay
+published by a rename, so it is complete or missing; the next run removes what a killed run left behind. JSONL
+and CSV are converted to Parquet and back, a limited number of rows at a time. JSON lines and CSV cells stay
 unchanged; only `budget`, and a router's `mode`, are added.
 """
 
@@ -28,20 +28,20 @@ from adacompute.atomic import lock_file, sync_path
 from adacompute.errors import ScaleError, format_value, needs_extra, to_one_line
 from adacompute.pool.sqlite import DAMAGE_ERRORS
 
-Arrow: TypeAlias = Any  # pyarrow ships no types
+Arrow: TypeAlias = Any  # pyarrow has no type hints
 Ints = npt.NDArray[np.int64]
-Budgets = Callable[[Arrow], Ints]  # returns the budgets of a batch's rows, in order
-Draws = Sequence[tuple[str, int]]  # a router's choices: mode and number of samples
+Budgets = Callable[[Arrow], Ints]  # function that returns the budgets of a batch's rows, in order
+Draws = Sequence[tuple[str, int]]  # the choices that a router has: pairs of mode and number of samples
 BUDGET = "budget"  # name of the added column
 MODE = "mode"  # name of the column that a router adds before the budget
 COLUMN_NAMES = ("prompt", "question", "text")  # names that the prompt column may have, in order of preference
-_MAX_ROWS = 8192  # most rows per batch
-_MAX_BYTES = 16 << 20  # approximate bytes per batch, at most
-_BUFFER_BYTES = 1 << 20  # bytes read ahead per column
+_MAX_ROWS = 8192  # maximum number of rows per batch
+_MAX_BYTES = 16 << 20  # approximate maximum size of a batch, in bytes
+_BUFFER_BYTES = 1 << 20  # number of bytes read ahead per column
 _READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _FINISHED = "parts"  # subfolder for complete files
 _UNFINISHED = "begun"  # subfolder for incomplete files
-_PREVIOUS = "before"  # name to which a replaced output folder is moved
+_PREVIOUS = "before"  # name under which a replaced output folder is kept until the end
 _LOCK = "lock"
 
 
@@ -51,8 +51,8 @@ class PromptFile:
 
     path: str
     groups: tuple[int, ...]  # number of rows in each row group
-    width: int  # approximate bytes per row, in the row group with the longest rows
-    size: int  # bytes of the file
+    width: int  # approximate bytes per row, in the row group whose rows are longest
+    size: int  # size of the file in bytes
     changed: int  # time of the last change, in nanoseconds
 
     @property
@@ -80,12 +80,12 @@ class PromptSet:
 
 
 def list_added(draws: Draws | None) -> tuple[str, ...]:
-    """Names the added columns: the budget, and for a router the mode before it."""
+    """Lists the names of the added columns: the budget, and for a router the mode before it."""
     return (BUDGET,) if draws is None else (MODE, BUDGET)
 
 
 def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str] = (BUDGET,)) -> PromptSet:
-    """Inspects a Parquet file, or all in a folder, sorted by name; doesn't read the rows yet.
+    """Inspects a Parquet file, or all those in a folder in order of name; doesn't read the rows yet.
 
     The columns `added` must not exist yet.
     """
@@ -112,7 +112,7 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
 
 def _is_part(path: Path) -> bool:
     is_visible = path.suffix.lower() == ".parquet" and not path.name.startswith((".", "_"))
-    # includes broken links, so that reading them fails later
+    # counts broken links too, so that reading them later raises an error
     return is_visible and (path.is_file() or path.is_symlink())
 
 
@@ -138,7 +138,7 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
 
 
 def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """Chooses the prompt column; raises if it isn't there once, or if an added column exists already."""
+    """Chooses the prompt column. Raises ScaleError if it is missing or repeated, or an added one exists."""
     present = ", ".join(names[:20]) or "nothing"
     if taken := [name for name in added if name in names]:
         raise ScaleError(
@@ -169,7 +169,7 @@ def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[
 
 
 def open_parquet(path: str | Path) -> Arrow:
-    """Opens a file to be read piece by piece, because whole row groups may not fit in memory."""
+    """Opens a file so that it is read piece by piece, because whole row groups may not fit in memory."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -201,7 +201,7 @@ def iterate_batches(
 
 
 def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]:
-    """Reads the prompts of a batch that begins at row `start`; raises if one is missing."""
+    """Reads the prompts of a batch that begins at row `start`; raises ScaleError if a prompt is missing."""
     values = batch.column(batch.schema.get_field_index(column))
     if values.null_count:
         row = start + values.is_null().to_pylist().index(True)
@@ -251,7 +251,7 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
         raise ScaleError(f"{into}: overlaps with what is read; give a place beside {source}")
     if not target.parent.is_dir():
         raise ScaleError(f"{into}: its folder is not there; create {target.parent} first")
-    if into.exists() and not into.is_file() and not into.is_dir():  # e.g. /dev/null
+    if into.exists() and not into.is_file() and not into.is_dir():  # something special, such as /dev/null
         raise ScaleError(f"{into}: is neither a file nor a folder; give the name of a file")
     if into.is_dir() and not folder:
         raise ScaleError(f"{into}: is a folder; give the name of a file, e.g. {into / 'budgets.parquet'}")
@@ -260,7 +260,7 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
 
 
 def _find_foreign_file(folder: Path) -> str | None:
-    """Finds a file that no allocation wrote; a folder with such a file isn't replaced."""
+    """Finds a file that wasn't written by `allocate`; a folder with such a file isn't replaced."""
     return next((path.name for path in folder.iterdir() if path.suffix.lower() != ".parquet"), None)
 
 
@@ -284,15 +284,15 @@ def open_working_folder(into: Path) -> Iterator[Path]:
     finally:
         try:
             _restore_previous(place, into)
-            shutil.rmtree(place, ignore_errors=True)  # still locked, so no other run uses it
+            shutil.rmtree(place, ignore_errors=True)  # removed while locked, so no other run uses it
         finally:
             os.close(descriptor)
         with contextlib.suppress(OSError):
-            place.rmdir()  # only now: on NFS, the lock file is there until it is closed
+            place.rmdir()  # only possible now, because on NFS the lock file exists until it is closed
 
 
 def _restore_previous(place: Path, into: Path) -> None:
-    """Moves the previous output back if a run ended between the two renames that replace it."""
+    """Moves the previous output back if a run was killed between the two renames that replace it."""
     before = place / _PREVIOUS
     if before.exists() and not into.exists():
         before.rename(into)
@@ -303,14 +303,14 @@ def _lock_folder(place: Path, into: Path) -> int:
         place.mkdir(exist_ok=True)
         try:
             return lock_file(place / _LOCK)  # a file, because NFS can't lock folders
-        except FileNotFoundError:  # another run has just removed the folder
+        except FileNotFoundError:  # another run has just removed the folder: try again
             continue
         except BlockingIOError as exc:
             raise ScaleError(f"{into}: another run is writing it; wait for it to end") from exc
 
 
 def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws | None = None) -> None:
-    """Writes a file with its budgets to the working folder; repeating this gives the same file.
+    """Writes a file with its budgets to the working folder; the same budgets always give the same bytes.
 
     With `draws` (of a router), `budgets` returns indexes of `draws`, and modes are written too.
     """
@@ -339,7 +339,7 @@ def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws 
 
 
 def _build_columns(values: Ints, draws: Draws | None) -> list[Arrow]:
-    """Builds the added columns of a batch."""
+    """Builds the columns that are added to a batch."""
     import pyarrow as pa
 
     if draws is None:
@@ -361,8 +361,8 @@ def publish(prompts: PromptSet, place: Path, into: Path) -> None:
         if prompts.path.is_dir():
             sync_path(finished)
             if into.is_dir() and any(into.iterdir()):
-                into.rename(place.parent / _PREVIOUS)  # deleted later with the working folder
-            finished.rename(into)  # the target is missing or an empty folder
+                into.rename(place.parent / _PREVIOUS)  # the old output, deleted later with the working folder
+            finished.rename(into)  # works because the target is missing or an empty folder
         else:
             (finished / prompts.path.name).replace(into)
         sync_path(into.parent)
@@ -381,7 +381,7 @@ def map_write_errors(path: Path) -> Iterator[None]:
 
 _SUFFIXES = {".jsonl": "JSONL", ".ndjson": "JSONL", ".csv": "CSV", ".tsv": "CSV"}
 _PROMPT, _ROW = "prompt", "row"  # columns of the intermediate Parquet file
-_TABLE = "prompts.parquet"  # name of this file in the working folder
+_TABLE = "prompts.parquet"  # name of the intermediate Parquet file in the working folder
 _GROUP_ROWS = 8192
 _GROUP_CHARACTERS = 8 << 20
 _TEXT_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
@@ -398,7 +398,7 @@ class _Row(NamedTuple):
 
 
 def find_text_kind(path: Path) -> str:
-    """Returns "JSONL" or "CSV" by a file's name, which may also end in .gz; "" for anything else."""
+    """Returns "JSONL" or "CSV" according to a file's name (with or without .gz), or "" for other names."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()
@@ -406,7 +406,7 @@ def find_text_kind(path: Path) -> str:
 
 
 def check_text_output(into: Path, source: Path) -> None:
-    """Raises ScaleError if the output's name suggests another format than will be written."""
+    """Raises ScaleError if the output's name suggests a format other than the one to be written."""
     given, kind = find_text_kind(into), find_text_kind(source) or "Parquet"
     if given == kind or (kind == "Parquet" and not given):
         return
@@ -476,7 +476,7 @@ def _write_rows(
 
 
 def _add_keys(line: str, values: _Added) -> bytes:
-    """Adds keys to a JSON line; leaves the rest unchanged."""
+    """Adds keys to the JSON object in a line; leaves the rest of the line unchanged."""
     head = line.rstrip().removesuffix("}").rstrip()
     comma = "" if head.endswith("{") else ", "
     keys = ", ".join(f'"{name}": {orjson.dumps(value).decode()}' for name, value in values.items())
@@ -485,7 +485,7 @@ def _add_keys(line: str, values: _Added) -> bytes:
 
 @contextmanager
 def _open_text(source: Path) -> Iterator[IO[str]]:
-    """Opens a file as text, unpacked if needed; converts errors to a ScaleError."""
+    """Opens a file as text, decompressed if needed; converts errors to a ScaleError."""
     try:
         with source.open("rb") as raw:
             unpacked: Any = gzip.GzipFile(fileobj=raw) if source.suffix.lower() == ".gz" else raw

@@ -1,8 +1,8 @@
 """Runs `score`, `solve` and `replay` over a folder of Parquet shards with Ray Data.
 
-Each Ray task reads one shard. Its votes, without texts, are merged in this process. Then the stages run in
-this process as usual, but their work on parts of the problems runs in Ray tasks. So results equal those of
-one machine.
+Each Ray task reads one shard. The votes of all shards, without texts, are merged in this process. Then the
+stages run in this process as usual, but hand their work on blocks of problems to Ray tasks. So the results
+are the same as on one machine.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from adacompute.records import SIGNAL_NAMES
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.score.grades import BlockMap
 
-MAX_SHARDS = 1024  # more shards would take longer to distribute than they save
+MAX_SHARDS = 1024  # maximum number of shards: more would take longer to distribute than they save
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def open_shards(
     parameters: Mapping[str, Any] | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Reads the votes in a folder of Parquet shards on Ray; yields them and a function that runs work there.
+    """Reads the votes in a folder of Parquet shards on Ray; yields them, and a `map` that runs work on Ray.
 
     `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give the same results as
     the folder opened as a pool.
@@ -61,14 +61,14 @@ def open_shards(
         run = partial(map_blocks, workers=task_count)
         shards = run(reader.read, files)
         groups = join_shards([shard.ids for shard in shards])
-        if len(groups) < len(files):  # a problem in several files: read these as one shard
+        if len(groups) < len(files):  # if a problem is in several files, read these files as one shard
             files = [tuple(sorted(file for k in group for file in files[k])) for group in groups]
             shards = run(reader.read, files)
         yield _merge_shards(shards, reader), run
 
 
 def _list_files(folder: Path) -> tuple[str, ...]:
-    """Lists the Parquet files of a folder by name; ScaleError if it isn't a folder."""
+    """Lists the Parquet files of a folder by name. Raises ScaleError if it isn't a folder."""
     if folder.is_dir():
         return list_parquet_files(folder)
     if not folder.exists():
@@ -88,7 +88,8 @@ def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     if len(sizes) <= MAX_SHARDS:
         return [(file,) for file in range(len(sizes))]
     reach = np.cumsum(np.asarray(sizes) + 1)
-    shard = np.minimum((reach - 1) * MAX_SHARDS // reach[-1], MAX_SHARDS - 1)  # index of each file's shard
+    # index of the shard that each file belongs to
+    shard = np.minimum((reach - 1) * MAX_SHARDS // reach[-1], MAX_SHARDS - 1)
     return [tuple(np.flatnonzero(shard == k).tolist()) for k in np.unique(shard)]
 
 
@@ -120,17 +121,17 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 class _Shard:
     """The votes that one task has read from its files."""
 
-    ids: tuple[str, ...]  # ids of all problems, even without samples from the source
-    places: npt.NDArray[np.int64]  # for each problem with votes, its position in the whole pool
+    ids: tuple[str, ...]  # ids of all problems, even of those without samples from the source
+    places: npt.NDArray[np.int64]  # position in the whole pool of each problem with votes
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # votes on the only matching source; None: the files are empty
+    ballots: Ballots | None  # votes of the only matching source; None if the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShardReader:
-    """Reads shards, usually in Ray tasks."""
+    """Reads shards of votes, usually in Ray tasks."""
 
-    folder: str  # path for workers
+    folder: str  # absolute path, for workers
     shown: str  # path as given by the user, for errors
     names: tuple[str, ...]  # names of all files
     task: Task
@@ -141,13 +142,13 @@ class _ShardReader:
         """Reads the votes in some files, given by index."""
         try:
             return self._read(files)
-        except AdacomputeError as exc:  # show the folder's path as the user gave it
+        except AdacomputeError as exc:  # the message shows the folder's path as the user gave it
             raise type(exc)(str(exc).replace(self.folder, self.shown)) from exc
 
     def _read(self, files: tuple[int, ...]) -> _Shard:
         reading = read_parquet_folder(Path(self.folder), self.names, files)
         first = next(reading.entries, None)
-        if first is None:  # no error unless all files are empty
+        if first is None:  # an empty file is no error unless all files are empty
             return _Shard(ids=(), places=np.zeros(0, dtype=np.int64), sources=(), ballots=None)
         places: dict[str, int] = {}
         entries = _note_places(chain([first], reading.entries), places)
@@ -161,7 +162,7 @@ class _ShardReader:
             )
 
     def _select_ballots(self, pool: Pool) -> Ballots:
-        """Returns the votes of the only matching source; None if none or several match, reported later."""
+        """Returns the votes of the only matching source; None if not exactly one matches (reported later)."""
         mark = None if self.parameters is None else fingerprint(self.parameters)
         fitting = [
             pool.source_key(name, values)
@@ -181,7 +182,7 @@ def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[
 
 
 def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
-    """Merges the votes of all shards, in the order of a pool."""
+    """Merges the votes of all shards, in the order in which a pool would have them."""
     pieces = [shard.ballots for shard in shards if shard.ballots is not None]
     if not pieces:
         raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
@@ -211,9 +212,9 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
 
 
 def _widen(ballots: Ballots, name: str, width: int) -> npt.NDArray[Any]:
-    """Returns an array of these votes, padded to this many samples per problem."""
+    """Returns the array `name` of these votes, padded to `width` samples per problem."""
     array = getattr(ballots, name)
-    if array is None:  # no confidence signals, but other shards have them
+    if array is None:  # this shard has no confidence signals, but others do
         array = np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
     if array.ndim == 1:
         return np.asarray(array)

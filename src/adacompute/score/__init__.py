@@ -1,6 +1,4 @@
-"""Estimates accuracy and cost for given numbers of samples, from recorded samples.
-
-Deciding which problem gets how many samples is done elsewhere (`solve`)."""
+"""Estimates, from recorded samples, the accuracy and cost of each number of samples per problem."""
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise

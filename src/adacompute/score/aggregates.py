@@ -1,4 +1,4 @@
-"""Accuracy of combining b samples into one answer by a weighted vote, best-of-b or any-correct.
+"""Accuracy of b samples combined into one answer: by a weighted vote, best-of-b or any-correct.
 
 Best-of and any-correct are exact means over all subsets of b samples, computed from ranks. The weighted vote
 is exact if there are few subsets, and simulated otherwise.
@@ -38,9 +38,11 @@ Flags = npt.NDArray[np.bool_]
 _SAMPLE_CELLS = 1 << 20  # number of (problem, sample) pairs processed at a time
 _BLOCK_PROBLEMS = 1024  # number of problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
-_SAMPLES_PER_CLASS = 0.75  # adding so many samples takes as long as one answer in a matrix product
-_FIRST, _LAST, _NEVER = 0, 1, 2  # rank of answers, of samples without an answer, and of missing samples
-_MIN_ORDERS = 32  # orders of samples in a simulation: enough to estimate its error
+# number of samples that can be added up in the time that a matrix product takes for one answer
+_SAMPLES_PER_CLASS = 0.75
+# ranks of samples with an answer, of samples without one, and of missing samples
+_FIRST, _LAST, _NEVER = 0, 1, 2
+_MIN_ORDERS = 32  # minimum number of random orders in a simulation, enough to estimate its error
 
 
 # --- best-of and any-correct: samples ranked by score or grade ---
@@ -49,10 +51,10 @@ _MIN_ORDERS = 32  # orders of samples in a simulation: enough to estimate its er
 def score_best_of(
     ballots: Ballots, grades: Floats, budgets: Sequence[int], by: Literal["logprob", "entropy"] | Floats
 ) -> AccuracyEstimates:
-    """Computes the accuracy of the sample with the best score of b samples.
+    """Computes the accuracy of answering with the best-scored of b samples.
 
-    The score is the mean log-probability, minus the entropy, or an array of your own, (problems, samples),
-    higher is better. Only samples without an answer may lack one.
+    `by` chooses the score: the mean log-probability, the negative entropy, or your own array of shape
+    (problems, samples). Higher is better. Only samples without an answer may lack a score.
     """
     abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
     scores = _read_scores(ballots, by)
@@ -69,7 +71,7 @@ def score_best_of(
 
 
 def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
-    """Computes how often any of b samples is right (pass@b), without bias.
+    """Computes how often at least one of b samples is right (pass@b), without bias.
 
     With partial credit, this is the mean of the best grade among b samples.
     """
@@ -79,14 +81,14 @@ def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 def score_by_rank(
     scores: Floats, grades: Floats, classes: npt.NDArray[np.int32], abstains: Flags, budgets: Sequence[int]
 ) -> AccuracyEstimates:
-    """Computes the mean grade of the sample with the best score of b samples, (problems, budgets).
+    """Computes the mean grade of the best-scored of b samples; shape (problems, budgets).
 
-    Arrays are (problems, samples). Of b samples drawn without replacement from n, the one with the best score
-    answers. Sorted from best to worst, the sample at place r (from 0) is the best of C(n-1-r, b-1) of the
-    C(n, b) subsets. Samples with equal scores share their places equally, so each counts with their mean
-    grade. An abstention is chosen only if nothing else was drawn, and is then wrong; a sample graded right
-    counts as an answer, whatever was recorded. Standard errors are the delete-one jackknife's in closed form;
-    there is none if b = n.
+    The arguments have shape (problems, samples). Of b samples drawn without replacement from n, the one with
+    the best score answers. If the samples are sorted from best to worst, the one at place r (from 0) is the
+    best one in C(n-1-r, b-1) of the C(n, b) subsets. Samples with equal scores share their places equally, so
+    each of them counts with their mean grade. An abstention is chosen only if nothing else was drawn, and is
+    then wrong. A sample graded right counts as an answer, even if no answer was recorded. Standard errors
+    come from the delete-one jackknife, in closed form; they are NaN if b = n.
     """
     shape = (len(scores), len(budgets))
     accuracy, error = np.zeros(shape), np.full(shape, np.nan)
@@ -104,7 +106,7 @@ def score_by_rank(
 
 
 def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
-    """Returns scores by which samples are ranked, (problems, samples); NaN if not recorded."""
+    """Returns the scores by which samples are ranked, NaN if not recorded; shape (problems, samples)."""
     if not isinstance(by, str):
         return by
     if by not in ("logprob", "entropy"):
@@ -113,7 +115,7 @@ def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -
 
 
 class _RankedSamples:
-    """Each problem's samples sorted by score, best first, with their ties; arrays are (problems, samples)."""
+    """Each problem's samples sorted by score, best first, with ties; arrays of shape (problems, samples)."""
 
     def __init__(self, scores: Floats, tier: npt.NDArray[np.int64], grades: Floats) -> None:
         order = np.lexsort((-scores, tier), axis=1)
@@ -123,11 +125,13 @@ class _RankedSamples:
         self.drawn = present.sum(axis=1)  # number of samples of each problem
         self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
         self.present = present
-        new = np.ones((rows, width + 1), dtype=bool)  # whether a tie begins at each place; one place more
+        # whether a tie begins at each place; the last place is past the end
+        new = np.ones((rows, width + 1), dtype=bool)
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        ends = np.where(new, place, width)[:, :0:-1]  # in reverse order: where a tie ends
+        # where the tie at each place ends, from the last place to the first
+        ends = np.where(new, place, width)[:, :0:-1]
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
         total = _sum_before(self.grades)  # shape (problems, samples + 1)
@@ -143,7 +147,7 @@ class _RankedSamples:
     def jackknife(self, budget: int, mean: Floats) -> Floats:
         """Computes the standard error of each problem's mean; NaN if there is no sample to leave out."""
         weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
-        # if one sample is left out, samples before its tie keep their places, and samples after it move up
+        # if a sample is left out, those before its tie keep their places, and those after it move up by one
         before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
         moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
         until = _sum_before(moved * self.tied)
@@ -151,7 +155,7 @@ class _RankedSamples:
         share = _sum_before(weights)
         ties = np.take_along_axis(share, self.end - 1, 1) - np.take_along_axis(share, self.begin, 1)
         others = (self.sum - self.grades) / np.maximum(self.size - 1, 1)
-        left = before + ties * others + behind  # the mean grade without this sample
+        left = before + ties * others + behind  # mean grade if this sample is left out
         squares = np.where(self.present, left - mean[:, None], 0.0) ** 2
         enough = self.drawn > budget
         drawn = np.maximum(self.drawn, 1)
@@ -159,14 +163,14 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums the values before each place, (problems, samples + 1)."""
+    """Sums the values before each place; the result has shape (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
 def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int) -> Floats:
-    """Computes the probability that the sample at each place is the best of `budget`, (problems, samples)."""
+    """Returns the probability that each sample is the best of `budget` samples; shape (problems, samples)."""
     place = np.arange(width)
-    left = drawn[:, None] - place  # number of samples from this place on
+    left = drawn[:, None] - place  # number of samples at this place and after it
     steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # ratio C(left-1, b-1) / C(left, b-1)
     steps[:, 0] = np.where(drawn >= budget, budget / np.maximum(drawn, 1), 0.0)
     return np.cumprod(steps, axis=1)
@@ -189,18 +193,18 @@ def score_weighted_vote(
 
     If `weigh` is None, the scale of weights is fitted to these samples, without labels.
 
-    The weights of equal answers are summed and the heaviest answer wins. Exact ties are shared
-    equally, abstentions are ignored, and if all abstain the vote is wrong. The accuracy is the mean over
-    subsets of b of a problem's n samples. With one or two samples the most confident one decides, so ranks
-    give the exact mean. If there are at most `draws` subsets, all are listed. Otherwise `draws` of them are
-    drawn: random orders of the samples, cut into disjoint windows of b, which have a smaller variance than
-    independent subsets.
+    The weights of equal answers are summed and the heaviest answer wins. Exact ties are shared equally,
+    abstentions are ignored, and if all samples abstain, the vote is wrong. The accuracy is the mean over all
+    subsets of b of a problem's n samples. With one or two samples, the most confident one decides, so the
+    exact mean follows from their ranks. If there are at most `draws` subsets, all are listed. Otherwise
+    `draws` of them are drawn by cutting random orders of the samples into disjoint windows of b, which gives
+    a smaller variance than independent subsets.
 
     Problems share the orders, but each shuffles its own samples first, so their errors are uncorrelated.
-    `simulation_error` is the standard error of the mean over orders, and at least what one more draw could
-    change. `standard_error` combines two variances. The first is the delete-one jackknife's over the same
-    subsets, minus what drawing subsets adds to it, at most Var(one vote) * b/n, the bound for U-statistics.
-    The second is the variance of the simulation. The error is NaN if b = n.
+    `simulation_error` is the standard error of the mean over orders, but never less than what one more draw
+    could change. `standard_error` combines two variances. The first comes from the delete-one jackknife over
+    the same subsets, minus the noise that drawing subsets adds to it. It is limited to Var(one vote) * b/n,
+    the bound for U-statistics. The second is the variance of the simulation. The error is NaN if b = n.
 
     Weights are integers, so sums and ties are exact up to 131,072 votes of average weight per problem.
     """
@@ -216,7 +220,7 @@ def score_weighted_vote(
             accuracy[:, k] = by_rank.accuracy[:, small.index(budget)]
             error[:, k] = by_rank.standard_error[:, small.index(budget)]
     present, drawn = ballots.classes != ABSENT, ballots.drawn
-    places: list[tuple[Ints, int]] = []  # rows and column of the results of each block
+    places: list[tuple[Ints, int]] = []  # for each block, the rows and the column of its results
     blocks: list[_VoteBlock] = []
     for n in np.unique(drawn).tolist():
         rows = np.flatnonzero(drawn == n)
@@ -232,7 +236,7 @@ def score_weighted_vote(
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            subsets = copy.deepcopy(rng)  # copied, so that all blocks draw the same subsets
+            subsets = copy.deepcopy(rng)  # a copy, so that all blocks draw the same subsets
             for start in range(0, len(rows), _BLOCK_PROBLEMS):
                 part = slice(start, start + _BLOCK_PROBLEMS)
                 places.append((rows[part], k))
@@ -252,21 +256,21 @@ def score_weighted_vote(
 
 
 def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
-    """Fits vote weights to a signal, scaled by its mean over these samples; needs no labels."""
+    """Fits vote weights to a confidence signal, scaled by its mean over these samples; needs no labels."""
     values, known = _read_signals(ballots, signal)
     if not known.any():
         raise _build_unweighable_error(len(ballots), signal)
     scale = math.fsum(values[known].tolist()) / int(known.sum())
-    if scale == 0:  # the model is certain of all samples: all count equally
+    if scale == 0:  # the model is certain of all samples, so all count equally
         return VoteWeights(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
     return VoteWeights(signal=signal, scale=scale)
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """Computes every sample's weight in whole units, (problems, samples).
+    """Computes every sample's weight in whole units; shape (problems, samples).
 
-    If `weigh` is None, the scale is fitted to the samples. With `partial`, the samples are part of a larger
-    set, so it is no error if none of them has the signal.
+    If `weigh` is None, the scale is fitted to the samples. If `partial` is true, the samples are only part of
+    a larger set, so it is no error if none of them has the signal.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = _read_signals(ballots, weigh.signal)
@@ -288,7 +292,7 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 
 
 def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
-    """Returns each sample's score from a verifier, and whether it has one, both (problems, samples)."""
+    """Returns each sample's score from a verifier, and whether it has one; shapes (problems, samples)."""
     if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
@@ -296,12 +300,12 @@ def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
 
 
 def _weigh_exponents(exponents: Floats) -> list[int]:
-    # math.exp, because numpy's result may differ in the last digit from the same sample's weight when served
+    # math.exp, because the gateway uses it too, and numpy's result may differ in the last digit
     return [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
 
 
 def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
-    """Whether any sample has a signal that the model reads besides the mean log-probability."""
+    """Whether any sample has a signal, other than the mean log-probability, that the model reads."""
     if model is None or ballots.signals is None:
         return False
     columns = [SIGNAL_NAMES.index(name) for name in model.names if name != "logprob"]
@@ -309,7 +313,7 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Computes `SignalModel.log_odds` of every sample, equal to the last bit, and whether it is known."""
+    """Computes exactly the `SignalModel.log_odds` of every sample, and whether it is known."""
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
         return total, np.zeros(total.shape, dtype=bool)
@@ -328,7 +332,7 @@ def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Float
 
 
 def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
-    """Returns the transformed signals that a model reads, (problems, samples, names); NaN if unknown."""
+    """Returns the transformed signals that a model reads, or NaN; shape (problems, samples, names)."""
     values = np.full((*ballots.classes.shape, len(names)), np.nan)
     for k, name in enumerate(names):
         if name == "logprob":
@@ -336,7 +340,7 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
         elif ballots.signals is not None:
             values[:, :, k] = ballots.signals[:, :, SIGNAL_NAMES.index(name)]
         present = np.isfinite(values[:, :, k]) & (ballots.classes != ABSENT)
-        # one by one, because numpy's logarithm may differ in the last digit from the one used when serving
+        # one by one with `math`, as the gateway does, because numpy's logarithm may differ in the last digit
         transformed = [transform_signal(name, value) for value in values[:, :, k][present].tolist()]
         values[:, :, k] = np.nan
         values[:, :, k][present] = transformed
@@ -344,19 +348,19 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
 
 
 def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
-    """Computes count, sum and sum of squares of each signal over samples with an answer, to refit a model."""
+    """Computes count, sum and sum of squares of each signal over samples with an answer, for refitting."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
     moments = {}
     for k, name in enumerate(model.names):
         known = values[np.isfinite(values[:, k]), k]
-        bounded = np.clip(known, *model.find_bounds(name))  # limits outliers
+        bounded = np.clip(known, *model.find_bounds(name))  # limits the effect of outliers
         squares = (bounded * bounded).tolist()
         moments[name] = (float(len(bounded)), math.fsum(bounded.tolist()), math.fsum(squares))
     return moments
 
 
 def _read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Returns each sample's signal, and whether it is known, both (problems, samples)."""
+    """Returns each sample's signal, and whether it is known; both have shape (problems, samples)."""
     values = ballots.signal(signal)
     return values, np.isfinite(values) & (ballots.classes != ABSENT)
 
@@ -371,7 +375,7 @@ def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
 
 
 def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
-    """Values each sample's answer by the mean grade of equal answers, (problems, samples); 0 without one."""
+    """Returns the mean grade of all samples with the same answer, for each sample; 0 without an answer."""
     values = np.zeros(classes.shape)
     at, column = np.nonzero(classes >= 0)
     values[at, column] = measure_classes(classes, grades)[1][at, classes[at, column]]
@@ -382,10 +386,10 @@ def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
 class _ShuffledVotes:
     """One problem's samples as votes, in shuffled order."""
 
-    classes: Ints  # number of each sample's answer; arbitrary if it has none
+    classes: Ints  # index of each sample's answer; arbitrary if it has none
     weights: Floats  # each sample's weight in whole units; 0 if it has no answer
     values: Floats  # value of each different answer
-    constant: float | None  # value of every possible vote, if it is always the same
+    constant: float | None  # value of every possible vote, if it is the same for all; otherwise None
 
     @classmethod
     def of(
@@ -407,8 +411,8 @@ class _ShuffledVotes:
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
         """Computes the value of the winning answer in each subset.
 
-        `subsets` has the sample numbers, (budget, subsets). `chosen` says the same as an array of 0 and 1,
-        (samples, subsets).
+        `subsets` has the samples' indexes, shape (budget, subsets). `chosen` has the same information as 0
+        and 1, shape (samples, subsets).
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -418,9 +422,9 @@ class _ShuffledVotes:
         return np.where(best > 0, credit / wins.sum(axis=0), 0.0)
 
     def _sum_weights(self, subsets: Ints, chosen: Floats) -> Floats:
-        """Sums the weights of equal answers in each subset, (answers, subsets); exact, for whole numbers."""
+        """Sums the weights of equal answers in each subset, exactly; shape (answers, subsets)."""
         kinds, count = len(self.values), subsets.shape[1]
-        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # here adding is faster than a matrix product
+        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # in this case adding is faster than a matrix product
             cell = self.classes[subsets] * count + np.arange(count)
             sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
             return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
@@ -430,7 +434,7 @@ class _ShuffledVotes:
 
 
 class _SubsetSums:
-    """Running sums over the subsets of one problem."""
+    """Running sums over the votes of one problem's subsets."""
 
     def __init__(self, problem: _ShuffledVotes, n: int, budget: int, *, every: bool) -> None:
         self.problem, self.n, self.budget, self.every = problem, n, budget, every
@@ -442,8 +446,8 @@ class _SubsetSums:
     def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
         """Adds the votes of some subsets.
 
-        Each order gives `windows` subsets. `chosen` marks the samples of each, (samples, subsets); `held`
-        counts the subsets with each sample.
+        Each random order gives `windows` subsets. `chosen` marks the samples of each subset, shape (samples,
+        subsets); `held` counts the subsets that contain each sample.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -459,7 +463,7 @@ class _SubsetSums:
         if self.problem.constant is not None:
             return self.problem.constant, 0.0 if self.n > self.budget else math.nan, 0.0
         mean = self.total / self.count
-        vote = max(0.0, self.squares / self.count - mean**2)  # variance of one vote
+        vote = max(0.0, self.squares / self.count - mean**2)  # variance of a single vote
         noise = 0.0 if self.every else self._compute_noise(mean)
         if self.n == self.budget:
             return mean, math.nan, noise
@@ -473,13 +477,14 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        least = 1.0 / (self.count + 2)  # error if one more subset had a different outcome
+        # smallest error to report: that of one more subset with a different outcome
+        least = 1.0 / (self.count + 2)
         return max(math.sqrt(between), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VoteBlock:
-    """Problems with equally many samples, to be simulated with the same subsets."""
+    """Problems with the same number of samples, which are simulated with the same subsets."""
 
     problems: Sequence[_ShuffledVotes]
     n: int  # number of samples of each problem
@@ -502,22 +507,22 @@ def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float,
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
-    """Decides whether to list all subsets; otherwise, into how many windows to cut each random order."""
+    """Decides whether to list all subsets, and if not, into how many windows to cut each random order."""
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
 
 
 def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
-    """Yields all subsets in batches: arrays of sample numbers, (subsets, budget)."""
+    """Yields all subsets in batches: arrays of sample indexes, shape (subsets, budget)."""
     subsets = itertools.combinations(range(n), budget)
     while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
         yield np.array(block)
 
 
 def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """Yields at least `draws` subsets in batches of sample numbers, (subsets, budget).
+    """Yields at least `draws` subsets in batches: arrays of sample indexes, shape (subsets, budget).
 
-    They are windows of random orders.
+    The subsets are windows of random orders of the samples.
     """
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
@@ -528,7 +533,7 @@ def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.
 
 
 def _mark_subsets(subsets: Ints, n: int) -> Floats:
-    """Marks the samples that each subset contains with 1, others with 0; shape (samples, subsets)."""
+    """Marks with 1 the samples that each subset contains, the others with 0; shape (samples, subsets)."""
     chosen = np.zeros((n, len(subsets)))
     chosen[subsets.T, np.arange(len(subsets))] = 1.0
     return chosen

@@ -1,8 +1,8 @@
 """Grades of samples, which problems can be scored, and random halves for cross-fitting.
 
 A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
-answer or other grades, and unknown otherwise. If a sample without an answer was graded right, answers weren't
-recorded: a problem without any answer can't be voted on.
+answer or other grades, and unknown otherwise. If a sample without an answer was graded right, its source
+didn't record answers; then a problem without any answer can't be voted on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,16 +16,16 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples, format_cou
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-_NAMED = 3  # number of problems named if samples can't be halved
-_MAX_NAMED = 5  # number of problems named if problems can't be scored
-DECIMALS = 13  # decimals that are kept: rounding errors are removed, so equal scores compare equal
+_NAMED = 3  # maximum number of problems named in the error if samples can't be halved
+_MAX_NAMED = 5  # maximum number of problems named in the error if problems can't be scored
+DECIMALS = 13  # number of decimals kept, so that rounding errors don't make equal scores differ
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-# applies a function to blocks of work, in order, as `map` does, possibly on other machines
+# a function like `map`: applies a function to blocks of work in order, possibly on other machines
 BlockMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-ClassNumbers = npt.NDArray[np.int32]  # equal answers have the same number; -1: no answer, -2: no sample
+ClassNumbers = npt.NDArray[np.int32]  # equal answers have the same number; -1 means no answer, -2 no sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class AccuracyEstimates:
 
 
 def grade_samples(ballots: Ballots) -> Floats:
-    """Returns each sample's grade from 0 to 1, (problems, samples); NaN if unknown or missing."""
+    """Returns each sample's grade from 0 to 1, NaN if unknown or missing; shape (problems, samples)."""
     values = ballots.correct.astype(np.float64)
     known = ballots.gold_known | ~np.isnan(values).all(axis=1)
     values[(ballots.classes == ABSTAINS) & np.isnan(values) & known[:, None]] = 0.0
@@ -49,14 +49,18 @@ def grade_samples(ballots: Ballots) -> Floats:
 def mask_graded(ballots: Ballots, values: Floats) -> Bools:
     """Marks the problems whose samples all have a known grade.
 
-    `values` has the grades, (problems, samples).
+    `values` has the grades; shape (problems, samples).
     """
     present = ballots.classes != ABSENT
     return np.asarray(present.any(axis=1) & ~(np.isnan(values) & present).any(axis=1))
 
 
 def mask_votable(ballots: Ballots) -> Bools:
-    """Marks the problems with recorded answers in every mode, as far as the samples show."""
+    """Marks the problems that can be voted on in every mode.
+
+    If a mode has a sample without an answer that was graded right, it didn't record all answers. Then its
+    problems without any answer can't be voted on.
+    """
     votable = np.ones(len(ballots), dtype=bool)
     for part in ballots.parts:
         if ((part.classes == ABSTAINS) & (part.correct > 0)).any():
@@ -65,7 +69,7 @@ def mask_votable(ballots: Ballots) -> Bools:
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Returns the rows of problems that can be scored; raises an error if there are others, unless `drop`."""
+    """Returns the rows of problems that can be scored; if others can't, that is an error unless `drop`."""
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
     votes = mask_votable(ballots) | (not voting)
@@ -98,9 +102,9 @@ def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str
 
 
 def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
-    """Counts the samples with each answer, and computes their mean grade, both (problems, answers).
+    """Counts the samples with each answer and averages their grades; both of shape (problems, answers).
 
-    `classes` (the answers' numbers) and `values` (the grades) are (problems, samples).
+    `classes` (the answers' numbers) and `values` (the grades) have shape (problems, samples).
     """
     width = int(classes.max(initial=ABSTAINS)) + 1
     answered = classes >= 0
@@ -115,8 +119,8 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
     """Splits each problem's samples at random into two halves; every problem is in both.
 
     A mode's n samples are split evenly; if n is odd, problems alternate in which half gets one more. Samples
-    stay in drawing order, and answers are numbered by first appearance in their half. For cross-fitting:
-    choose on one half, evaluate on the other.
+    stay in drawing order, and answers are numbered by first appearance in their half. The halves are meant
+    for cross-fitting: choose on one half, evaluate on the other.
     """
     ballots = source if isinstance(source, Ballots) else source.ballots()
     parts = [_split(votes, rng) for votes in ballots.parts]
@@ -150,7 +154,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
 
 
 def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
-    """Keeps at most so many samples of each mode and problem, the first ones."""
+    """Keeps the first samples of each problem: at most as many for each mode as `counts` says."""
     parts = {}
     for votes, count in zip(ballots.parts, counts, strict=True):
         present = votes.classes != ABSENT
@@ -159,7 +163,7 @@ def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
 
 
 def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
-    """Keeps only the samples marked in `chosen`, (problems, samples), shifted left in drawing order."""
+    """Keeps only the samples marked in `chosen`, shape (problems, samples); moves them left, in order."""
     order = (~chosen).argsort(axis=1, kind="stable")
     width = int(chosen.sum(axis=1).max(initial=0))
     order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]

@@ -5,9 +5,10 @@ computed without listing them. If each sample of mode A is drawn with probabilit
 votes for different answers are independent. The probability that an answer has a certain number of votes,
 that no other has more, and that k and j samples are drawn in all is then a coefficient of a product of
 polynomials in two variables, with one factor per answer. Ties are shared by an integral over a third
-variable, as in `plain_vote`. All terms are positive, so nothing cancels. Standard errors are the delete-one
-jackknife's over the samples of both modes. The accuracy without a sample follows from the accuracy of the
-subsets that contain it; the same product gives it if the answer's factor also counts its samples.
+variable, as in `plain_vote`. All terms are positive, so subtraction loses no precision. Standard errors are
+the delete-one jackknife's over the samples of both modes. The accuracy without a sample follows from the
+accuracy of the subsets that contain it, which the same product gives if the answer's factor also counts the
+samples drawn.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import DECIMALS, AccuracyEstimates, Floats, Ints, grade_samples, measure_classes
 from adacompute.score.plain_vote import compute_gauss_nodes
 
-MAX_EXACT_MIX = 16  # largest number of samples of each mode in a mixed vote
+MAX_EXACT_MIX = 16  # maximum number of samples of each mode in a mixed vote
 
 
 def score_mixed_vote(
@@ -34,10 +35,10 @@ def score_mixed_vote(
     *,
     errors: bool = True,
 ) -> AccuracyEstimates:
-    """Computes the exact accuracy of unweighted votes over samples of two modes, (problems, counts).
+    """Computes the exact accuracy of unweighted votes over samples of two modes; shape (problems, counts).
 
-    Each of `counts` is a pair: samples of the first and of the second mode, at most 16 each. Ties are shared.
-    `errors=False` leaves standard errors NaN, which takes a third of the time.
+    Each of `counts` is a pair of numbers: samples of the first and of the second mode, at most 16 each. Ties
+    are shared. With `errors=False`, standard errors are NaN, which takes a third of the time.
     """
     largest = max(max(count) for count in counts)
     if largest > MAX_EXACT_MIX:
@@ -53,10 +54,10 @@ def score_mixed_vote(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Kind:
-    """Different answers to a problem that have the same numbers of samples and the same value."""
+    """A kind of answers: different answers to a problem with the same numbers of samples and equal value."""
 
     votes: bool  # False for samples without an answer, which can't win
-    first: int  # number of samples from the first mode that give such an answer
+    first: int  # how many samples of the first mode give each of these answers (the same number for all)
     second: int
     worth: float  # value of the answer, 0 to 1
     classes: int = 1  # number of different answers of this kind
@@ -64,19 +65,19 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
-    """Everything that a problem's accuracy depends on; it is the same for many problems."""
+    """Everything that a problem's accuracy depends on. Many problems share the same values."""
 
     drawn: tuple[int, int]  # number of samples from each mode
-    kinds: tuple[_Kind, ...]  # kinds of answers; samples without an answer are one kind
+    kinds: tuple[_Kind, ...]  # all kinds of answers; samples without an answer count as one kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pair:
-    """Two modes' samples of the same problems; equal answers have the same number in both."""
+    """Two modes' samples of the same problems; equal answers have the same index in both."""
 
     classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # shapes (problems, samples)
-    sizes: tuple[Floats, Floats]  # number of each mode's samples with an answer; (problems, answers)
-    worth: Floats  # mean grade of both modes' samples with an answer; (problems, answers)
+    sizes: tuple[Floats, Floats]  # number of each mode's samples with each answer; shape (problems, answers)
+    worth: Floats  # mean grade of both modes' samples with each answer; shape (problems, answers)
 
     @classmethod
     def of(cls, first: Ballots, second: Ballots) -> "_Pair":
@@ -93,7 +94,7 @@ class _Pair:
         return len(self.worth)
 
     def score_exactly(self, counts: Sequence[tuple[int, ...]], *, errors: bool) -> tuple[Floats, Floats]:
-        """Computes accuracy and jackknife error of each mix of samples, both (problems, mixes)."""
+        """Computes accuracy and jackknife error of each mix of samples; both have shape (problems, mixes)."""
         accuracy, error = np.empty((2, len(self), len(counts)))
         scored: dict[_Votes, tuple[Floats, Floats]] = {}
         first, second = np.array(counts).T
@@ -123,35 +124,39 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The numbers of votes that a winner may have, each with the nodes y of the integral that shares ties."""
+    """The numbers of votes that a winner may have, each with the nodes y of the integral for sharing ties."""
 
-    levels: Ints  # numbers of votes that the winner may have, ascending
-    # 1 below a layer's number of votes, y at it, 0 above; shape (layers, first + 1, second + 1)
+    levels: Ints  # the numbers of votes that the winner may have, ascending
+    # 1 for fewer votes than the layer's number, y for exactly that number, 0 for more; shape (layers, first +
+    # 1, second + 1)
     factors: Floats
-    weights: Floats  # weights of the nodes, 0 in layers of other levels; shape (levels, layers)
+    weights: Floats  # weight of each layer's node at its own level, 0 at other levels; shape (levels, layers)
 
 
 @dataclass(slots=True)
 class _VoteProduct:
-    """Scores all mixes of up to `first` samples of one mode and `second` of another at once."""
+    """Scores at once all mixes of up to `first` samples of one mode and up to `second` of another."""
 
     first: int
     second: int
-    errors: bool = True  # False: standard errors are NaN
-    totals: Ints = field(init=False)  # sums of samples of both modes; shape (first + 1, second + 1)
+    errors: bool = True  # whether to compute standard errors; otherwise they are NaN
+    # total samples for each pair of numbers from both modes; shape (first + 1, second + 1)
+    totals: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self.totals = np.add.outer(np.arange(self.first + 1), np.arange(self.second + 1))
 
     def score(self, votes: _Votes) -> tuple[Floats, Floats]:
-        """Computes one problem's accuracy and standard error for each mix, both (first + 1, second + 1).
+        """Computes one problem's accuracy and standard error for each mix; shapes (first + 1, second + 1).
 
-        Both are NaN if a mode has too few samples; the error also if a mix takes all samples of a mode.
+        Both are NaN if a mode has too few samples; the error is also NaN if a mix takes all samples of a
+        mode.
         """
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # first the accuracy; then for each kind and mode, the votes for one such answer in a right vote
+        # first the accuracy; then, for each kind and mode, the expected votes for one answer of the kind if
+        # the vote is right
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:
@@ -169,8 +174,9 @@ class _VoteProduct:
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
         """Computes the probability that an answer of kind `winner` wins, with ties shared.
 
-        Returns (1 + 2 * kinds, first + 1, second + 1): the probabilities, then for each kind the expected
-        votes for one of its answers from the first and from the second mode in these votes.
+        Returns an array of shape (1 + 2 * kinds, first + 1, second + 1). It has these probabilities, and
+        then, for each kind, the expected votes for one of its answers if `winner` wins, from the first mode
+        and from the second.
         """
         own = kinds[winner]
         others = [replace(kind, classes=kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
@@ -180,7 +186,7 @@ class _VoteProduct:
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
         own_votes = np.zeros((2, *self.totals.shape))
-        mine = self._list_votes(own, chances)  # probabilities by votes from each mode
+        mine = self._list_votes(own, chances)  # probability of each number of votes from each mode
         for i, j in zip(*np.nonzero(mine), strict=True):
             if not i and not j:
                 continue
@@ -190,7 +196,7 @@ class _VoteProduct:
             result[rows, i : i + a, j : j + b] += own.classes * part
             own_votes[0, i : i + a, j : j + b] += i * part[0]
             own_votes[1, i : i + a, j : j + b] += j * part[0]
-        # one answer of the winner's kind is the winner itself, the others compete with it
+        # one of the answers of the winner's kind is the winner itself; the others compete with it
         place = 1 + 2 * winner
         result[place : place + 2] *= (own.classes - 1) / own.classes
         result[place : place + 2] += own_votes
@@ -203,7 +209,8 @@ class _VoteProduct:
         nodes, weights, places = [], [], []
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
-            most = (self.first + self.second) // level - 1  # other answers that can have as many votes
+            # how many other answers can have this number of votes at the same time
+            most = (self.first + self.second) // level - 1
             y, weight = compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
             weights += weight.tolist()
@@ -219,7 +226,7 @@ class _VoteProduct:
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """Returns the probability of each number of votes for an answer, (first votes, second votes)."""
+        """Returns the probability of each pair of numbers of votes for an answer, one number per mode."""
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -230,9 +237,9 @@ class _VoteProduct:
     ) -> tuple[Floats, list[int]]:
         """Multiplies the factors of all other answers; also returns the order of the kinds in the result.
 
-        The product is (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product; then,
-        for each kind, the product with one answer's factor times its votes from the first mode, and the same
-        for the second. These factors come last, so that few of them multiply many rows.
+        The product has shape (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product.
+        Then come two products for each kind, in which one answer's factor is multiplied by its votes from the
+        first or from the second mode. These are computed last, so that few factors multiply many rows.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -258,7 +265,7 @@ class _VoteProduct:
         return full, order
 
     def _multiply(self, state: Floats, factor: Floats) -> Floats:
-        """Multiplies polynomials, truncated at powers `first` and `second`; `factor` may differ by layer."""
+        """Multiplies two polynomials up to powers `first` and `second`; `factor` may differ by layer."""
         factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
         rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
         columns = min(state.shape[3] + factor.shape[2] - 1, self.second + 1)
@@ -274,14 +281,16 @@ class _VoteProduct:
 
 
 def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
-    """Computes the delete-one jackknife over the samples of both modes, (first + 1, second + 1).
+    """Computes the delete-one jackknife error over both modes' samples; shape (first + 1, second + 1).
 
-    `means` has the accuracy; then, for each kind and mode, the expected votes for one answer in a right vote.
+    `means` has the accuracy and then, for each kind and mode, the expected votes for one answer of that kind
+    if the vote is right.
     """
     accuracy = means[0]
     variance = np.zeros(accuracy.shape)
     for mode, total in enumerate(votes.drawn):
-        taken = np.arange(accuracy.shape[mode]) / total  # the probability that a given sample is drawn
+        # probability that any given sample of this mode is drawn
+        taken = np.arange(accuracy.shape[mode]) / total
         taken = taken[:, None] if mode == 0 else taken[None, :]
         left_out = np.where(taken < 1, 1 - taken, np.nan)
         counts = np.array([(kind.first, kind.second)[mode] for kind in votes.kinds])
@@ -289,7 +298,7 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
         inside = (
             means[1 + mode + 2 * known] / counts[known, None, None]
         )  # probability that a given sample is drawn and the vote is right
-        without = (accuracy - inside) / left_out  # accuracy without a sample of each kind
+        without = (accuracy - inside) / left_out  # accuracy after one sample of each kind is deleted
         samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
         centre = np.tensordot(samples, without, axes=1) / total
         variance += (total - 1) / total * np.tensordot(samples, (without - centre) ** 2, axes=1)

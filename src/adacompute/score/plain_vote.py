@@ -1,8 +1,8 @@
-"""Accuracy of the unweighted vote of b samples: exact over all subsets, or the paper's disjoint windows.
+"""Accuracy of the unweighted vote of b samples: exact over all subsets, or over the paper's windows.
 
-Ties are shared equally; abstentions are drawn but don't vote; if all abstain, the vote is wrong. Samples with
-equal answers are called a class. Its value is the mean grade of its samples, which allows several right
-answers and partial credit.
+Ties are shared equally. Samples that abstain are drawn but don't vote; if all of them abstain, the vote is
+wrong. Samples with equal answers are called a class. The value of a class is the mean grade of its samples,
+which allows for several right answers and partial credit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,10 +30,12 @@ from adacompute.score.grades import (
 
 _Longs = npt.NDArray[np.longdouble]
 
-MAX_EXACT_BUDGET = 256  # largest vote that is scored exactly; more would take seconds per problem
+# maximum number of samples in a vote that is scored exactly; more would take seconds per problem
+MAX_EXACT_BUDGET = 256
 _SLAB_PROBLEMS = 1024  # number of problems scored at a time
-_COMPLEX_CELLS = 1 << 19  # complex numbers per array: 8 MB, and there are a few such arrays
-_COUNT_CELLS = 1 << 22  # number of counts (of an answer in a window of samples) in memory at a time
+_COMPLEX_CELLS = 1 << 19  # number of complex numbers per array, which takes 8 MB; there are a few such arrays
+# number of counts in memory at a time; each counts one answer in one window of samples
+_COUNT_CELLS = 1 << 22
 _NEGLIGIBLE = log(1e-18)  # logarithm of the largest relative error that the Fourier sum may add
 
 
@@ -42,10 +44,10 @@ def score_exact_vote(
 ) -> AccuracyEstimates:
     """Computes the vote's mean accuracy over all subsets of b samples, for each budget b.
 
-    Results are (problems, budgets), with standard errors. Accuracy is NaN if a problem has fewer samples than
-    the budget, or an ungraded sample; the standard error also if the budget takes all samples. Standard
-    errors are the delete-one jackknife's over a problem's samples. They take each answer's value as known:
-    noise in the grades of equal answers isn't included.
+    Results have shape (problems, budgets). Accuracy is NaN if a problem has fewer samples than the budget, or
+    an ungraded sample; the standard error is also NaN if the budget takes all samples. Standard errors are
+    the delete-one jackknife's over a problem's samples. They take each answer's value as known: noise in the
+    grades of equal answers isn't included.
     """
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
@@ -62,7 +64,7 @@ def score_exact_vote(
 
 
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups problems with equally many samples; yields that number and the problems' rows.
+    """Groups problems by their number of samples; yields this number and the rows of each group.
 
     Skips ungraded problems. The last digit of a result may depend on the other problems in its group.
     """
@@ -73,7 +75,7 @@ def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, In
 
 
 def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
-    """Computes accuracy and standard error of problems with equally many samples, (problems, budgets)."""
+    """Computes accuracy and standard error of problems with the same number of samples, for each budget."""
     total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
     groups = _group_classes(classes, grades)
@@ -88,7 +90,7 @@ def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClassGroups:
-    """Different answers to some problems; those with equally many samples and equal value form a group."""
+    """Groups of answers to some problems. A group's answers have the same number of samples and value."""
 
     problem: Ints  # row of each group's problem, ascending
     size: Ints  # number of samples with each answer of the group
@@ -118,24 +120,26 @@ def _score_budget(
 ) -> tuple[Floats, Floats]:
     """Computes accuracy and standard error of each problem, at one budget; all have `total` samples."""
     sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
-    size_columns = size_columns[1:]  # each group's column; column 0 counts abstentions
-    # number of different answers with so many samples; shape (problems, sizes)
+    # each group's column in `class_counts`, whose column 0 counts abstentions
+    size_columns = size_columns[1:]
+    # number of different answers of each size (number of samples); shape (problems, sizes)
     class_counts = np.zeros((len(abstentions), len(sizes)))
     np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
     class_counts[:, 0] = abstentions
-    right = np.flatnonzero(groups.value)  # groups of answers that have a value
+    right = np.flatnonzero(groups.value)  # indexes of the groups whose answers have a value above 0
     problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
     others = class_counts[problem]  # number of other answers; shape (groups, sizes)
     others[np.arange(len(right)), column] -= 1
     win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # value of a group if each of its answers won
+    credit = value * groups.classes[right]  # sum of the values of a group's answers
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # accuracy after deleting a sample of a worthless answer of each size; shape (problems, sizes)
+    # accuracy after a sample of a wrong answer is deleted, for each size of that answer; shape (problems,
+    # sizes)
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    without_vote = without[groups.problem, size_columns]  # accuracy after deleting a sample of each group
+    without_vote = without[groups.problem, size_columns]  # accuracy after one sample of each group is deleted
     without_vote[right] += value * (
         win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
     )
@@ -147,7 +151,7 @@ def _score_budget(
 def _compute_jackknife(
     groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
 ) -> Floats:
-    """Computes the standard error from the accuracies after deleting one sample."""
+    """Computes the standard error from the accuracies that result if one sample is deleted."""
     samples = groups.size * groups.classes  # number of samples of each group
     mean = (
         np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
@@ -158,17 +162,19 @@ def _compute_jackknife(
         weights=samples * (without_vote - mean[groups.problem]) ** 2,
         minlength=len(abstentions),
     )
-    spread = votes + abstentions * (without_abstention - mean) ** 2  # for each problem
+    # sum of squared deviations over each problem's samples
+    spread = votes + abstentions * (without_abstention - mean) ** 2
     return np.asarray(np.sqrt(spread * (total - 1) / total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WinShares:
-    """The expected share of votes that each answer wins; ties are shared. After a deletion, NaN if b = n."""
+    """The expected share of votes that each answer wins, with ties shared; after a deletion, NaN if b = n."""
 
-    share: Floats  # share of the wins if b of n samples vote
-    less_own: Floats  # share of the wins after deleting one sample with this answer
-    # share after deleting one sample of another answer; by that answer's size, 0 if there is none
+    share: Floats  # share of votes that the answer wins if b of n samples vote
+    less_own: Floats  # share of votes that the answer wins after one of its own samples is deleted
+    # share of votes that the answer wins after a sample of another answer is deleted, by the other answer's
+    # size; 0 if no other answer has that size
     less_other: Floats
 
 
@@ -180,15 +186,15 @@ class _Circle:
     """
 
     chance: float  # p, the probability that a sample is drawn
-    points: Floats  # angles of the points
+    points: Floats  # angles of the points on the circle
     weights: Floats  # weight of each point in the Fourier sum
 
 
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
     """Computes how often an answer wins the vote, for many cases (rows) at once.
 
-    In each row, `own` of the `total` samples have the answer. `others` (rows, sizes) is the number of other
-    answers that have each of `sizes` samples; its first column counts samples without an answer.
+    In each row, `own` of the `total` samples have the answer. `others`, shape (rows, sizes), has the number
+    of other answers of each size in `sizes`; its first column counts samples without an answer.
 
     An answer with t votes wins if no other has more, and shares the win with others that have t too. If each
     sample is drawn with probability p, answers are independent, and the probability that
@@ -234,20 +240,22 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     return WinShares(
         share=share,
         less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
-        # ignore sizes that no other answer has: they aren't in the product
+        # skip sizes that no other answer has, because they aren't in the product
         less_other=np.where(others > 0, shifted / less + sure, 0.0),
     )
 
 
 def _choose_circle(total: int, budget: int) -> _Circle:
-    """Chooses enough points on the unit circle to tell `budget` samples from any other number of samples.
+    """Chooses enough points on the unit circle to separate `budget` samples from any other number.
 
     The probability p makes `budget` the most likely number of samples.
     """
     p = min(budget / total, 1 - 0.5 / total)
-    chances = _compute_log_binomial(np.array([total]), total, p)[0]  # log-probabilities of 0, 1, ... samples
+    # logarithms of the probabilities of 0, 1, ... samples
+    chances = _compute_log_binomial(np.array([total]), total, p)[0]
     likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
-    count = max(budget, int(likely) - budget + 1) | 1  # odd, to leave out -1, where a factor may be 0
+    # odd, so that -1 isn't one of the points, because a factor may be 0 there
+    count = max(budget, int(likely) - budget + 1) | 1
     half = np.arange(count // 2 + 1)
     return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
 
@@ -255,14 +263,15 @@ def _choose_circle(total: int, budget: int) -> _Circle:
 def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[Floats, Floats]:
     """Computes the factor of an answer of each size, if the winner has `votes`, at each node y and point z.
 
-    Returns its logarithm, (sizes, nodes * points). Also returns, transposed, the ratio to it of the factor of
-    an answer with one sample less, arranged so that a product with real and imaginary parts side by side
-    gives the real part.
+    Returns the logarithms of these factors, shape (sizes, nodes * points). Also returns by which ratio each
+    factor changes if the answer has one sample fewer. These ratios are transposed and arranged so that a
+    matrix product with real and imaginary parts side by side gives the real part.
     """
     votes = chances.shape[1] - 1
-    scale = chances.max(axis=1)  # kept apart, because a factor may underflow but its logarithm doesn't
+    scale = chances.max(axis=1)  # kept separate, because a factor may underflow, but its logarithm doesn't
     coefficients = np.exp(chances - scale[:, None])
-    powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])  # powers of z, (votes + 1, points)
+    # powers of z; shape (votes + 1, points)
+    powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])
     head = coefficients[:, :votes] @ powers[:votes]  # shape (2 * sizes, points)
     last = coefficients[:, votes:] * powers[votes]
     count = len(chances) // 2
@@ -284,11 +293,11 @@ def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
     """Returns points from 0 to 1 and weights that integrate polynomials exactly (Gauss-Legendre)."""
     nodes, weights = leggauss(count)
-    return (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
+    return (nodes + 1) / 2, weights / 2  # moved from [-1, 1] to [0, 1]
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Returns nodes and weights that share ties between answers with `votes` exactly, `room` at a time."""
+    """Returns nodes and weights for sharing ties among answers with `votes`, in parts of `room` nodes."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
@@ -311,7 +320,7 @@ def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
 
 
 def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
-    """Computes log-probabilities that 0 to `upto` of n samples are drawn, each with p, (n, upto + 1)."""
+    """Returns log-probabilities that 0 to `upto` of n samples are drawn, each with p; shape (n, upto + 1)."""
     k, chance = np.arange(upto + 1), np.longdouble(p)
     logs = _compute_log_choose(n[:, None], k) + k * np.log(chance) + (n[:, None] - k) * np.log(1 - chance)
     return np.asarray(logs, dtype=np.float64)
@@ -332,9 +341,10 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
     """Computes the vote's mean accuracy over disjoint windows of b samples in recorded order.
 
     This is the paper's estimator. n samples give n // b windows; the other samples aren't used. It has the
-    same expectation as the mean over all subsets, but a larger variance. Results are (problems, budgets).
-    The standard error comes from the windows' spread. Accuracy is NaN if a problem has fewer samples than the
-    budget, or an ungraded sample; the standard error also if there is only one window.
+    same expectation as the mean over all subsets, but a larger variance. Results have shape (problems,
+    budgets). The standard error comes from the spread of the windows. Accuracy is NaN if a problem has fewer
+    samples than the budget, or an ungraded sample; the standard error is also NaN if there is only one
+    window.
     """
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     known, drawn = mask_graded(ballots, grades), ballots.drawn
@@ -348,7 +358,7 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 
 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
-    """Computes the mean share of the most common answer in windows of `budget` samples; may be NaN."""
+    """Computes the most common answer's mean share in windows of `budget` samples; NaN without windows."""
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
     for rows in _split_rows(enough, classes, budget):
@@ -360,14 +370,14 @@ def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
 
 
 def _split_rows(rows: Ints, classes: ClassNumbers, budget: int) -> list[Ints]:
-    """Splits rows into parts that are small enough for their windows' counts to fit in memory."""
+    """Splits rows into parts so small that the counts of their windows fit in memory."""
     kinds = int(classes.max(initial=0)) + 1
     step = max(1, _COUNT_CELLS // (kinds * max(1, classes.shape[1] // budget)))
     return [rows[i : i + step] for i in range(0, len(rows), step)]
 
 
 def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
-    """Counts equal answers in each window, (problems, windows, answers); also marks complete windows."""
+    """Counts answers in each window, shape (problems, windows, answers); also marks complete windows."""
     rows, width, kinds = len(classes), classes.shape[1] // budget, int(classes.max(initial=-1)) + 1
     cut = classes[:, : width * budget].reshape(rows, width, budget)
     cell = np.arange(rows * width).reshape(rows, width, 1) * kinds + cut
@@ -376,7 +386,7 @@ def _count_windows(classes: ClassNumbers, budget: int) -> tuple[Ints, Bools]:
 
 
 def _score_windows(counts: Ints, values: Floats) -> Floats:
-    """Returns the mean value of the winners in each window, (problems, windows)."""
+    """Returns the mean value of the winning answers in each window; shape (problems, windows)."""
     best = counts.max(axis=2, initial=0)[:, :, None]
     leads = (counts == best) & (best > 0)  # shape (problems, windows, answers)
     won = np.einsum("pwk,pk->pw", leads, values, optimize=False)
@@ -385,7 +395,7 @@ def _score_windows(counts: Ints, values: Floats) -> Floats:
 
 
 def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
-    """Computes each problem's mean over complete windows, and its standard error; NaN for a single window."""
+    """Computes each problem's mean over complete windows and its standard error (NaN for a single window)."""
     count = whole.sum(axis=1)
     mean = (values * whole).sum(axis=1) / count
     squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)

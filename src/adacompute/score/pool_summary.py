@@ -2,8 +2,8 @@
 
 The accuracy of an unweighted vote is exact: the mean over all subsets of b samples. Ties are shared equally,
 abstentions are ignored, and the vote is wrong if all abstain. Agreement is the mean share of the most common
-answer in disjoint windows of b samples. Problems without recorded answers count for neither. Intervals are
-over problems.
+answer in disjoint windows of b samples. Problems without recorded answers count neither for accuracy nor for
+agreement. Intervals show the uncertainty from the choice of problems.
 """
 
 import math
@@ -24,13 +24,13 @@ PROTOCOL = (
     "a vote of b: the mean over all subsets of b of a problem's samples; "
     "ties shared, abstentions ignored; 95% interval over problems"
 )
-_MAX_LISTED = 40  # with more subjects or levels than this, none are listed
+_MAX_LISTED = 40  # maximum number of subjects or levels to list; if there are more, none is listed
 _Z = 1.959964  # a 95% interval has this many standard errors on each side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEstimate:
-    """A mean over problems with its 95% interval; a single problem has no interval; NaN without problems."""
+    """A mean over problems, with its 95% interval if there are at least two; NaN if there are none."""
 
     mean: float
     low: float | None
@@ -40,28 +40,28 @@ class MeanEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSummary:
-    """Statistics of one model under one set of parameters. Shares and accuracies are 0 to 1."""
+    """Statistics of one source: a model with one set of parameters. Shares and accuracies are 0 to 1."""
 
     model: str | None
     parameters: Mapping[str, Any]
     problems: int  # number of problems with samples
     samples: int
-    samples_min: int  # fewest samples of a problem
+    samples_min: int  # smallest number of samples of a problem
     samples_median: float
     samples_max: int
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share of samples that weren't cut off, if that is known
+    finished: float | None  # share of samples that weren't cut off; None if unknown
     mean_tokens: float | None
     failures: Mapping[str, int]  # number of failed calls, by kind of failure
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
-    votes: Mapping[int, MeanEstimate]  # accuracy of votes, by number of samples
-    unvotable: int  # problems with grades but no recorded answers: they have an accuracy but no vote
-    agreement: float | None  # mean share of a problem's most common answer
-    agreement_budget: int | None  # number of samples among which agreement is measured
-    agreement_problems: int  # number of problems with so many samples
+    votes: Mapping[int, MeanEstimate]  # accuracy of votes, by number of samples per vote
+    unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
+    agreement: float | None  # mean share of samples with their problem's most common answer
+    agreement_budget: int | None  # number of samples in each window in which agreement is measured
+    agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
-    account: Account | None = None  # calls and tokens that the samples took; None if not recorded
+    account: Account | None = None  # calls and tokens that the samples cost; None if not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +113,11 @@ def _summarise_source(
     totals = pool.totals(key)
     drawn = ballots.drawn
     values, voting = grade_samples(ballots), mask_votable(ballots)
-    known = mask_graded(ballots, values)  # for each problem
+    known = mask_graded(ballots, values)  # whether all samples of each problem have a grade
     classes = ballots.classes[voting]
     largest = _find_common_budget(budgets, drawn[voting])
     shares = compute_agreement(classes, largest) if largest is not None else np.zeros(0)
-    shares = shares[~np.isnan(shares)]  # keep problems with enough samples
+    shares = shares[~np.isnan(shares)]  # keep only problems with enough samples
     kinds = classes.max(axis=1, initial=-1) + 1  # number of different answers to each problem
     return SourceSummary(
         model=model,
@@ -144,7 +144,7 @@ def _summarise_source(
 
 
 def _find_common_budget(budgets: Sequence[int], drawn: Ints) -> int | None:
-    """Finds the largest budget for which at least half of the problems have enough samples, or None."""
+    """Finds the largest budget for which at least half of the problems have enough samples; None if none."""
     return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
 
 
@@ -152,7 +152,7 @@ def _estimate_votes(
     ballots: Ballots, values: Floats, rows: Bools, budgets: Sequence[int]
 ) -> dict[int, MeanEstimate]:
     """Estimates each budget's vote accuracy over the problems in `rows` that have enough samples."""
-    voted = np.where(rows[:, None], values, np.nan)  # problems that can't be voted on count as ungraded
+    voted = np.where(rows[:, None], values, np.nan)  # treat problems that can't be voted on as ungraded
     wanted = [b for b in budgets if (rows & (ballots.drawn >= b)).any()]
     accuracy = score_exact_vote(ballots, voted, wanted).accuracy  # shape (problems, budgets)
     return {b: estimate_mean(column[~np.isnan(column)]) for b, column in zip(wanted, accuracy.T, strict=True)}
@@ -161,7 +161,8 @@ def _estimate_votes(
 def estimate_mean(values: Floats) -> MeanEstimate:
     """Computes the mean of one value per problem, with its normal 95% interval clipped to [0, 1].
 
-    If all problems have the same value, Wilson's interval is used: four right out of four prove little.
+    If all problems have the same value, Wilson's interval is used: four right answers out of four prove
+    little.
     """
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) <= 1:

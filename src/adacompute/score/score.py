@@ -1,4 +1,4 @@
-"""Computes an accuracy table from recorded samples: of votes over one mode, several, or pairs."""
+"""Computes a table of accuracies from recorded samples, for votes over one mode or over several modes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
-MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode if there are several
-# a table of several modes allows no others; those without a value here must be None
+MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode, if there are several modes
+# the only values that a table of several modes allows; options that aren't listed must be None
 _PLAIN_OPTIONS = {"estimator": "exact", "aggregate": "vote", "by": "logprob", "cost": "samples"}
 _SEED = 0  # seed of simulations if no generator is given, so that results repeat
-_MIN_DRAWS = 2  # smallest number of simulated votes that gives an error estimate
+_MIN_DRAWS = 2  # minimum number of simulated votes from which an error can be estimated
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -62,18 +62,19 @@ def score(
     """Computes the accuracy of every problem at every budget from recorded samples, with standard errors.
 
     `aggregate` combines b samples into one answer: the unweighted vote; the vote weighted `by` the model's
-    confidence; the best-of-b `by` log-probability, entropy or your own scores, (problems, samples), higher is
-    better; or any-correct (pass@b). All are means over every subset of b samples, except that weighted votes
-    are simulated with at least `draws` subsets if there are more. `estimator="windows"` is the paper's, for
-    unweighted votes. Problems with fewer samples than the largest budget, or without what the score needs,
-    are an error; `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters`
-    select a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
+    confidence; the best-of-b `by` log-probability, entropy or your own scores (an array of shape (problems,
+    samples), higher is better); or any-correct (pass@b). All are means over every subset of b samples, except
+    that weighted votes are simulated with at least `draws` subsets if there are more than that.
+    `estimator="windows"` is the paper's estimator for unweighted votes. Problems with fewer samples than the
+    largest budget, or without what the score needs, are an error; `too_few="drop"` leaves them out and lists
+    them in `table.dropped`. `model` and `parameters` select a source if the pool holds several. Default
+    `budgets` are 1, 2, 4, 8 and 16 samples.
 
-    Joined pools, or a pool with several sources and `modes`, give a table over modes: each mode's budgets
-    and, unless `mixed=False`, mixed votes of two modes, in their unit of cost. Without `modes`, a sample
-    costs its mean of recorded tokens. `budgets` may then be given per mode, and default to 1, 2, 4 and 8.
-    Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote has at most 16 samples of each
-    mode; `errors=False` omits their standard errors.
+    Joined pools, or a pool with several sources and `modes`, give a table over modes. It has each mode's
+    budgets and, unless `mixed=False`, mixed votes of two modes, with costs in the modes' unit. Without
+    `modes`, a sample costs its mode's mean number of recorded tokens. `budgets` may then be given per mode,
+    and default to 1, 2, 4 and 8. Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote
+    has at most 16 samples of each mode; `errors=False` omits their standard errors.
 
     `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
     Ray.
@@ -124,7 +125,7 @@ class ModeColumn:
     'smol x 2 + qwen x 1'
     """
 
-    draws: tuple[tuple[str, int], ...]  # (name of a mode, number of its samples)
+    draws: tuple[tuple[str, int], ...]  # pairs of a mode's name and its number of samples
 
     def __str__(self) -> str:
         return " + ".join(f"{name} x {count}" for name, count in self.draws)
@@ -184,7 +185,7 @@ def _score_modes(
     too_few: Literal["error", "drop"],
     errors: bool,
 ) -> AccuracyTable:
-    """Computes the table over the modes of joined pools, or of a pool with several sources."""
+    """Computes the accuracy table over the modes of joined pools, or of a pool with several sources."""
     recorded = read_modes(source)
     modes = ModeSet.of(recorded) if modes is None else modes
     sizes = _check_mode_budgets(modes, MODE_BUDGETS if budgets is None else budgets)
@@ -215,7 +216,7 @@ def _score_modes(
 
 
 def _select_rows(ballots: Ballots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
-    """Returns the rows of problems that can be scored in every mode."""
+    """Returns the rows of the problems that can be scored in every mode."""
     rows = np.arange(len(ballots))
     for name, votes in zip(ballots.names, ballots.parts, strict=True):
         try:
@@ -243,7 +244,7 @@ def _estimate_modes(
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
-    """Estimates accuracy and standard error, both (problems, columns); also describes the method in words."""
+    """Returns accuracies and standard errors of shape (problems, columns), and the method in words."""
     parts = dict(zip(ballots.names, ballots.parts, strict=True))
     accuracy, error = np.empty((2, len(ballots), len(columns)))
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -309,7 +310,7 @@ def _estimate(
 
 
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
-    """Chooses how votes are weighted; raises ScoreError if that isn't possible with `by`."""
+    """Chooses the vote weights that `by` describes; raises ScoreError if `by` can't weight votes."""
     if isinstance(by, VoteWeights):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
@@ -346,7 +347,7 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
 
 
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """Selects these rows of your own scores, (problems, samples); returns other values of `by` unchanged."""
+    """Selects these rows of `by` if it is an array of scores; returns other values of `by` unchanged."""
     if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
@@ -358,12 +359,12 @@ def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
     return scores[rows]
 
 
-_UNITS = ("samples", "tokens")  # units of cost, besides money
+_UNITS = ("samples", "tokens")  # units of cost other than money
 _MILLION = 1e6
 
 
 def check_budgets(budgets: object) -> tuple[int, ...]:
-    """Checks budgets, which are numbers of samples; raises ScoreError if they can't be used."""
+    """Checks that budgets are valid numbers of samples; raises ScoreError if they can't be used."""
     sizes: list[Any] = list(budgets) if isinstance(budgets, Iterable) else []
     whole = all(isinstance(b, int | np.integer) and type(b) is not bool and b >= 1 for b in sizes)
     if not sizes or not whole or any(a >= b for a, b in pairwise(sizes)):
@@ -380,14 +381,14 @@ class Costs:
 
     amounts: Floats  # cost of each budget; shape (budgets,), or (problems, budgets) if problems differ
     unit: str
-    note: str = ""  # what is assumed about prompts, in words
+    note: str = ""  # which assumption about prompts the costs are based on, in words
 
 
 def compute_costs(
     ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
-    """Computes the cost of every budget for the problems `rows`, from each problem's mean output tokens."""
-    counts = np.array(budgets, dtype=np.float64)  # numbers of samples
+    """Computes the cost of every budget for the problems in `rows`, by their mean output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # budgets as floats: numbers of samples
     if isinstance(cost, TokenPrices):
         return Costs(
             amounts=_compute_money(ballots, counts, cost, rows),
@@ -402,11 +403,12 @@ def compute_costs(
 
 
 def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: Ints) -> Floats:
-    """Computes the cost in money of each budget, (problems, budgets)."""
+    """Computes the cost of each budget in money; shape (problems, budgets)."""
     output = np.zeros(len(rows))
     if prices.output > 0:
         output = compute_mean_output(ballots, rows) * prices.output / _MILLION
-    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # of each problem
+    # cost of each problem's prompt
+    prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION
     times = count_calls(counts, choose_charge(ballots, prices).choices)
     return np.asarray(output[:, None] * counts + prompts[:, None] * times)
 
@@ -425,7 +427,7 @@ def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
 
 
 def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Returns the prompt tokens of every problem: as given in `prices`, or else as recorded with calls."""
+    """Returns each problem's number of prompt tokens, as given in `prices` or else as recorded with calls."""
     tokens = prices.prompt_tokens
     if isinstance(tokens, Sequence) and len(tokens) != len(ballots):
         raise ScoreError(
@@ -436,7 +438,7 @@ def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
 
 
 def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
-    """Chooses how prompts are charged: as the prices say, or else as recorded with the source's calls."""
+    """Decides how prompts are charged: as `prices` says, or else as recorded with the source's calls."""
     if prices.prompts is None:
         return ballots.charge
     return replace(ballots.charge, choices=1 if prices.prompts == "each" else None)

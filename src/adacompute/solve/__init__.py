@@ -1,6 +1,6 @@
 """Decides how many samples each problem gets, from a table of accuracies and costs, and a budget.
 
-Only arithmetic: nothing here calls models or reads files.
+This is pure arithmetic: nothing here calls models or reads files.
 """
 
 from adacompute.solve.allocation import solve

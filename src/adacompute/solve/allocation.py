@@ -1,11 +1,13 @@
-"""Solves for one budget: finds the price, a mode for each problem, and the one problem to mix.
+"""Solves for one budget: finds the price, each problem's mode, and the one problem to mix modes for.
 
-The price is the slope of the hull edge at which the budget runs out, taking the edges of all problems
-steepest first. A sample of the rows tells roughly where the price is, and only edges near it are sorted.
+The price is the slope of the hull edge at which the budget runs out, if the edges of all problems are bought
+in order, the steepest first. A sample of the rows shows roughly where the price is, so that only edges near
+it need sorting.
 
 `method="bisection"` is the paper's method: it bisects for a price in [0, 5] in 50 steps (the paper's "Binary
 Search Details"). Cost is a staircase in the price, so the search ends at a step that misses the budget.
-Problems whose mode differs between the two ends are then mixed, all with one probability.
+Problems whose mode differs between the two ends then get either mode at random, all with the same
+probability.
 """
 
 from collections.abc import Sequence
@@ -38,8 +40,9 @@ from adacompute.solve.pricing import (
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-_SMALL_TABLE = 4096  # below this many rows, sorting all hull edges is faster than first estimating the price
-_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive float
+# number of rows below which sorting all hull edges is faster than first estimating the price
+_SMALL_TABLE = 4096
+_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive floating-point number
 
 # constants of the paper's bisection for the price
 _MAX_PRICE = 5.0
@@ -57,8 +60,9 @@ def solve(
 ) -> Allocation:
     """Finds the best allocation with average cost at most `budget`, its price, and an upper bound.
 
-    `limits` are further averages to respect, each with its own price. `method="bisection"` is the paper's: a
-    price in [0, 5] found in 50 steps, with all undecided problems mixed.
+    `limits` limit the averages of further costs, each with its own price. `method="bisection"` is the
+    paper's: it finds a price in [0, 5] in 50 steps, and mixes all problems that are undecided between two
+    modes.
 
     >>> plan = solve(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]), budget=1.25)
     >>> plan.choice.tolist(), [(m.problem, m.mode, m.probability) for m in plan.mix], round(plan.bound, 3)
@@ -91,9 +95,9 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """All problems' steps to their next mode, split by slope: above a range of slopes, or inside it."""
+    """The steps of all problems to their next mode: those with slopes above a range, and those inside it."""
 
-    choice: Ints  # number of steps above the range; shape (problems,)
+    choice: Ints  # number of each problem's steps whose slope is above the range; shape (problems,)
     base_cost: float  # total cost of each problem's cheapest mode and of all steps above the range
     slope: Floats  # slopes of the steps inside the range; shape (steps,)
     place: npt.NDArray[np.int64]  # position of each step: row of its problem times `width`, plus its number
@@ -111,7 +115,8 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
     low, high = _find_bracket(table, target)
     steps = _collect_steps(table, low, high)
     if steps.base_cost > target or (low > _MIN_SLOPE and steps.base_cost + steps.cost.sum() <= target):
-        steps = _collect_steps(table, _MIN_SLOPE, _MAX_SLOPE)  # the estimate missed the price
+        # the estimated range doesn't contain the price, so sort all steps
+        steps = _collect_steps(table, _MIN_SLOPE, _MAX_SLOPE)
     price = _find_price(*steps.sort_steepest_first(), target * (1 + COST_TOLERANCE))
     choice = steps.choice
     above = steps.slope > price
@@ -128,7 +133,7 @@ def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
     """Returns two slopes that probably enclose the price, estimated from some of the rows."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    # every `stride`-th row is sampled: a larger sample takes longer, but leaves fewer steps to sort
+    # every `stride`-th row is in the sample: a larger sample takes longer, but leaves fewer steps to sort
     stride = round(0.5 * len(table) ** (1 / 3))
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],
@@ -141,7 +146,7 @@ def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
     above = steps.slope > _find_price(slope, reach, goal)
     rows = steps.place[above] // steps.width
     each = np.bincount(rows, weights=steps.cost[above], minlength=len(sample))
-    doubt = 5 * float(each.std()) * len(sample) ** 0.5  # five standard deviations of the estimated total cost
+    doubt = 5 * float(each.std()) * len(sample) ** 0.5  # five standard errors of the estimated total cost
     first, last = np.searchsorted(reach, [goal - doubt, goal + doubt]).tolist()
     high = float(slope[first]) if 0 < first < len(slope) else _MAX_SLOPE
     return float(slope[last]) if last < len(slope) else _MIN_SLOPE, high
@@ -174,7 +179,7 @@ def _collect_steps(table: AccuracyTable, low: float, high: float) -> _BracketSte
 
 
 def _find_price(slope: Floats, reach: Floats, target: float) -> float:
-    """Returns the slope of the first step (in descending order) that exceeds the budget; 0 if all fit."""
+    """Returns the slope of the first step, in descending order, that the budget can't pay; 0 if none."""
     first = int(np.searchsorted(reach, target, side="right"))
     return float(slope[first]) if first < len(slope) else 0.0
 
@@ -182,7 +187,7 @@ def _find_price(slope: Floats, reach: Floats, target: float) -> float:
 def _fill_room(
     steps: _BracketSteps, choice: Ints, price: float, room: float, *, tolerance: float
 ) -> tuple[Mix, int, int]:
-    """Spends what is left of the budget on hull edges whose slope is the price, in the order of the rows.
+    """Spends the rest of the budget on hull edges whose slope equals the price, in the order of the rows.
 
     Changes `choice` in place. The first edge that doesn't fit is taken with a probability. Returns this mix,
     and the row and new mode of that edge.
@@ -194,18 +199,19 @@ def _fill_room(
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    if fits == len(rows):  # at least one edge shouldn't fit: a rounding error
+    # all edges fit only because of a rounding error: report the last one as the edge that doesn't fit
+    if fits == len(rows):
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
     share = (room - (float(reach[fits - 1]) if fits else 0.0)) / float(cost[fits])
-    if share * float(cost[fits]) <= tolerance:  # the rest of the budget is only a rounding error
+    if share * float(cost[fits]) <= tolerance:  # what is left of the budget is only a rounding error
         return Mix(), row, mode
     mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
     return mix, row, mode
 
 
 def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int) -> float:
-    """Divides the gain of a hull edge by its cost, without the rounding that other slopes have."""
+    """Divides the gain of a hull edge by its cost, without the rounding that hull.py applies to slopes."""
     costs = table.costs if table.shared_costs else table.costs[row]
     cost = float(costs[after] - costs[before])
     return float(table.accuracy[row, after] - table.accuracy[row, before]) / cost if cost > 0 else 0.0
@@ -244,7 +250,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Mixes all problems whose modes differ: each gets its more expensive mode with the same probability."""
+    """Mixes all problems whose modes differ. All get the more expensive mode with the same probability."""
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

@@ -1,7 +1,7 @@
 """Finds the best allocation under several limits at once (money, latency). Each limit gets its own price.
 
-The best mixture of modes is a linear programme: the shares of a problem's modes sum to 1, and every average
-cost is within its limit. HiGHS solves it.
+Finding the best mixture of modes is a linear programme: the shares of a problem's modes must sum to 1, and
+every average cost must be within its limit. HiGHS solves it.
 
 1. `_check_limits` checks the limits and scales them.
 2. `_find_vertex` solves the linear programme.
@@ -25,14 +25,15 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # relative rounding error by which an average may exceed its limit
-_JOINT_TOLERANCE = 1e-9  # allowed error if limits can only just be met together, in parts of a limit's range
-_SHARE_TOLERANCE = 1e-9  # smaller shares of a problem are rounding errors
-_VALUE_TOLERANCE = 1e-11  # accuracies this close are equal
+# error allowed if limits can only just be met together, as a share of a limit's range
+_JOINT_TOLERANCE = 1e-9
+_SHARE_TOLERANCE = 1e-9  # shares of a mode below this are rounding errors
+_VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cap:
-    """One more average that an allocation must respect: latency, tokens, money.
+    """A limit on the average of one more cost, such as latency, tokens or money.
 
     >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
     1.5
@@ -40,11 +41,11 @@ class Cap:
 
     name: str
     costs: npt.ArrayLike  # cost of each mode; shape (modes,), or (problems, modes) if problems differ
-    at_most: float  # limit of the average cost over all problems
+    at_most: float  # upper limit of the average cost over all problems
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:
-    """Finds the best allocation within the budget and all limits. Its `price` is that of the budget.
+    """Finds the best allocation within the budget and all limits. Its `price` is the price of the budget.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
     >>> plan = solve_with_limits(table, 2.0, [Cap(name="seconds", costs=[1, 5], at_most=2.0)])
@@ -86,7 +87,7 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Limit:
-    """One cost whose average is limited: the table's own cost, by the budget, or another one.
+    """A cost whose average is limited: the table's own cost (limited by the budget) or another one.
 
     Scaled costs are 0 for each problem's cheapest mode, and 1 for its most expensive one on average.
     """
@@ -96,12 +97,12 @@ class _Limit:
     at_most: float
     scaled: Floats  # scaled costs; shape (problems, modes)
     unit: float  # cost that becomes 1 when scaled; 0 if all modes cost the same
-    room: float  # limit of the average scaled cost
+    room: float  # upper limit of the average scaled cost
     tolerance: float  # rounding error by which the average may exceed `room`
 
 
 def _check_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> list[_Limit]:
-    """Checks and scales the budget and all limits. Raises an error if one can't be met even on its own."""
+    """Checks and scales the budget and all limits. Raises an error if one of them alone can't be met."""
     checked = [_scale_limit(table.unit, table.cost_matrix, budget)]
     for limit in limits:
         if any(limit.name == other.name for other in checked):
@@ -155,14 +156,14 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
 
 # --- solving the linear programme ---
 
-# above this many problems, HiGHS's interior point method is faster than its simplex method
+# number of problems above which HiGHS's interior point method is faster than its simplex method
 _LARGE = 500
-_OPTIMAL, _INFEASIBLE = 0, 2  # `linprog` status codes
+_OPTIMAL, _INFEASIBLE = 0, 2  # status codes of scipy's `linprog`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """A linear programme: the shares of each problem's modes with the best average value within limits."""
+    """A linear programme that finds the shares of modes with the best average value within the limits."""
 
     values: Floats  # accuracies; shape (problems, modes)
     own_costs: Floats  # the table's costs, which break ties; shape (problems, modes)
@@ -183,8 +184,8 @@ class _Vertex:
     choice: Ints  # mode with the largest share; shape (problems,)
     rows: Ints  # the problems that mix modes, ascending
     shares: Floats  # shares of modes in the mixed problems; shape (len(rows), modes)
-    prices: Floats  # price of each limit, per unit of scaled cost; shape (limits,)
-    value: float  # average over all problems, mixed ones included
+    prices: Floats  # price of each limit: value gained per unit of scaled cost; shape (limits,)
+    value: float  # average value over all problems, including the mixed ones
 
 
 def _find_vertex(programme: _Programme) -> _Vertex | None:
@@ -206,7 +207,7 @@ def _find_vertex(programme: _Programme) -> _Vertex | None:
 
 
 def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) -> Floats:
-    """Returns shares, (problems, modes), that are as good as these and cost least by the table's costs."""
+    """Returns equally good shares that are cheapest by the table's costs; shape (problems, modes)."""
     net = programme.values - np.tensordot(prices, programme.costs, axes=1)
     best = net >= net.max(axis=1, keepdims=True) - _VALUE_TOLERANCE
     aim = programme.own_costs / max(1e-300, float(programme.own_costs.max()))
@@ -218,9 +219,10 @@ def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) 
 def _solve_programme(
     programme: _Programme, aim: Floats, *, most: Floats | float = 1.0, equal: Bools | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Finds the shares (problems, modes) that minimise `aim`, and the limits' prices; None if infeasible.
+    """Finds the shares of modes that minimise `aim`, and each limit's price; None if infeasible.
 
-    `most` are upper bounds of the shares. `equal` marks limits to be used up exactly, which get no price.
+    Shares have shape (problems, modes), and `most` are their upper bounds. `equal` marks the limits that must
+    be used up exactly; these get no price.
     """
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
@@ -230,10 +232,11 @@ def _solve_programme(
     equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
     ones = kron(eye_array(count), np.ones((1, modes)), format="csr")
     used, room = csr_array(programme.costs.reshape(len(equal), count * modes)), programme.room * count
-    slip = 1e-12 * np.maximum(1.0, room)  # so that rounding doesn't make it infeasible
+    slip = 1e-12 * np.maximum(1.0, room)  # keeps rounding from making the programme infeasible
     largest = np.broadcast_to(most, aim.shape).ravel()
     method = "highs-ipm" if count > _LARGE else "highs-ds"
-    for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):  # HiGHS may give up
+    # try again with other settings if HiGHS gives up
+    for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):
         solution = linprog(
             aim.ravel(),
             A_ub=used[~equal],
@@ -259,7 +262,7 @@ def _solve_programme(
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
     """Returns the programme and its solution. If there is none, raises Infeasible and names the limits."""
     vertex = _find_vertex(programme)
-    if vertex is None:  # limits that can only just be met together: allow a rounding error
+    if vertex is None:  # perhaps the limits can only just be met together: allow a rounding error
         programme = _check_joint_feasibility(programme, priced_limits)
         vertex = _find_vertex(programme)
     if vertex is None:
@@ -272,10 +275,11 @@ def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Lim
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
-        no_room = programme.room[:j] <= programme.tolerance[:j]  # limits that only the cheapest modes meet
+        # whether only the cheapest modes meet each limit
+        no_room = programme.room[:j] <= programme.tolerance[:j]
         cheapest = (programme.costs[:j][no_room] <= _LIMIT_TOLERANCE).all(axis=0)
         solution = _solve_programme(before, programme.costs[j], most=cheapest.astype(float))
-        assert solution is not None  # the limits before this one can be met together
+        assert solution is not None  # the loop has found that the limits before this one can be met together
         scaled_least = float((solution[0] * programme.costs[j]).sum()) / len(programme.values)
         if scaled_least > room[j] + _JOINT_TOLERANCE:
             least = float((solution[0] * limit.costs).sum()) / len(programme.values)
@@ -303,10 +307,11 @@ def _format_only_mixed(vertex: _Vertex, priced_limits: Sequence[_Limit]) -> str:
 
 # --- choosing one mode for each problem ---
 
-_MAX_COMBINATIONS = 4096  # combinations of the mixed problems' modes to try
-_MAX_CONCESSIONS = 64  # most changes of a problem's mode to meet the limits
-_INTEGER_PROBLEMS = 400  # number of problems in the integer programme
-_MAX_NODES = 20_000  # search nodes of the integer programme: limiting time instead would not be reproducible
+_MAX_COMBINATIONS = 4096  # maximum number of combinations of the mixed problems' modes to try
+_MAX_CONCESSIONS = 64  # maximum number of times that a problem's mode is changed to meet the limits
+_INTEGER_PROBLEMS = 400  # approximate maximum number of problems in the integer programme
+# maximum number of search nodes of the integer programme; a time limit would give varying results
+_MAX_NODES = 20_000
 
 
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
@@ -328,7 +333,7 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """Picks the mixed problems' best modes within the limits, or those that exceed the limits least."""
+    """Picks the mixed problems' best modes within the limits; if none are, those that exceed them least."""
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
     options = [np.arange(modes)] * count
@@ -347,21 +352,21 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 
 
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
-    """Finds the change of one problem's mode that loses least value per cost saved; None if none saves."""
+    """Finds the change of one problem's mode that loses least value per cost saved; None if there is none."""
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
     changes = programme.costs - programme.costs[:, rows, choice][:, :, None]
     saved = total - np.maximum(0.0, excess[:, None, None] + changes).sum(axis=0)
     loss = programme.values[rows, choice][:, None] - programme.values
     rate = np.full(saved.shape, np.inf)
-    # 1e-6: if several changes lose nothing, the one that saves most wins
+    # the 1e-6 makes the change that saves most win if several lose nothing
     np.divide(np.maximum(loss, 0.0) + 1e-6, saved, out=rate, where=saved > 1e-9 * total)
     row, mode = divmod(int(rate.argmin()), programme.values.shape[1])
     return (row, mode) if rate[row, mode] < np.inf else None
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Chooses modes by an integer programme. Only mixed problems and a spread of others may change."""
+    """Chooses modes by an integer programme, which may change the mixed problems and a few hundred others."""
     from scipy.optimize import LinearConstraint, milp
 
     choice, (count, modes) = vertex.choice.copy(), programme.values.shape
@@ -378,7 +383,7 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
     if solution.x is None:
         return None
     choice[subset] = solution.x.reshape(-1, modes).argmax(axis=1)
-    # the solver tolerates larger rounding errors than this module does
+    # checked again, because the solver tolerates larger rounding errors than this module does
     return choice if (programme.compute_excess(choice) <= 0).all() else None
 
 
@@ -398,7 +403,7 @@ def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Float
 
 def _build_mix(choice: Ints, vertex: _Vertex) -> Mix:
     """Returns the random changes to `choice` that on average give the linear programme's solution."""
-    # problems whose mode was changed to meet the limits get their old mode back
+    # problems whose mode was changed to meet the limits: the mix gives them their old mode back
     moved = np.setdiff1d(np.flatnonzero(choice != vertex.choice), vertex.rows)
     mixed_index, modes = np.nonzero(vertex.shares)
     rows = vertex.rows[mixed_index]

@@ -16,21 +16,23 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# hull.py leaves the low bits of a slope 0; here they tell which two modes the hull edge connects
+# hull.py sets the low bits of a slope to 0; here they are used to store which two modes the hull edge
+# connects
 _CODE_BITS = np.uint64(0xFFFF)
-_SIGN_BIT = np.uint64(1 << 63)  # negates slopes, so that an ascending sort puts the steepest first
+_SIGN_BIT = np.uint64(1 << 63)  # makes slopes negative, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
-_MAX_KEYED_MODES = 257  # the codes of more modes don't fit in 16 bits
-_ROUNDING = 1e-14  # relative accuracy of sums of doubles
-_BLOCK = 1 << 14  # hull edges summed at a time, so that they stay in the processor's cache
+_MAX_KEYED_MODES = 257  # with more modes, the codes don't fit in 16 bits
+_ROUNDING = 1e-14  # relative error to expect in sums of doubles
+_BLOCK = 1 << 14  # number of hull edges summed at a time, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frontier:
     """The best accuracy at every average cost, as vertices of a concave curve. Arrays are read-only.
 
-    From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At any price below that and at
-    least `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
+    From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At any price from `price[v +
+    1]` up to just below `price[v]`, vertex v is the cheapest of the best allocations. Between two vertices,
+    one problem gets either of two modes at random.
     """
 
     cost: Floats  # average cost, ascending; shape (vertices,)
@@ -102,8 +104,9 @@ def frontier(table: AccuracyTable) -> Frontier:
 def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     """Sorts all hull edges, each as one number: its negated slope, with its two modes in the low bits.
 
-    Works if all problems have the same costs. Returns these numbers, an empty array of the same length, and
-    the cost of each code of two modes. The first place of both arrays is left for the first vertex.
+    Works if all problems have the same costs. Returns these numbers, an uninitialised array of the same
+    length, and the cost of an edge by the code in its low bits. The first place of both arrays stays free
+    for the first vertex.
     """
     width = len(table.modes) - 1
     free = width > 0 and table.costs[1] == table.costs[0]
@@ -111,7 +114,7 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     for _, _, slopes in iterate_slopes(table):
         codes, ends = _encode_edges(slopes)
         if free:
-            ends &= slopes < np.inf  # edges that cost nothing belong to the first vertex
+            ends &= slopes < np.inf  # edges that cost nothing are part of the first vertex
         bits, marks = slopes.view(np.uint64), codes.astype(np.uint64) | _SIGN_BIT
         if ends.all():
             np.bitwise_or(bits, marks, out=keys[filled : filled + bits.size].reshape(bits.shape))
@@ -127,9 +130,9 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 
 
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """Returns a code of each step's hull edge, and whether the edge ends with this step; both (steps, rows).
+    """Returns a code for each step's hull edge, and whether the edge ends there; shapes (steps, rows).
 
-    The code is the number of the edge's last step, plus `width` times how many steps come before it.
+    An edge's code is the number of its last step, plus `width` times the number of its other steps.
     """
     width = len(slopes)
     ends = np.empty(slopes.shape, dtype=bool)
@@ -137,7 +140,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
     numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
-        return numbers, ends  # every edge consists of one step
+        return numbers, ends  # then every hull edge is a single step
     codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint16(width), out=codes[k])
@@ -149,7 +152,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
 def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
     """Sorts all steps by slope, for costs that differ by problem. Returns slopes and costs of the steps.
 
-    The first place of both arrays is left for the first vertex."""
+    The first place of both arrays stays free for the first vertex."""
     prices, costs = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in iterate_slopes(table):
         places = np.flatnonzero((slopes > 0) & (slopes < np.inf))
@@ -169,7 +172,7 @@ def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
 def _accumulate_vertices(
     table: AccuracyTable, keys: Keys, cost: Floats, costs: Floats | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Computes price, cost and accuracy of each vertex, in place because the arrays are large.
+    """Computes price, cost and accuracy of each vertex; overwrites `keys` and `cost` to save memory.
 
     Edges of equal slope make one vertex. Each block is summed separately and added to the sum so far, which
     limits the rounding error over millions of edges to a few units in the last place.
@@ -177,7 +180,7 @@ def _accumulate_vertices(
     price, accuracy = keys.view(np.float64), np.empty(len(keys))
     price[0], cost[0], accuracy[0] = np.inf, _compute_first_cost(table), _compute_first_accuracy(table)
     filled, reached = 1, complex(cost[0], accuracy[0]) * len(table)
-    # cost and gain are one complex number, so that one running sum is enough
+    # each edge's cost and gain form one complex number, so that one running sum is enough
     buffer = np.empty(_BLOCK, dtype=np.complex128)
     for start in range(1, len(keys), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -195,7 +198,7 @@ def _accumulate_vertices(
             price[filled : filled + len(sums)] = price[block].take(ends)
         elif filled < start:
             price[filled : filled + len(sums)] = price[block]
-        # divide sums over the problems by their number
+        # turn sums over the problems into averages
         np.divide(sums.real, len(table), out=cost[filled : filled + len(sums)])
         np.divide(sums.imag, len(table), out=accuracy[filled : filled + len(sums)])
         filled += len(sums)
@@ -203,7 +206,7 @@ def _accumulate_vertices(
 
 
 def _decode_keys(keys: Keys) -> npt.NDArray[np.int64]:
-    """Returns the codes in the low bits of the keys, and removes them from `keys`, which become slopes."""
+    """Returns the codes in the low bits of `keys`, and clears these bits in place, leaving the slopes."""
     codes = (keys & _CODE_BITS).view(np.int64)
     keys &= _SLOPE_BITS
     return codes
@@ -214,16 +217,17 @@ def _mark_last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]  # the next key may still contain its code
+        # compare slopes only, because the next key may still contain its code
+        last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]
     return last
 
 
 def _rescale_accuracy(accuracy: Floats, last: float) -> None:
-    """Corrects the error of rounded slopes: rescales in place so that the last accuracy is `last`."""
+    """Corrects for rounded slopes: rescales accuracies in place so that the last one becomes `last`."""
     first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
     if gain <= 0:
         return
-    if abs(last - first - gain) <= _ROUNDING * gain:  # the sum is already exact
+    if abs(last - first - gain) <= _ROUNDING * gain:  # the sum is already as exact as it can be
         accuracy[-1] = max(last, accuracy[-2])
         return
     for start in range(0, len(accuracy), _BLOCK):
@@ -257,7 +261,7 @@ def _compute_first_cost(table: AccuracyTable) -> float:
 
 
 def _compute_first_accuracy(table: AccuracyTable) -> float:
-    """Computes the average accuracy if every problem gets its cheapest mode, the best if several are."""
+    """Computes the average accuracy of each problem's cheapest mode (the best one if several are equal)."""
     if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0

@@ -5,8 +5,8 @@ keep, for each step from one mode to the next more expensive one, the slope of t
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
-The slope never rises with k, and is constant along an edge. So the cheapest best mode at a price is the
-number of slopes above that price, and rounding can't make cost rise with price.
+The slope never rises with k, and is the same for all steps of a hull edge. So the cheapest best mode at a
+price is the number of slopes above that price, and rounding can't make cost rise with price.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,19 @@ import numpy.typing as npt
 from adacompute.records import AccuracyTable
 
 Floats = npt.NDArray[np.float64]
-Chunk = tuple[int, int, Floats]  # first row, row after the last one, and slopes of shape (modes - 1, rows)
+# (first row, row after the last one, slopes), where slopes have shape (modes - 1, rows)
+Chunk = tuple[int, int, Floats]
 
-_MIN_ROWS = 2048  # least rows per chunk: with fewer, calling numpy takes longer than computing
-_CELLS = 50000  # table entries per chunk, so that a chunk fits in the second-level cache
-_GRAIN = np.uint64(0xFFFF)  # the low bits of a slope, which are rounded away
+_MIN_ROWS = 2048  # minimum number of rows per chunk: with fewer, calling numpy takes longer than computing
+_CELLS = 50000  # number of table entries per chunk, so that a chunk fits in the second-level cache
+_GRAIN = np.uint64(0xFFFF)  # mask of a slope's low bits, which are rounded away
 
 
 def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
     """Yields the slopes of a table, a chunk of rows at a time. Each chunk overwrites the previous one."""
     accuracy, costs = table.accuracy, table.costs
     size = min(len(accuracy), max(_MIN_ROWS, _CELLS // accuracy.shape[1]))
-    # reuse one workspace: allocating memory per chunk takes longer than the hulls
+    # reuse one workspace, because allocating memory for each chunk takes longer than computing its hulls
     workspace = np.empty((3, accuracy.shape[1], size))
     for start in range(0, len(accuracy), size):
         stop = min(start + size, len(accuracy))
@@ -37,7 +38,7 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
 
 
 def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """Returns the costs of steps to the next mode; one column per row, or just one if costs are shared."""
+    """Returns the cost of each step to the next mode; a column per row, or one column if rows share costs."""
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
     return np.diff(table.costs[start:stop], axis=1).T
@@ -50,7 +51,7 @@ def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]
 
 
 def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
-    """Computes the hull's slope over each step, (modes - 1, rows); 0 if a step doesn't gain accuracy.
+    """Computes the hull's slope at each step, 0 if a step gains no accuracy; shape (modes - 1, rows).
 
     A better mode at the same cost is free, and has an infinite slope.
 
@@ -61,7 +62,7 @@ def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
 
 
 def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Floats:
-    """Computes the slopes into a part of `workspace`, an array of shape (3, modes, rows)."""
+    """Computes the slopes and stores them in part of `workspace`, an array of shape (3, modes, rows)."""
     modes = accuracy.shape[1]
     columns, least, steepest = workspace[0], workspace[1, 1:], workspace[2, 1:]
     if accuracy.strides[0] == accuracy.itemsize:
@@ -71,7 +72,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
-        # row b: the steepest slope from mode a to mode a + 1 + b or a later one
+        # row b is for the steepest slope from mode a to mode a + 1 + b or a more expensive one
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -115,7 +116,7 @@ def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.in
     corners: list[int] = []
     for k in np.lexsort((-y, x)).tolist():
         if corners and not y[k] > y[corners[-1]]:
-            continue  # costs more than the last corner, and is no better
+            continue  # this point costs more than the last corner and isn't more accurate
         while len(corners) > 1:
             a, b = corners[-2:]
             if (y[b] - y[a]) * (x[k] - x[a]) > (y[k] - y[a]) * (x[b] - x[a]):

@@ -1,10 +1,11 @@
-"""Finds the exact price for many blocks of problems, in passes that count choices.
+"""Finds the exact price for many blocks of problems; each pass counts how often modes are chosen.
 
-The price is the slope at which the budget runs out, taking the steps of all problems steepest first. In each
-pass every block counts how many of its problems choose each mode at a thousand prices. The sums show between
-which two prices the budget runs out, and the next pass looks there. A slope, as hull.py rounds it, has 47
-significant bits and a pass settles 10, so there are at most five passes. Then each block takes all steps
-steeper than the price, and hull edges whose slope is the price, row by row, while the budget lasts.
+The price is the slope at which the budget runs out, if the steps of all problems are bought in order, the
+steepest first. In each pass every block counts how many of its problems choose each mode at a thousand
+prices. The sums show between which two prices the budget runs out, and the next pass looks there. A slope, as
+hull.py rounds it, has 47 significant bits and each pass determines 10 of them, so there are at most five
+passes. Then each block takes all steps steeper than the price, and hull edges whose slope is the price, row
+by row, while the budget lasts.
 
     search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
     while len(search.prices):
@@ -25,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _PRICES = 1 << 10  # number of prices tried in each pass
-_GRAIN_BITS = 16  # number of low bits that hull.py rounds away in a slope
+_GRAIN_BITS = 16  # number of low bits that hull.py rounds away in each slope
 _LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the largest finite slope without its low bits
 
 
@@ -37,7 +38,7 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
     >>> count_choices(np.array([[0.5, 0.9], [0.6, 0.8]]), np.array([1.0, 2.0]), np.array([0.0, 0.3])).tolist()
     [[0, 2], [1, 1]]
     """
-    steps = []  # for each step, how many problems take it at each price
+    steps = []  # for each step to the next mode, how many problems take it at each price
     for slopes in compute_slopes(curves, costs):
         cheaper = np.bincount(np.searchsorted(prices, slopes), minlength=len(prices) + 1)
         steps.append(len(curves) - np.cumsum(cheaper)[:-1])
@@ -47,14 +48,15 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block of problems may spend: all steps steeper than the price, and equal ones up to `room`."""
+    """What a block may buy: all steps steeper than the price, and hull edges at the price up to `room`."""
 
-    price: float  # rounded like the slopes in hull.py
-    room: float = -np.inf  # cost left for hull edges whose slope is the price; infinite: take all; -inf: none
+    price: float  # the price, rounded in the same way as slopes in hull.py
+    # cost left for hull edges whose slope equals the price; inf: take all of them; -inf: take none
+    room: float = -np.inf
     tolerance: float = 0.0  # rounding error by which the cost may exceed `room`
 
     def after(self, choice: "ModeChoice") -> "Quota":
-        """Returns the quota that this choice leaves for later rows."""
+        """Returns what is left of the quota for later rows after this choice."""
         return replace(self, room=self.room - choice.tied if choice.edge is None else -np.inf)
 
 
@@ -63,14 +65,15 @@ class Edge:
     """One problem's change to a more expensive mode: the first one that the budget can't fully pay."""
 
     row: int
-    mode: int  # number of the more expensive mode
+    mode: int  # index of the more expensive mode
     cost: float
-    gain: float  # accuracy gained
-    probability: float  # of the more expensive mode, so that the expected cost meets the budget
+    gain: float  # accuracy gained by the change
+    # probability of the more expensive mode, which makes the expected cost equal to the budget
+    probability: float
 
     @property
     def slope(self) -> float:
-        """The gain divided by the cost, without the rounding that other slopes have."""
+        """The gain divided by the cost, without the rounding that hull.py applies to slopes."""
         return self.gain / self.cost
 
 
@@ -78,10 +81,10 @@ class Edge:
 class ModeChoice:
     """The modes chosen for a block of problems."""
 
-    columns: npt.NDArray[np.intp]  # number of each problem's mode; shape (problems,)
+    columns: npt.NDArray[np.intp]  # index of each problem's mode; shape (problems,)
     accuracy: float  # sum of the problems' accuracies
-    tied: float  # cost of the taken hull edges whose slope is the price
-    edge: Edge | None  # first hull edge that didn't fit; None if it is in another block
+    tied: float  # total cost of the taken hull edges whose slope equals the price
+    edge: Edge | None  # first hull edge that the budget couldn't pay for; None if it is in another block
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
@@ -105,7 +108,7 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
                 mode=new,
                 cost=cost,
                 gain=float(curves[row, new] - curves[row, old]),
-                # what is left may be only a rounding error
+                # 0 if what is left of the budget is only a rounding error
                 probability=min(1.0, left / cost) if left > quota.tolerance else 0.0,
             )
     return ModeChoice(
@@ -119,27 +122,28 @@ class PriceSearch:
     def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
         self.price = 0.0
         self.passes = 0
-        self.nbytes = 0  # size of all counts received so far
+        self.nbytes = 0  # size in bytes of all counts received so far
         self._costs = costs
         self._target = float(budget) * problems
-        # the price lies between these slopes: costs exceed the budget at the first, not at the second
+        # the price lies between these two slopes: at the first, the cost exceeds the budget; at the second,
+        # it doesn't
         self._ends = 0, _LARGEST
-        self._spent = 0.0  # total cost of all problems at the price
+        self._spent = 0.0  # total cost of all problems at the price found
         self._tied = np.zeros(0)  # cost of each block's hull edges at the price; shape (blocks,) or empty
 
     @property
     def prices(self) -> Floats:
-        """The prices to count at in the next pass, ascending."""
+        """The prices at which to count choices in the next pass, ascending."""
         low, high = self._ends
         numbers = np.unique(low + (high - low) * np.arange(_PRICES) // (_PRICES - 1))
         return (numbers << _GRAIN_BITS).view(np.float64) if high > low else np.zeros(0)
 
     def narrow(self, counts: Sequence[Ints]) -> None:
-        """Narrows the range of prices, given the `count_choices` of each block at `prices`."""
+        """Narrows the range of prices, given the result of `count_choices` at `prices` for each block."""
         numbers = self.prices.view(np.int64) >> _GRAIN_BITS
         spent = sum(counts[1:], counts[0]) @ self._costs  # total cost at each price, descending
         fits = spent <= self._target * (1 + COST_TOLERANCE)
-        fits[-1] = True  # the highest price always fits, apart from rounding
+        fits[-1] = True  # the cost at the highest price is always within the budget, apart from rounding
         first = int(fits.argmax())
         self._ends = int(numbers[max(0, first - 1)]), int(numbers[first])
         self.passes += 1
@@ -152,7 +156,7 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """Divides what may be spent at the price among the blocks, in the order of rows."""
+        """Divides the money for hull edges at the price among the blocks, in the order of rows."""
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

@@ -15,12 +15,12 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 COST_TOLERANCE = 1e-12  # relative rounding error by which a cost may exceed a budget
-_ROWS = 1 << 14  # rows processed at a time, so that temporary arrays stay small
+_ROWS = 1 << 14  # number of rows processed at a time, so that temporary arrays stay small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One problem gets another mode than its chosen one, with this probability."""
+    """A random change: with this probability, one problem gets this mode instead of its chosen one."""
 
     problem: int  # row of the table
     mode: int  # column of the table
@@ -31,8 +31,8 @@ class Move:
 class Mix:
     """The problems mixed between modes, so that the expected cost is exactly the budget.
 
-    One budget needs at most one mixed problem, and several limits at most one each. The paper's method mixes
-    every problem whose choice changes between two prices. Iterating yields a `Move` for each change.
+    A budget needs at most one mixed problem, and every further limit at most one more. The paper's method
+    mixes every problem whose choice changes between two prices. Iterating yields a `Move` for each change.
     """
 
     problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # rows of the table
@@ -49,7 +49,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What a search for the price by bisection did, for diagnosis. Every array has one entry per step."""
+    """The steps of a search for the price by bisection, for diagnosis. Every array has one entry per step."""
 
     low: Floats  # lower end of the range of prices before the step
     high: Floats  # upper end of the range of prices before the step
@@ -61,17 +61,17 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
-    """How much of a limit was used. The table's own cost under `budget` comes first, named by its unit."""
+    """How much of a limit is used. The budget, which limits the table's own cost, is named by its unit."""
 
     name: str
     at_most: float
-    price: float  # accuracy that one more unit would buy; 0: the limit doesn't bind
-    cost: float  # average cost of the choice without mixing
-    mixed_cost: float  # expected average cost with mixing
+    price: float  # accuracy that one more unit of this cost would buy; 0 if the limit has no effect
+    cost: float  # average of this cost for the choice, without mixing
+    mixed_cost: float  # expected average of this cost, with mixing
 
     @property
     def slack(self) -> float:
-        """The part of the limit that is unused on average; 0 if the limit binds."""
+        """The part of the limit that is unused on average; 0 if it is used up."""
         return max(0.0, self.at_most - self.mixed_cost)
 
 
@@ -79,11 +79,12 @@ class CapUse:
 class Allocation:
     """A mode for each problem. `choice` has no randomness and is within the budget. Arrays are read-only.
 
-    No choice within the budget is better than `bound`. Mixing modes at random reaches `bound` on average.
+    No choice within the budget has an accuracy above `bound`. Mixing modes at random reaches `bound` on
+    average.
     """
 
     budget: float  # the requested average cost
-    price: float  # accuracy that one more unit of cost would buy; 0: the budget doesn't bind
+    price: float  # accuracy that one more unit of cost would buy; 0 if a larger budget would buy nothing
     choice: Ints  # each problem's mode, as a column of the table; shape (problems,)
     mix: Mix  # random changes that make the expected cost exactly the budget
     cost: float  # average cost of `choice`
@@ -93,12 +94,13 @@ class Allocation:
     bound: float  # upper bound of the accuracy of any allocation within the budget
     modes: tuple[ModeName, ...]
     unit: str = "samples"
-    limits: tuple[CapUse, ...] = ()  # the budget and then each limit; empty without limits
-    trace: Trace | None = None  # what the search did; only with method="bisection"
+    # how much of the budget and of each further limit is used; empty without limits
+    limits: tuple[CapUse, ...] = ()
+    trace: Trace | None = None  # the steps of the search; only with method="bisection"
 
     @property
     def gap(self) -> float:
-        """How much worse than the best choice `choice` may be: `bound` minus `accuracy`."""
+        """How much better than `choice` the best choice can be at most: `bound` minus `accuracy`."""
         return max(0.0, self.bound - self.accuracy)
 
     @property
@@ -112,13 +114,13 @@ class Allocation:
         return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """Draws the modes of mixed problems at random, and returns all modes; expected cost: `mixed_cost`."""
+        """Returns every problem's mode, drawn at random if it is mixed; the expected cost is `mixed_cost`."""
         if not isinstance(rng, np.random.Generator):
             raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
         modes = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
         chance = rng.random(len(rows))[which]  # one random number for each problem
-        start = np.zeros(len(which))  # where each change's interval of random numbers begins
+        start = np.zeros(len(which))  # where the interval of random numbers that leads to each change begins
         used = np.zeros(len(rows))
         for at, row in enumerate(which) if len(rows) < len(which) else ():
             start[at] = used[row]
@@ -174,7 +176,7 @@ def check_price(price: object) -> None:
 
 
 def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) -> None:
-    """Raises BudgetOutOfRange unless the budget is a number and at least the cheapest average.
+    """Raises BudgetOutOfRange unless the budget is a number and not below the cheapest average cost.
 
     `dearest` is only shown in the message.
     """
@@ -212,8 +214,8 @@ def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[flo
 def dual(table: AccuracyTable, price: float, budget: float) -> float:
     """Computes an upper bound of the accuracy of any allocation within the budget: the dual value at a price.
 
-    Takes the best accuracy minus price times cost of each problem; the bound is their mean plus price times
-    budget.
+    For each problem, takes the largest value of accuracy minus price times cost. The bound is the mean of
+    these values, plus price times budget.
     """
     check_price(price)
     total = []
@@ -265,7 +267,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """Builds the allocation of a choice and its random changes; `bound=None`: they reach the optimum."""
+    """Builds the allocation from a choice and its random changes (optimal together if `bound` is None)."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
@@ -280,7 +282,7 @@ def build_allocation(
         accuracy=accuracy,
         mixed_cost=mixed_cost,
         mixed_accuracy=mixed_accuracy,
-        # rounding must not put the bound below the accuracy
+        # `max`, because rounding must not put the bound below the accuracy
         bound=max(accuracy, mixed_accuracy if bound is None else bound),
         modes=table.modes,
         unit=table.unit,
@@ -290,7 +292,7 @@ def build_allocation(
 
 
 def compute_mix_change(values: Floats, choice: Ints, mix: Mix) -> float:
-    """Computes by how much the random changes in `mix` move the average of `values`, (problems, modes)."""
+    """Computes by how much the random changes in `mix` move the average of `values` (problems, modes)."""
     rows = mix.problems
     change = values[rows, mix.modes] - values[rows, choice[rows]]
     return float((mix.probabilities * change).sum()) / len(choice)
