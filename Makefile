@@ -93,7 +93,7 @@ release: ## build the wheel and the sdist, check and try them in clean environme
 evaluation: $(STAMP) ## measure every policy on the recordings beside the checkout: docs/reference/evaluation.md
 	$(BIN)/python scripts/evaluation.py
 
-menus: $(STAMP) ## measure menus beside cascades and a router, alike problems held out: docs/reference/menus-held-out.md
+menus: $(STAMP) ## measure menus beside cascades and a router, similar problems held out: docs/reference/menus-held-out.md
 	$(BIN)/python scripts/menu_table.py
 
 reproduction: $(STAMP) ## the paper's experiment on the recordings at hand: studies/paper/reproduction.md

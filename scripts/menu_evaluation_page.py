@@ -43,7 +43,7 @@ every "reached" is computed. What the words mean:
 
 - **cost**: one sample of the most expensive mode costs 1; the costs of the others are above each table. They
   are assumptions (ratios of list prices and lengths), not bills.
-- **held out**: {folds} folds over problems, alike ones together (facts has 7 groups, too few, so single
+- **held out**: {folds} folds over problems, similar ones together (facts has 7 groups, too few, so single
   questions are held out there). The menu policy, the weights of votes and the prompt router are fitted, and
   every setting of a cascade, a mix or a router chosen, on the other folds.
 - **at a cost**: each policy mixes the two neighbours of the budget on the hull of its own settings on the
@@ -67,7 +67,7 @@ every "reached" is computed. What the words mean:
   with two modes, mixed votes; from "chosen and judged on different samples" to "on the same". A menu sees
   votes as they come in, and may exceed it.
 - {orders} random orders of each problem's samples, the same for all; 95% intervals by bootstrap over groups
-  of alike problems, paired.
+  of similar problems, paired.
 """
 
 _ABOUT_ALL = """## All menus

@@ -1,7 +1,7 @@
 """Makes docs/reference/menus-held-out.md from the recordings beside the checkout (`make menus`).
 
 It takes some hours on two cores. Each menu stands beside the best of its modes alone, the best cascade and a
-router by prompt, at the same cost. Alike problems are held out together, then each question alone, which
+router by prompt, at the same cost. Similar problems are held out together, then each question alone, which
 shows what likeness is worth. Folds are drawn several times; accuracies are means over these, and intervals
 are by bootstrap over groups, paired by problem. `--only NAME ...` measures some menus, `--keep FILE` adds
 their numbers to a file, and `--from FILE` makes the page from what was kept. `--seeds 1 --orders 4 --page
@@ -56,7 +56,7 @@ MENUS = {
     **{name: OTHERS[name] for name in ("facts", "crux", "words")},
 }
 
-HEAD = """# Menus, with alike problems held out
+HEAD = """# Menus, with similar problems held out
 
 **In short.** At {cells} budgets the menu's policy is ahead of the better of cascade and router {ahead} times,
 behind it {behind} times, and otherwise too close to tell or in too few groups for an interval; one mode alone

@@ -1,4 +1,4 @@
-"""Alike problems are found whatever their order, language or length; a problem like no other stays alone."""
+"""Similar problems are found whatever their order, language or length; one like no other stays alone."""
 
 import json
 import random

@@ -50,7 +50,7 @@ class GroupOptions:
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Hold out problems in groups, by this column. [default: alike problems]",
+            help="Hold out problems in groups, by this column. [default: similar problems]",
         ),
     ] = None
     no_groups: Annotated[

@@ -134,7 +134,7 @@ def _show(result: Replayed, name: str, mode_set: ModeSet | None) -> None:
     if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
-        known = "too few groups of alike problems for an interval"
+        known = "too few groups of similar problems for an interval"
         if accuracy.low is not None or accuracy.problems == 1:
             known = f"{format_interval(accuracy.low, accuracy.high)} over problems"
         print_fact("accuracy", f"{format_percent(accuracy.mean)} ({known})")

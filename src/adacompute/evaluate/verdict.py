@@ -504,8 +504,8 @@ def _judge_few_groups(ballots: Ballots, policy: str, basis: Basis) -> Verdict:
     questions, groups = len(set(ballots.prompts)), count_groups(ballots.groups)
     return Verdict(
         decided="too few problems to tell",
-        sentence=f"Too few groups to tell: here are {count_in_groups(questions, groups)} of alike ones, and "
-        f"a verdict needs {FEWEST_GROUPS} groups at least.",
+        sentence=f"Too few groups to tell: here are {count_in_groups(questions, groups)} of similar ones, "
+        f"and a verdict needs {FEWEST_GROUPS} groups at least.",
         support=ADVICE,
         policy=policy,
         basis=basis,

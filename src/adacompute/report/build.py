@@ -46,14 +46,14 @@ from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_d
 # packages whose versions can change the report's numbers
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
-    "Held-out: the problems are split into folds, groups of alike ones whole; a policy is fitted, and its "
+    "Held-out: the problems are split into folds, groups of similar ones whole; a policy is fitted, and its "
     "dial calibrated, on the other folds, then run on the others' samples, in many random orders. Uniform "
     "sampling is exact over all orders; its known error on these orders is used to correct the others. "
     "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
     "settings. Intervals are 95%, by bootstrap over groups, and paired where two policies are compared."
 )
 _MODES_PROTOCOL = (
-    "Held-out: the problems are split into folds, groups of alike ones whole; ours, cascades, mixes and "
+    "Held-out: the problems are split into folds, groups of similar ones whole; ours, cascades, mixes and "
     "routers are fitted or chosen on the other folds, then run on the others' samples, in many random "
     "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
     "95%, by bootstrap over groups, and paired where two policies are compared."
