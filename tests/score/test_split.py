@@ -83,8 +83,9 @@ def test_what_is_known_of_the_problems_is_kept_and_arrays_are_read_only():
     ballots = made([[0, 1, 0], [ABSTAINS, 0]])
     for part in halves(ballots, np.random.default_rng(0)):
         for field in fields(Ballots):
-            if field.name not in (*ARRAYS, "mode"):
+            if field.name not in (*ARRAYS, "mode", "gold_known"):
                 assert getattr(part, field.name) is getattr(ballots, field.name)
+        assert part.gold_known.tolist() == ballots.gold_known.tolist()
         for name in ARRAYS:
             array = getattr(part, name)
             assert array.dtype == getattr(ballots, name).dtype
