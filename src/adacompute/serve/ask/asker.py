@@ -42,11 +42,12 @@ from adacompute.serve.ask.prompt_engine import (
 from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
-DEFAULT_BUDGET = 2.0  # average samples per prompt, as in the gateway
-DEFAULT_CONCURRENCY = 8  # prompts in flight; more of them make the average cost less exact
+DEFAULT_BUDGET = 2.0  # average number of samples per prompt; the gateway has the same default
+DEFAULT_CONCURRENCY = 8  # number of prompts in flight; the more there are, the less exactly the budget is met
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
-_MAX_MESSAGES = 1_000_000  # messages per prompt; no real limit, because callers pay for themselves
-_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # prompts survive an endpoint's outage of half a minute
+_MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; generous, because callers pay for them
+# lets prompts survive an outage of the endpoint for half a minute
+_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
     "this machine"
@@ -64,11 +65,11 @@ class PromptArguments(TypedDict, total=False):
 
 
 class Asker:
-    """A context manager that asks a model endpoint, and keeps the average cost per prompt on a budget.
+    """A context manager that sends prompts to a model endpoint, and keeps their average cost within a budget.
 
-    `with`, or the first prompt, opens it. Threads and event loops can share it. A forked process opens an
-    Asker of its own, with its own average; a `state` file stays with the process that opened it. Closing
-    waits for prompts in flight; leaving the `with` block by an exception cancels them.
+    It opens when the `with` block or the first prompt begins. Threads and event loops can share it. A forked
+    process opens an Asker of its own, with its own average; a `state` file stays with the process that opened
+    it. Closing waits for prompts in flight; leaving the `with` block by an exception cancels them.
     """
 
     def __init__(
@@ -94,13 +95,17 @@ class Asker:
         """Checks the settings; raises AdacomputeError with the remedy if one is invalid.
 
         `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint with its own
-        key, limits and retries. `menu` is a file with several modes, menu.toml, and replaces endpoint, model,
-        key and prices; the budget is then in money. `model` defaults to the only one that the endpoint lists.
+        key, limits and retries. `menu` is the path of a menu.toml, which lists several modes; it replaces
+        endpoint, model, key and prices, and the budget is then in money. `model` defaults to the only model
+        that the endpoint lists.
+
         `budget` is the average cost per prompt: a number of samples, or a quality such as "as good as 8" with
-        a policy that was measured. `policy` is a folder from `adacompute fit`, a policy, or None for the
-        built-in one. The key is `key`, or else is read from the file `key_file` or the environment variable
-        `key_env`. Prices are per million tokens in `currency`. `concurrency` limits the prompts and calls in
-        flight; others wait. `deadline` is in seconds for opening, and for each prompt once its turn comes.
+        a policy whose accuracy was measured. `policy` is a folder from `adacompute fit`, a policy, or None
+        for the built-in one. The key is `key`, or else is read from the file `key_file` or the environment
+        variable `key_env`. Prices are per million tokens in `currency`. `concurrency` limits the prompts and
+        calls in flight; others wait. `deadline` is the maximum number of seconds for opening the Asker, and
+        for each prompt from the moment it stops waiting.
+
         `state` is a file that keeps spending and price across restarts; otherwise they are in memory.
         `verifier` is the address of a scoring endpoint, or a verifier's settings, for example with the name
         of a judge model.
@@ -194,7 +199,7 @@ class Asker:
             has_prices=has_prices,
             breaker=_BREAKER if menu is None else _BREAKER.share(len(menu.modes)),
         )
-        self._window = 2 * concurrency  # prompts that `ask_iter` reads ahead
+        self._window = 2 * concurrency  # number of prompts that `ask_iter` reads ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
         finalizer.atexit = False  # at exit, prompt_engine.py closes Askers that have a state file
 
@@ -248,14 +253,14 @@ class Asker:
     def average(self) -> float | None:
         """The mean cost per prompt since opening, in the budget's unit; None before the first prompt.
 
-        If the budget is in samples, only prompts that can be voted on count. The mean isn't kept across
+        If the budget is in samples, the mean only includes prompts that can be voted on. It isn't kept across
         restarts, even with a `state` file.
         """
         return self._engine.read_status().average
 
     @property
     def price(self) -> float | None:
-        """The price per sample for the next prompt; None if the policy has no price."""
+        """The policy's price of a sample (the dial) for the next prompt; None if the policy has no price."""
         return self._engine.read_status().price
 
     @property
@@ -292,8 +297,8 @@ class Asker:
     def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
         """Answers several prompts; returns the replies in order. The reply to a failed prompt has an `error`.
 
-        `arguments` are those of `ask`. An invalid prompt or option raises before anything is sent. Ctrl-C
-        discards all replies; `ask_iter` yields each reply as it is ready.
+        `arguments` are those of `ask`. An invalid prompt or option raises RequestInvalid before
+        anything is sent. Ctrl-C discards all replies; `ask_iter` gives each reply as soon as it is ready.
         """
         return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
@@ -306,8 +311,8 @@ class Asker:
     def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
         """Like `ask_many`, but yields each reply as soon as it and all earlier ones are ready.
 
-        Reads only a few prompts ahead, so there may be any number of prompts. An invalid prompt raises when
-        its turn comes. Leaving the loop cancels prompts in flight.
+        Reads only a few prompts ahead, so `prompts` may be endless. An invalid prompt raises RequestInvalid
+        when its turn comes. Leaving the loop cancels prompts in flight.
         """
         built = _build_options(**arguments)
         check_prompts(prompts)
@@ -364,7 +369,7 @@ def ask(
 ) -> Reply:
     """Answers one prompt by a vote over as many samples as are worth their cost. Arguments are as in `Asker`.
 
-    For several prompts, an `Asker` is faster and keeps their average cost on the budget.
+    For several prompts, an `Asker` is faster and keeps their average cost within the budget.
     """
     key = _hide_key(key)
     with Asker(
@@ -399,7 +404,8 @@ def _list_keywords(function: Callable[..., object]) -> list[str]:
     ]
 
 
-_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # OpenAI clients' names for our parameters
+# parameters of OpenAI's clients, and our names for them
+_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}
 
 
 def _refuse_unknown(unknown: Mapping[str, object]) -> None:
@@ -474,7 +480,7 @@ def _build_upstream(
 
 
 def _check_menu_alone(settings: Mapping[str, object]) -> None:
-    """Raises ConfigError if settings of a single endpoint are given beside a menu, which has its own."""
+    """Raises ConfigError if settings of a single endpoint are given with a menu, which has its own."""
     for name, value in settings.items():
         if value is not None:
             raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")

@@ -1,6 +1,6 @@
-"""The engine of an `Asker`: a gateway without a server on its own thread.
+"""The engine of an `Asker`: a gateway that runs in its own thread, without a server.
 
-It opens the same `Gateway` as `adacompute serve` in an event loop on the thread, and passes requests to it
+It opens the same `Gateway` as `adacompute serve`, in an event loop in that thread, and passes requests to it
 directly. So it decides like a gateway with the same settings: same policy, price, voting rules and ledger.
 
 This file has, in order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
@@ -55,14 +55,14 @@ Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI'
 Messages = list[Any]  # one prompt's messages, not validated yet
 
 _KEY_NAME = "anonymous"  # spending is recorded under this name, as in a gateway without keys
-_MAX_TOKENS = 100_000_000  # tokens per response; the highest limit that a gateway allows
-_MAX_LISTED = 8  # models named in an error message
-_MAX_NESTING = 32  # nesting levels of a message or parameter
-_SURROGATE = re.compile("[\ud800-\udfff]")  # unpaired surrogates, which UTF-8 doesn't have
-_PROMPTS_PER_TURN = 32  # prompts parsed before the event loop may do other work
-_EXIT_SECONDS = 5.0  # how long the program's exit waits for spending to be written
+_MAX_TOKENS = 100_000_000  # maximum number of tokens per response; gateways allow no higher limit
+_MAX_LISTED = 8  # maximum number of models named in an error message
+_MAX_NESTING = 32  # maximum nesting depth of a message or parameter
+_SURROGATE = re.compile("[\ud800-\udfff]")  # unpaired surrogates, which UTF-8 can't encode
+_PROMPTS_PER_TURN = 32  # number of prompts parsed before other tasks in the event loop get a turn
+_EXIT_SECONDS = 5.0  # seconds that the program's exit waits for spending to be saved
 _KEY_STATUSES = (401, 403)
-# request fields that callers can't give, and what to do instead
+# request fields that callers can't set, and what to do instead
 _RESERVED_FIELDS = {
     "messages": "give the messages as the prompt",
     "model": "give model to the Asker",
@@ -82,18 +82,18 @@ T = TypeVar("T")
 class Reply:
     """The result of one prompt."""
 
-    text: str | None  # the winning sample's text, "" if it calls a tool; None: no response
-    answer: str | None = None  # the winner of the vote; None: no vote
+    text: str | None  # the winning sample's text; "" if it calls a tool, None if there was no response
+    answer: str | None = None  # the winner of the vote; None if there was no vote
     # number of votes for each answer, in order of first appearance
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     samples: int = 0  # number of samples drawn for this prompt
     tokens: int = 0  # prompt and response tokens of all samples
     # usage of all samples in OpenAI's format
     usage: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
-    cost: float | None = None  # in money; None if no prices are set
-    agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: no vote
-    notes: tuple[str, ...] = ()  # e.g. why there was no vote
-    model: str = ""  # the model's name, as the endpoint gives it
+    cost: float | None = None  # cost in money; None if no prices are set
+    agreement: float | None = None  # the winner's share of all samples, 0 to 1; None if there was no vote
+    notes: tuple[str, ...] = ()  # remarks for the caller, e.g. why there was no vote
+    model: str = ""  # the model's name in the endpoint's replies
     # number of samples from each mode; empty if there is only one
     modes: Mapping[str, int] = field(default_factory=dict, hash=False)
     # the winner's whole message in OpenAI's format, with tool calls
@@ -232,7 +232,7 @@ def check_prompts(prompts: object) -> None:
 
 @contextlib.contextmanager
 def _name_prompt(number: int) -> Iterator[None]:
-    """Adds a prompt's number to errors raised inside the context."""
+    """Adds a prompt's number to errors raised inside the `with` block."""
     try:
         yield
     except RequestInvalid as exc:
@@ -271,7 +271,8 @@ class Engine:
         breaker: BreakerSettings | None = None,
     ) -> None:
         """`endpoint` is None if the settings name several modes; each of them then uses `breaker`."""
-        self.model = config.endpoint.model  # "" if not configured, until the gateway is open
+        # the model's name; "" before the gateway is open if none is configured
+        self.model = config.endpoint.model
         self._open_gateway = partial(
             open_gateway, config, endpoint=endpoint, policy=policy, in_memory=in_memory, breaker=breaker
         )
@@ -282,23 +283,25 @@ class Engine:
         self._reset()
 
     def _reset(self) -> None:
-        # guards the next four attributes; reentrant because a finalizer may take it
+        # guards the next four attributes; reentrant, because a finalizer may run in a thread that holds it
         self._lock = threading.RLock()
-        self._loop: asyncio.AbstractEventLoop | None = None  # None if the thread isn't running
+        # the thread's event loop; None if the thread isn't running
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._closed = False  # nothing can be submitted any more
-        self._cancels = False  # whether to cancel work in flight instead of waiting
+        self._closed = False  # whether the engine refuses new work
+        self._cancels = False  # whether stopping cancels work in flight instead of waiting for it
         self._opening_error: BaseException | None = None
         self._closing_error: BaseException | None = None
-        # the attributes from here on are used only in the engine's thread
+        # this and all further attributes are used only in the engine's thread
         self._opening: asyncio.Task[None] | None = None
         self._opened, self._stop = asyncio.Event(), asyncio.Event()
         self._slots = asyncio.Semaphore(self._concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._outages = 0  # consecutive prompts that couldn't reach the endpoint
+        self._outages = 0  # number of consecutive prompts that couldn't reach the endpoint
         self._outage = ""  # error of the latest prompt that couldn't reach the endpoint
-        self._count, self._cost = 0, 0.0  # number and total cost of the requests that the budget averages
-        self._last_status = _Status()  # the final status, once closed
+        # number and total cost of the requests whose average cost the budget limits
+        self._count, self._cost = 0, 0.0
+        self._last_status = _Status()  # the final status, set when the engine ends
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Runs a coroutine function in the engine's loop. Cancelling the future cancels the coroutine."""
@@ -308,7 +311,7 @@ class Engine:
             return self._schedule(work, *args, **kwargs)
 
     def request_stop(self, *, cancel: bool) -> None:
-        """Asks the engine to stop once work in flight is finished, or cancelled. Doesn't wait."""
+        """Tells the engine to finish or cancel work in flight and then stop; doesn't wait for that."""
         with self._lock:
             self._closed = True
             self._cancels = self._cancels or cancel
@@ -320,7 +323,7 @@ class Engine:
         self.request_stop(cancel=cancel)
         try:
             self.join()
-        except BaseException:  # Ctrl-C: stop waiting for work in flight
+        except BaseException:  # after Ctrl-C, cancels work in flight
             self.request_stop(cancel=True)
             raise
         error, self._closing_error = self._closing_error, None
@@ -342,7 +345,7 @@ class Engine:
         return self._last_status
 
     async def open(self) -> None:
-        """Does nothing itself: all submitted work first waits until the gateway is open."""
+        """Does nothing. Submitting it opens the gateway, because all submitted work waits for that."""
 
     async def answer_prompt(self, messages: Messages, options: PromptOptions) -> Reply:
         """Answers one prompt; raises RequestInvalid if it is invalid."""
@@ -366,7 +369,8 @@ class Engine:
             for index, (request, route) in remaining:
                 replies[index] = await self._answer(request, route, gives_up=True)
 
-        async with asyncio.TaskGroup() as workers:  # a few workers, because there may be a million prompts
+        # a few workers, not a task for each prompt: there may be a million prompts
+        async with asyncio.TaskGroup() as workers:
             for _ in range(min(self._concurrency, len(requests))):
                 workers.create_task(work())
         return [replies[index] for index in range(len(requests))]
@@ -376,7 +380,7 @@ class Engine:
         body = options.build_body(messages, self.model)
         settings = self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
-        # a prompt's own limit may exceed the settings', because the caller is also the operator
+        # a prompt's own token limit may exceed that in the settings: the caller is also the operator
         if (most := max(limits, default=0)) > settings.max_tokens:
             settings = replace(settings, max_tokens=most)
         request = build_request(body, settings=settings, known_models=(self.model,))
@@ -386,7 +390,8 @@ class Engine:
         """Answers one request; any failure becomes the reply's `error`.
 
         The price is chosen, and the deadline starts, once a slot for concurrent requests is free. With
-        `gives_up`, a request isn't sent if as many in a row as there are slots couldn't reach the endpoint.
+        `gives_up`, the request isn't sent if as many consecutive requests as there are slots couldn't reach
+        the endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:

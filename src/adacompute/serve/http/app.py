@@ -1,4 +1,4 @@
-"""The gateway's routes as an ASGI app, its access for web pages of other sites, and client connections.
+"""The gateway's routes as an ASGI app, access for other sites' web pages (CORS), and client connections.
 
 Everything is pure ASGI: middleware that passes replies through queues would hide a client's disconnect.
 
@@ -54,16 +54,16 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
 
 _log = logging.getLogger("adacompute.serve")
-# key in the ASGI scope: the path under which another application has mounted the gateway
+# ASGI scope key of the path under which another application has mounted the gateway
 PREFIX_KEY = "adacompute.prefix"
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # endpoints that count the requests they refuse
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # paths whose endpoints report refused requests themselves
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
     BUDGET_PATH,
 )
-_SETTLE_SECONDS = 5.0  # time for cancelled requests to record their spending
+_SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to record their spending
 # uvicorn's message for requests that it cancels
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
@@ -86,7 +86,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/dashboard", PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", PageEndpoint(pages.dashboard_data), methods=["GET"]),
         Route(BUDGET_PATH, BudgetEndpoint(gateway, keys.check_operator), methods=["GET", "PATCH"]),
-        Route("/v1/{path:path}", forward),  # last: everything that no route above matches
+        Route("/v1/{path:path}", forward),  # must be last: takes all paths that no route above matches
     ]
     if gateway.settings.playground:
         routes += [
@@ -101,7 +101,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
 def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     """Lets web pages from these origins use paths under /v1, but never the dashboard or metrics.
 
-    Cookies and other credentials kept by the browser aren't allowed: a page sends a key itself.
+    A page must send a key itself: cookies and other credentials kept by the browser aren't allowed.
     """
     cors = _PageMiddleware(
         app,
@@ -284,9 +284,9 @@ class RequestTracker:
             self._tasks.discard(task)
 
     async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
-        """Waits for requests in flight, then cancels the rest; returns how many were cancelled.
+        """Waits for requests in flight, then cancels those still unfinished; returns how many it cancelled.
 
-        Requests have `within` seconds to finish; once `immediately` is set, they have no time left.
+        Requests have `within` seconds to finish; setting `immediately` ends that time at once.
         """
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
@@ -307,13 +307,14 @@ class RequestTracker:
         return len(remaining)
 
 
-MAX_HEAD_BYTES = 65_536  # limit for a request's first line and headers, and for its trailers
-_PARSER_STEP = 1024  # bytes parsed at a time; limits are checked after each step
-# bytes parsed without reaching a line's end; every line above 4 KiB reaches this limit
+MAX_HEAD_BYTES = 65_536  # maximum size of a request's first line and headers, and of its trailers
+_PARSER_STEP = 1024  # number of bytes parsed at a time; limits are checked after each step
+# limit for the line before a chunk; counted in whole parser steps, so every line above 4 KiB exceeds it
 _MAX_LINE_BYTES = 3 * _PARSER_STEP
 _MIN_BODY_RATE = 16 * 1024  # bytes per second; clients that send a body more slowly run out of time
-_MAX_WAITING = 100  # requests of a client that wait until an earlier request is answered
-_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body to discard, so that the client reads the reply
+_MAX_WAITING = 100  # maximum number of requests on a connection that wait for earlier ones to be answered
+# maximum number of bytes of a refused body to receive and discard, so that the client reads the reply
+_MAX_DISCARDED = 16 * 2**20
 _REFUSAL_TEMPLATE = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
@@ -340,15 +341,16 @@ class ClientConnection(HttpToolsProtocol):
         self.app = cast("ASGI3Application", self._answer)
         self._running: RequestResponseCycle | None = None  # the request being answered, or the last one
         self._in_head = False  # whether headers are being received
-        self._in_chunk = False  # whether a chunk, or the trailers, are being received
+        self._in_chunk = False  # whether a chunk of the body, or the trailers after it, is being received
         self._is_chunked = False  # whether the body is chunked
-        self._unended_bytes = 0  # bytes of headers, trailers or a chunk line that hasn't ended yet
+        self._unended_bytes = 0  # bytes received so far of unfinished headers, trailers or chunk line
         self._discarded = 0  # bytes received after the reply was sent
-        self._waiting_since: float | None = time.monotonic()  # since when we wait for the client to send
-        self._unread_since: float | None = None  # since when the client hasn't read its reply
+        # when we began to wait for the client's data; None: not waiting
+        self._waiting_since: float | None = time.monotonic()
+        self._unread_since: float | None = None  # when the client stopped reading its reply; None: it reads
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also notifies the request being answered: uvicorn only notifies the last queued request."""
+        """Also notifies the request being answered, because uvicorn only notifies the last queued request."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # uvicorn may leave its keep-alive timer running
         del self.app  # breaks a reference cycle: `app` refers to this object
@@ -375,7 +377,7 @@ class ClientConnection(HttpToolsProtocol):
                 return
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Parses a piece. Ignores a client's offer to switch to another protocol, as Java's client makes."""
+        """Parses a piece. Ignores offers to switch to another protocol, such as Java's HTTP client makes."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
@@ -383,7 +385,8 @@ class ClientConnection(HttpToolsProtocol):
             lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
             lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
+            # the same setting as uvicorn's
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
 
     def _check_lengths(self) -> None:
@@ -396,7 +399,7 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """Extends the time that a client has to send its body, for every byte that arrives.
+        """Gives the client more time to send its body for every byte that arrives.
 
         If the reply is sent before the whole body has arrived, the rest of the body is read and discarded,
         within limits of size and time.
@@ -411,14 +414,14 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Handles the beginning of a request. Line breaks before it don't keep an idle connection alive."""
+        """Handles the beginning of a request. Empty lines before it don't keep an idle connection alive."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Stores a header. Trailers are dropped: proxies don't check them."""
+        """Stores a header. Drops trailers, because proxies don't check them."""
         if not self._in_head:
             return
         if name.lower() == b"transfer-encoding":
@@ -428,7 +431,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Handles complete headers, unless they offer another protocol: `_parse_piece` parses those again."""
+        """Handles complete headers. If they offer another protocol, they are ignored until parsed again."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
@@ -449,7 +452,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_chunk_header(self) -> None:
-        """Handles the line before a chunk. After the last such line come trailers."""
+        """Handles the line before a chunk. The line before the last, empty chunk is followed by trailers."""
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
@@ -470,7 +473,7 @@ class ClientConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs the gateway's app; closes the connection if a reply breaks off, for a reason already logged.
+        """Runs the gateway's app; closes the connection if a reply breaks off (the reason is already logged).
 
         Also closes the connection if the reply is sent while the client waits for `100 Continue`, because the
         client may still send its body.
@@ -492,7 +495,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Handles the end of a reply. While further requests are queued, nothing more is read."""
+        """Handles the end of a reply. Reads nothing more from the client while requests are queued."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
@@ -508,11 +511,13 @@ class ClientConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def sweep(self, now: float, patience: float) -> None:
-        """Aborts the connection if the client has kept us waiting longer than `patience`; both in seconds."""
+        """Aborts the connection if the client has kept us waiting for more than `patience` seconds."""
         if self._waiting_since is not None and self.flow.read_paused:
-            self._waiting_since = now  # the client couldn't send while reading was paused
+            # restarts the wait, because the client couldn't send while reading was paused
+            self._waiting_since = now
         if self.transport.is_closing() and self._unread_since is None:
-            self._unread_since = now  # the client hasn't read the last, small part of its reply
+            # begins to wait until the client has read the last, small part of its reply
+            self._unread_since = now
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()

@@ -35,14 +35,14 @@ _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
-    """Makes an ASGI application of the gateway with these settings; it opens nothing before its lifespan.
+    """Makes an ASGI application of the gateway with these settings; nothing is opened before its lifespan.
 
     `upstream` and `model` override the url and model of [endpoint] in `config`. Raises ConfigError if there
     is no upstream, or its address is invalid.
     """
     config = Config(serve=config) if isinstance(config, ServeConfig) else config
     if not isinstance(config, Config):
-        raise ConfigError(  # doesn't quote the value, which may contain a key
+        raise ConfigError(  # the message doesn't quote the value, which may contain a key
             f"config, a {type(config).__name__}, is not a Config; give ac.ServeConfig(…) or ac.Config(…)"
         )
     for name, value, remedy in (("upstream", upstream, "URL"), ("model", model, "NAME")):
@@ -76,7 +76,7 @@ class GatewayApp:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._tracker: RequestTracker | None = None  # None while the gateway is closed
-        self._is_open = False  # also while it opens and closes
+        self._is_open = False  # True from the beginning of opening to the end of closing
         self._was_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,7 +171,7 @@ def _cut_prefix(scope: Scope) -> Scope:
 
 
 def _cut_raw_path(raw: bytes, path: str) -> bytes:
-    """Finds the end of a raw path that decodes to `path`; if there is none, encodes `path` again."""
+    """Returns the last part of a raw path, which decodes to `path`; if none does, encodes `path` again."""
     encoded = path.encode("utf-8", "surrogatepass")
     surplus = len(unquote_to_bytes(raw)) - len(encoded)
     if surplus > 0:

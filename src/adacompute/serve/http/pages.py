@@ -28,7 +28,7 @@ BUDGET_PATH = "/admin/budget"
 _log = logging.getLogger("adacompute.serve")
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", "cache-control": "no-store"}
-_MAX_PATCH = 4096  # most bytes that a request to change the budget may have
+_MAX_PATCH = 4096  # maximum size of a request to change the budget, in bytes
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
@@ -62,7 +62,7 @@ class Pages:
         return 200, _JSON_HEADERS, dump_json(described)
 
     def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Describes models as the upstream does, with its address and the gateway's key masked."""
+        """Describes models as the upstream does, but masks its address and the gateway's key."""
         return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
@@ -125,7 +125,7 @@ class PageEndpoint:
 
 
 class BudgetEndpoint:
-    """An ASGI app that shows the current budget; an operator's key can change it until the next restart."""
+    """An ASGI app that shows the current budget; operators can change it until the next restart."""
 
     def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
         self._gateway, self._check_operator = gateway, check_operator
@@ -173,7 +173,7 @@ class BudgetEndpoint:
 
 
 class _Patch(msgspec.Struct, forbid_unknown_fields=True):
-    budget: float | str | None  # None restores the settings' budget
+    budget: float | str | None  # the new budget; None restores the one in the settings
 
 
 def _parse_patch(raw: bytes) -> float | str | None:

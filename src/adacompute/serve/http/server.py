@@ -36,12 +36,13 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
-_SEND_BYTES = 262_144  # bytes buffered for a client that doesn't read; the default is megabytes
+# maximum number of bytes buffered for a client that doesn't read; the system's default is megabytes
+_SEND_BYTES = 262_144
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-# whether a socket has the port for itself, reserves it for worker processes, or shares it with others
+# whether a socket has the port to itself, reserves it for worker processes, or shares it with them
 PortUse = Literal["own", "reserve", "share"]
 
 
@@ -70,7 +71,7 @@ def open_sockets(
 
 
 def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
-    """Resolves the host's addresses; raises ConfigError if that fails or they aren't allowed.
+    """Resolves the host's addresses; raises ConfigError if that fails or one of them isn't allowed.
 
     `keys` says whether clients need a key; if they don't, all addresses must be loopback.
     """
@@ -150,17 +151,17 @@ def _bind(
         return []
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit this
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # accepted connections inherit this
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if use == "share":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         if use == "reserve":
-            # after `bind`, which would otherwise succeed with a port in use
+            # set after `bind`, which would otherwise succeed even if the port is in use
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
-            sock.listen(_BACKLOG)  # at once: until then a second process could bind the port, too
+            sock.listen(_BACKLOG)  # listens at once: before that, another process could bind the same port
         sock.setblocking(False)
     except OSError as exc:
         sock.close()
@@ -179,11 +180,11 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
 
 
 _log = logging.getLogger("adacompute.serve")
-_KEEP_ALIVE = 75  # seconds to keep idle connections open: longer than clients keep them
-# arguments of gc.set_threshold: a single reply with log-probabilities has about 10,000 objects
+_KEEP_ALIVE = 75  # seconds before an idle connection is closed; clients close theirs sooner
+# arguments of gc.set_threshold; high, because one reply with log-probabilities has about 10,000 objects
 _GC_THRESHOLDS = (10_000, 5, 5)
-_METRICS_BYTES = 2**20  # bytes of a Prometheus metrics file
-_MAX_FILES = 65_536  # limit of open files; each connection is one
+_METRICS_BYTES = 2**20  # initial size of a Prometheus metrics file, in bytes
+_MAX_FILES = 65_536  # maximum number of open files; each connection is one
 
 
 def serve(
@@ -287,7 +288,7 @@ async def serve_gateway(
 ) -> None:
     """Serves on these sockets until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    A caller that passes `immediately` handles the signals itself, and sets it if requests have no time left.
+    A caller that passes `immediately` handles the signals itself, and sets the event to end requests at once.
     """
     tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
     is_worker = immediately is not None
@@ -298,7 +299,7 @@ async def serve_gateway(
     with handle_signals(gateway.reload, stop, immediately, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        gateway.ready = False  # first of all, so that readiness probes see it
+        gateway.ready = False  # set before anything else, so that readiness probes see it
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
             _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
@@ -319,7 +320,7 @@ class _Server(uvicorn.Server):
         self._leaving = asyncio.Event()
 
     def stop_listening(self, *, within: float) -> None:
-        """Makes the server stop listening, and wait this many seconds for replies still being sent."""
+        """Makes the server stop listening, and wait up to `within` seconds for replies still being sent."""
         self.config.timeout_graceful_shutdown = max(1, math.floor(within))
         self.should_exit = True
         self._leaving.set()
@@ -381,7 +382,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 @contextlib.contextmanager
 def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Makes the event loop call these handlers, then restores the old ones. Only in the main thread."""
+    """Installs signal handlers for the `with` block; does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -427,12 +428,12 @@ def handle_signals(
 ) -> Iterator[None]:
     """Sets `stop` at the first stop signal and `immediately` at the second; reloads at SIGHUP.
 
-    Only the main process stops at signals, and reports reloads that changed nothing; workers don't.
+    Workers only reload: they ignore stop signals, and don't report a reload that changed nothing.
     """
     stop_signals = () if is_worker else _STOP_SIGNALS
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
-    reload_requested = asyncio.Event()  # set by a signal, also during a reload: then files are read again
+    reload_requested = asyncio.Event()  # set by SIGHUP; if set during a reload, files are read again
 
     def request_stop() -> None:
         if stop.is_set():
@@ -466,7 +467,7 @@ async def _reload_policies(
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or unchanged:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
-            # the line is the whole message: as an argument of "%s", it would be dropped as a repetition
+            # the line is the message, not an argument of "%s": the log drops repetitions of a message
             _log.log(level, line)
 
 
@@ -480,14 +481,14 @@ def freeze_garbage() -> None:
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """Returns a factory for the fastest event loop available here."""
     try:
-        import uvloop  # missing on some systems
+        import uvloop  # not available on some systems
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
 
 
 def raise_file_limit() -> None:
-    """Raises the limit of open files as far as allowed: each connection needs one."""
+    """Raises this process's limit on open files as far as allowed, because each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:

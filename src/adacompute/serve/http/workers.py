@@ -43,11 +43,12 @@ from adacompute.serve.watching.logs import collect_secrets, log_to
 from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
 
 _log = logging.getLogger("adacompute.serve")
-_RESTART_SECONDS = 1.0  # wait before restarting a worker that died
-_EXIT_SECONDS = 10.0  # time for a worker to exit, after the grace period of its requests
-_ANSWER_SECONDS = 1.0  # time for another process to send its counts
-_MAX_FOLDER_BYTES = 90  # a Unix socket's path can have 108 bytes, including its file name
-_MAX_LINE = 2**30  # bytes per line between a worker and the main process
+_RESTART_SECONDS = 1.0  # seconds before a worker that died is restarted
+_EXIT_SECONDS = 10.0  # seconds that a worker has to exit after the grace period of its requests
+_ANSWER_SECONDS = 1.0  # seconds that another process has to send its counts
+# maximum length of a folder's path, in bytes, because a socket's path in it can only have 108
+_MAX_FOLDER_BYTES = 90
+_MAX_LINE = 2**30  # maximum length of a line between a worker and the main process, in bytes
 _WORKER_CODE = """
 import os, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -64,14 +65,14 @@ _QUIET = "ignore::UserWarning:prometheus_client.metrics"  # silences warnings ab
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """The settings sent to a worker, and the clients' keys as of the gateway's start."""
+    """The settings sent to a worker, and the clients' keys as they were when the gateway started."""
 
     config: Config
     keys: tuple[KeyConfig, ...]
 
 
 def check_redis(config: Config) -> None:
-    """Raises ConfigError if several workers have no shared Redis."""
+    """Raises ConfigError if there are several workers, but no Redis for them to share."""
     if config.serve.workers > 1 and not config.serve.redis:
         raise ConfigError(
             f"workers {config.serve.workers} need a ledger that they share, and redis is not set; give "
@@ -80,7 +81,7 @@ def check_redis(config: Config) -> None:
 
 
 def _divide_settings(config: Config) -> Config:
-    """Returns the settings for one worker, with its share of each limit, at least one."""
+    """Returns the settings for one worker. Its share of each limit is at least 1."""
     serve, verifier, workers = config.serve, config.verifier, config.serve.workers
     serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
     verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
@@ -88,7 +89,7 @@ def _divide_settings(config: Config) -> Config:
 
 
 def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
-    """Returns the endpoint with one worker's share of its limits, at least one concurrent call."""
+    """Returns the endpoint with one worker's share of its limits: at least one concurrent call."""
     limits = endpoint.limits
     part = replace(
         limits,
@@ -152,7 +153,7 @@ class WorkerPool:
         self._gateway, self._keys, self._on_start = gateway, keys, on_start
         self._port, self._folder = port, folder
         self._inputs: set[asyncio.StreamWriter] = set()  # standard input of each running worker
-        self._starting = gateway.settings.workers  # workers that haven't served yet
+        self._starting = gateway.settings.workers  # number of workers that haven't begun to serve
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -208,7 +209,8 @@ class WorkerPool:
         self._inputs.add(process.stdin)
         try:
             self._send_settings(process.stdin)
-            first_line = await process.stdout.readline()  # "" if the worker serves, otherwise why it can't
+            # empty if the worker serves, otherwise the reason why it can't
+            first_line = await process.stdout.readline()
             if first_line == b'""\n':
                 self._count_serving(number)
             async for line in process.stdout:

@@ -14,16 +14,16 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_LINE = re.compile(r"([!-9;-~]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _FIELD_PARAMETER = re.compile(r"(?i)(?<!file)name[*\d\s]*=")
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.:/\[\]-]+")
-_MAX_PARAMETERS = 100  # parameters per header; a limit, because parsing time is quadratic
-_MAX_DIGITS = 10  # digits of the field `n`
-_MAX_FIELD = 8192  # bytes of the field `n`, or of a part's headers
+_MAX_PARAMETERS = 100  # maximum number of parameters per header; parsing time grows with its square
+_MAX_DIGITS = 10  # maximum number of digits of the field `n`
+_MAX_FIELD = 8192  # maximum size of the field `n`, or of a part's headers, in bytes
 
 
 class FormScanner:
     """Finds the field `n` of a multipart form while it passes in pieces of any size.
 
     Servers parse unusual forms differently. If one of them might find an `n` that this scanner doesn't find,
-    the form is refused with RequestInvalid. A file with the name `n` counts as the field.
+    the form is refused with RequestInvalid. An uploaded file with the name `n` is treated as the field.
 
     >>> scanner = FormScanner('multipart/form-data; boundary=b')
     >>> scanner.feed(b'--b\\r\\nContent-Disposition: form-data; name="n"\\r\\n\\r\\n4\\r\\n--')
@@ -34,12 +34,12 @@ class FormScanner:
 
     def __init__(self, content_type: str) -> None:
         self._delimiter = b"--" + _read_boundary(content_type).encode("ascii")
-        self._state = "other"  # what is being read: "head", a part's headers; "n", the field n; or "other"
-        self._kept = b""  # data that is incomplete until the next piece arrives
+        self._state = "other"  # what is being read: "head" (a part's headers), "n" (the field n) or "other"
+        self._kept = b""  # data to be scanned together with the next piece
         self.is_closed = False  # whether the form's last delimiter was read
 
     def feed(self, chunk: bytes, *, last: bool = False) -> list[int | str]:
-        """Scans the next piece; returns the values of `n` that it completes, as texts if not integers."""
+        """Scans the next piece; returns the values of `n` that end in it, as integers if possible."""
         data, start, values = self._kept + chunk, 0, []
         while (end := self._find_end(data, start)) is not None:
             if self._state == "n":
@@ -60,11 +60,11 @@ class FormScanner:
         return values
 
     def _note_close(self, text: bytes) -> None:
-        """Notes whether the form has ended: two hyphens follow its last delimiter."""
+        """Sets `is_closed` if the form has ended, which two hyphens after a delimiter show."""
         self.is_closed = self.is_closed or (self._state == "head" and text.startswith(b"--"))
 
     def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """Finds where the current headers or field end and the next begin; None if not in `data`."""
+        """Finds where the current headers or field end and what follows begins; None if `data` has no end."""
         if self._state == "head":
             match = _HEAD_END.search(data, start)
             return None if match is None else match.span()
@@ -72,7 +72,7 @@ class FormScanner:
         return None if place < 0 else (place, place + len(self._delimiter))
 
     def _choose_state(self, text: bytes) -> str:
-        """Returns what follows `text`: headers come after a field, and a field after its headers."""
+        """Returns the state after reading `text`: a field is followed by headers, headers by their field."""
         if self._state != "head":
             return "head"
         _check_field_size(text)
@@ -89,7 +89,8 @@ def _read_boundary(content_type: str) -> str:
     if not marks:
         raise RequestInvalid("Content-Type is that of a form, without a boundary; add it: boundary=TEXT")
     boundary = _read_parameter("content-type", content_type, "boundary")
-    is_clear = len(marks) == 1 and "*" not in marks[0] and "<" not in content_type  # Python reads <b> as b
+    # Python's parser drops angle brackets
+    is_clear = len(marks) == 1 and "*" not in marks[0] and "<" not in content_type
     if not is_clear or boundary is None or not _BOUNDARY.fullmatch(boundary):
         raise RequestInvalid(
             f"Content-Type is {content_type[:200]!r}; "
@@ -99,7 +100,7 @@ def _read_boundary(content_type: str) -> str:
 
 
 def _read_part_name(head: bytes) -> str | None:
-    """Reads the name of a form's part from its headers, which follow the rest of the delimiter's line."""
+    """Returns a form part's name. `head` is the rest of the delimiter's line and the part's headers."""
     lines = head.decode("latin-1").split("\r\n")
     headers = [_HEAD_LINE.fullmatch(line) for line in lines[1:-2]]
     if lines[0].strip(" \t") not in ("", "--") or lines[-2:] != ["", ""] or None in headers:
@@ -124,7 +125,7 @@ def _read_disposition(value: str) -> str | None:
 
 
 def _read_parameter(header: str, value: str, name: str) -> str | None:
-    """Reads a parameter of a header, also if encoded by RFC 2231; None if it is missing."""
+    """Reads a parameter of a header, even if it is encoded as in RFC 2231; None if it is missing."""
     if value.count(";") > _MAX_PARAMETERS:
         raise RequestInvalid(f"{header} of a form has more than {_MAX_PARAMETERS} parameters; send fewer")
     message = Message()
@@ -132,7 +133,7 @@ def _read_parameter(header: str, value: str, name: str) -> str | None:
     try:
         parameter = message.get_param(name, header=header)
         return collapse_rfc2231_value(parameter) if isinstance(parameter, tuple) else parameter
-    except (TypeError, ValueError):  # encoded sections out of order, or an unknown character set
+    except (TypeError, ValueError):  # the value's sections are out of order, or its character set is unknown
         raise RequestInvalid(
             f"{header} of a form is {value.strip()[:200]!r}; encode it by RFC 2231"
         ) from None

@@ -42,19 +42,19 @@ from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
 _SERVER_INFO = ("model", "system_fingerprint", "service_tier")
-_MAX_DETAILS = 64  # at most this many additional numbers of a usage are summed
+_MAX_DETAILS = 64  # maximum number of the upstream's additional usage figures that are summed
 
-CLIENT_GONE_STATUS = 499  # status if the client disconnected, as in nginx
+CLIENT_GONE_STATUS = 499  # status code that is recorded if the client disconnected, as in nginx
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of all paid calls, as the upstream counts them."""
+    """Numbers of tokens in all paid calls, as the upstream counts them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cached_tokens: int = 0  # prompt tokens that the upstream had cached
-    # additional numbers in the upstream's usage, by their path in the JSON object
+    cached_tokens: int = 0  # number of prompt tokens that the upstream took from its cache
+    # additional numbers in the upstream's `usage`, by their path in this JSON object
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -83,10 +83,10 @@ class Usage:
 class VerifierUse:
     """Requests to a verifier, and their results."""
 
-    calls: int = 0  # responses sent to the verifier
-    failed: int = 0  # responses without a score, including those not sent because of a cap
-    tokens: int = 0  # tokens of a judge model; 0 for a plain scoring endpoint
-    note: str = ""  # tells the client about failures
+    calls: int = 0  # number of responses sent to the verifier
+    failed: int = 0  # number of responses without a score, including those not sent because of a spending cap
+    tokens: int = 0  # tokens used by a judge model; 0 for a plain scoring endpoint
+    note: str = ""  # message to the client about failures
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":
         return VerifierUse(
@@ -114,8 +114,9 @@ class Refusal:
     """A request that was answered with an error before any work began."""
 
     method: str
-    route: str  # as in the telemetry attribute `http.route`; "": unknown route
-    operation: str  # first word of a route that generates something; "": another route
+    route: str  # value of the telemetry attribute `http.route`; "" if the route is unknown
+    # kind of work, e.g. "chat" or a route's first word; "" if the request would have been free
+    operation: str
     status: int
     code: str
     started_at: int  # nanoseconds since 1970
@@ -131,10 +132,10 @@ class ModeUse:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields that the mode adds
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
-    failed: str = ""  # kind of the error that excluded the mode; "": not excluded
-    answer: str | None = None  # leading answer among the mode's samples; None: no answer or no vote
+    failed: str = ""  # kind of the error after which the mode was excluded; "" if it wasn't
+    answer: str | None = None  # leading answer among the mode's samples; None if there was none, or no vote
     spent: Spend = field(default_factory=Spend)
-    maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
+    maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
     usage: Usage = field(default_factory=Usage)
 
 
@@ -149,9 +150,9 @@ class ForwardOutcome:
     method: str
     route: str  # first word of the path
     status: int  # status of the reply; 499: the client disconnected
-    calls: Sequence[Call]  # empty if the request was free
+    calls: Sequence[Call]  # the calls to the upstream; empty if the request was free
     spent: Spend
-    maybe: Spend  # upper bound of possible charges for failed calls
+    maybe: Spend  # highest possible charge for failed calls
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,41 +166,43 @@ class RequestOutcome:
     model: str
     policy: str  # name of the policy
     mode: Mode
-    budget: float  # average cost per request that the price aims at, in `unit`
-    price: float | None  # the policy's price or threshold; None: it has none, or decided nothing
+    budget: float  # the average cost per request that the price aims for, in `unit`
+    price: float | None  # the policy's price or threshold; None if it has none, or had nothing to decide
     stream: bool = False
-    n: int = 1  # choices requested by the client
+    n: int = 1  # number of choices requested by the client
     status: int = 200  # status of the reply; 499: the client disconnected
-    error: str = ""  # code of the error; "": none
+    error: str = ""  # error code; "" if there was no error
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
     waves: int = 0
-    would: int | None = None  # shadow mode: further samples that the policy would have drawn
+    would: int | None = None  # in shadow mode, how many further samples the policy would have drawn
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
-    abstained: int = 0  # samples without an answer
-    agreement: float | None = None  # the winner's share of all samples' weight; None: no vote
-    answered_share: float | None = None  # the winner's share among samples with an answer; None: no vote
+    abstained: int = 0  # number of samples without an answer
+    agreement: float | None = None  # the winner's share of all samples' weight; None if there was no vote
+    answered_share: float | None = None  # the winner's share of the samples with an answer; None: no vote
     weighted: bool = False  # whether votes were weighted
     agreed: bool | None = None  # whether the sample streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
-    certified: bool | None = None  # whether the policy certifies the answer; None: not a certifying policy
-    explored: bool = False  # whether the maximum of samples was drawn, for learning
+    # whether the policy certifies the answer; None if it doesn't certify answers
+    certified: bool | None = None
+    explored: bool = False  # whether the maximum number of samples was drawn, to learn from them
     decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
     unit: BudgetUnit = "samples"  # unit of the budget
-    cost: float | None = None  # what the request adds to the average, in `unit`; None: `cost_samples`
+    cost: float | None = None  # the cost counted in the average, in `unit`; None: `cost_samples` is counted
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
-    prompt_cost: PromptCost = NO_PROMPT_COST  # the part of the spending that prompts cause
-    maybe: Spend = field(default_factory=Spend)  # upper bound of possible charges for failed calls
-    modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; (): one upstream
+    prompt_cost: PromptCost = NO_PROMPT_COST  # the part of the spending that pays for prompts
+    maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
+    modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; () if there is only one upstream
     response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
     answered_by: str = ""  # the mode of the returned sample
-    verified: VerifierUse = NO_VERIFICATIONS  # `spent` includes the verifier's cost
-    responses: tuple[Response, ...] = field(default=(), repr=False)  # one per sample
-    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # fields of the upstream's reply
-    # set if the budget was given as a quality, such as "as good as 8 samples"
+    verified: VerifierUse = NO_VERIFICATIONS  # use of the verifier; `spent` includes its cost
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # the responses, one per sample
+    # fields of the upstream's reply that describe the server
+    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # details of a budget that was given as a quality, such as "as good as 8 samples"; None: it wasn't
     quality: Mapping[str, Any] | None = field(default=None, hash=False)
     best: int | None = None  # index of the response to return: the winner's, or the first
     prompt: str = field(default="", repr=False)
@@ -216,12 +219,12 @@ class RequestOutcome:
 
     @property
     def cost_samples(self) -> int:
-        """The number of samples charged, or possibly charged, even if unused. The average counts these."""
+        """The number of samples charged, or possibly charged, even if unused; counted in the average."""
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
     def budget_cost(self) -> float:
-        """What the request adds to the average cost, in the unit of its budget."""
+        """The request's cost as counted in the average, in the unit of its budget."""
         return float(self.cost_samples) if self.cost is None else self.cost
 
     @property
@@ -232,22 +235,22 @@ class RequestOutcome:
 
     @property
     def mode_counts(self) -> str:
-        """Samples per mode, e.g. "small:3,large:1"; "" with one upstream."""
+        """Number of samples per mode, e.g. "small:3,large:1"; "" if there is only one upstream."""
         return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
 
     @property
     def counts_in_average(self) -> bool:
-        """Whether the request counts in the average: it cost something, and a policy decided it."""
+        """Whether the request is part of the average: if it cost something, and a policy decided it."""
         return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:
-        """Whether the request counts in the average of requests that can be voted on."""
+        """Whether the request is part of the average over requests that can be voted on."""
         return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:
-        """Whether the request's cost changes the price. Not if samples failed and it was below budget.
+        """Whether the request's cost changes the price: not if samples failed and the cost is below budget.
 
         Requests with failures are cheap. If they lowered the price, a failing upstream would get more calls.
         """
@@ -259,11 +262,13 @@ Headers = dict[str, str]
 # makes browsers ask for the key; only one scheme, because Chromium can't parse a second one
 _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _FORBID_RETRY = {"x-should-retry": "false"}
-_MAX_MESSAGE = 500  # characters of an error message
-_MAX_RETRY_AFTER = 86_400  # seconds
-_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # upstream statuses about the client's own request
-_KEY_STATUSES = {401, 402, 403, 407}  # statuses about the gateway's own key, account or proxy
-# error codes of a 403 that are about the client's request, not about the gateway's key
+_MAX_MESSAGE = 500  # maximum length of an error message, in characters
+_MAX_RETRY_AFTER = 86_400  # highest value of Retry-After, in seconds
+# upstream status codes for mistakes in the client's request
+_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}
+# upstream status codes for problems with the gateway's own key, account or proxy
+_KEY_STATUSES = {401, 402, 403, 407}
+# error codes which show that a 403 is about the client's request, not about the gateway's key
 _REQUEST_CODES = {
     "content_filter",
     "content_policy_violation",
@@ -295,7 +300,7 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
         return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
     status = _find_upstream_status(error)
     wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
-    if status is not None:  # pass on the upstream's message
+    if status is not None:  # passes on the upstream's message
         waits = error.retry_after is not None or status in (429, 503)
         return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
     status, code, message = _describe_upstream_error(error)
@@ -326,7 +331,7 @@ _UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     SendingStopped: (503, "stopping"),
     EndpointUnreachable: (502, "upstream_unreachable"),
 }
-_MESSAGES = {  # for clients, by error code
+_MESSAGES = {  # messages to clients, by error code
     "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
     "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
     "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
@@ -406,10 +411,11 @@ def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tupl
     return status, {"content-type": "application/json"} | headers, dump_json({"error": error})
 
 
-_CHUNK_LENGTH = 256  # characters per chunk of a stream
+_CHUNK_LENGTH = 256  # number of characters per chunk of a stream
 _DONE = b"data: [DONE]\n\n"
-_MAX_DEPTH = 100  # nesting levels; deeper values become null
-_STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has separate chunks for these
+_MAX_DEPTH = 100  # maximum nesting depth; deeper values become null
+# fields of a message that get chunks of their own in a stream
+_STREAMED_FIELDS = ("role", "content", "tool_calls")
 
 
 def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
@@ -433,7 +439,7 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
     """Yields the completion as stream events: text, finish reason, usage if requested, and the end."""
     head = _build_head(outcome, "chat.completion.chunk")
     if request.include_usage:
-        head["usage"] = None  # in all chunks but the last, as in OpenAI's API
+        head["usage"] = None  # null in all chunks but the last, as in OpenAI's API
     responses = _select_responses(outcome, request)
     for index, response in enumerate(responses):
         *deltas, last = _build_deltas(response, request)
@@ -449,7 +455,7 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
     """Builds the reply's `adacompute` object: the vote behind the answer, and its cost.
 
-    The cost is in `unit`; if that is samples, in the unit of the request's budget.
+    The cost is in `unit`, or in the unit of the request's budget if `unit` is samples.
     """
     unit = outcome.unit if unit == "samples" else unit
     fields: dict[str, Any] = {
@@ -459,7 +465,8 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "agreement": outcome.agreement,
         "price": outcome.price,
         "policy": outcome.policy,
-        "model": outcome.model,  # as requested: the completion itself has the upstream's name
+        # the name that the client requested; the completion itself has the upstream's name
+        "model": outcome.model,
         "cost": outcome.spent.amount_in(unit),
         "unit": unit,
     }
@@ -502,7 +509,7 @@ def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
 
 REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
 _NOTE = "x-adacompute-note"
-_MAX_NOTE = 300  # characters
+_MAX_NOTE = 300  # maximum length of a note, in characters
 
 
 def build_headers(outcome: RequestOutcome) -> dict[str, str]:
@@ -524,7 +531,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=256)  # more than there are policies
+@lru_cache(maxsize=256)  # a gateway has fewer policies than this
 def _quote_name(name: str) -> str:
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
@@ -543,7 +550,7 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
-    """Returns those of a choice's log-probabilities that the client requested."""
+    """Returns only those log-probabilities of a choice that the client requested."""
     if logprobs is None or not request.logprobs:
         return None
     if request.body.get("top_logprobs"):
@@ -566,7 +573,7 @@ def _drop_alternatives(tokens: object) -> object:
 
 
 def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
-    """Selects the client's responses: all if it requested several, otherwise the winning one."""
+    """Selects the responses for the client: all if it requested several, otherwise the winning one."""
     if request.n > 1:
         return outcome.responses
     best = outcome.best or 0
@@ -596,7 +603,7 @@ def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
         group = fields.setdefault(outer[0], {}) if outer else fields
         if isinstance(group, dict):
             group[name] = number
-    if usage.cached_tokens > 0:  # already checked: at most the prompt's tokens
+    if usage.cached_tokens > 0:  # already checked to be at most the number of prompt tokens
         fields.setdefault("prompt_tokens_details", {})["cached_tokens"] = usage.cached_tokens
     return fields
 
@@ -604,7 +611,8 @@ def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
 def _complete_message(response: Response) -> dict[str, Any]:
     """Returns a response's message; adds fields that SDKs rely on if the server omitted them."""
     message = dict(response.message)
-    if not isinstance(message.get("content"), str):  # missing, or a list of parts, as some servers send it
+    # the content is missing, or a list of parts, as some servers send it
+    if not isinstance(message.get("content"), str):
         refused = response.text == message.get("refusal")
         message["content"] = None if refused else response.text or None
     message["role"] = "assistant"
@@ -650,7 +658,7 @@ def list_objects(value: Mapping[str, Any] | Alternative, name: str) -> list[Any]
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """Encodes a reply as JSON, even if an upstream put unusual values into it. Tokens may be structs."""
+    """Encodes a reply as JSON, even if an upstream put unusual values into it. Structs are allowed."""
     try:
         return orjson.dumps(value, default=encode_token)
     except TypeError:  # servers may send unpaired surrogates and numbers beyond 64 bits, which orjson refuses

@@ -1,10 +1,10 @@
 """A request: validated fields, gateway options, and its route.
 
-In order: the records `RequestOptions`, `ChatRequest` and `Route`; validated fields; messages; options;
-`build_request`, which combines them; `choose_route`.
+This file has, in order: the records `RequestOptions`, `ChatRequest` and `Route`; validated fields; messages;
+options; `build_request`, which combines them; `choose_route`.
 
-All fields go upstream unchanged, including unknown ones, unless this file says otherwise. A null field counts
-as absent.
+All fields go upstream unchanged, including unknown ones, unless this file says otherwise. A null field is
+treated as absent.
 """
 
 import re
@@ -33,42 +33,42 @@ T = TypeVar("T")
 
 _Text = Annotated[str, Meta(min_length=1, max_length=200)]
 _Texts = Annotated[tuple[_Text, ...], Meta(max_length=32)]
-_MAX_PATTERN = 300  # characters of a client's regular expression
+_MAX_PATTERN = 300  # maximum length of a client's regular expression, in characters
 _EXTRACT = rf"(?s)\A(?:none|{'|'.join(EXTRACTORS)}|json:.{{1,200}}|regex:.{{1,{_MAX_PATTERN}}})\Z"
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A request's gateway options; empty values mean the operator's settings."""
 
-    budget: Any = None  # average cost, as given by the client: samples, or a text with a unit
+    budget: Any = None  # average cost as the client gives it: a number of samples, or a text with a unit
     policy: _Text = ""  # name of the policy
-    mode: Literal["pass"] | None = None  # clients may only ask to be passed on without a vote
-    deadline: Annotated[float, Meta(gt=0)] | None = None  # seconds
-    # how to read answers, as in a Task; "none": no vote. Regular expressions are compiled in the sandbox
+    mode: Literal["pass"] | None = None  # "pass": answers without a vote
+    deadline: Annotated[float, Meta(gt=0)] | None = None  # time limit for the request, in seconds
+    # how to read answers, as in a `Task`; "none": no vote. Patterns are compiled in the sandbox, not here
     extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
-    exclude: _Texts = ()  # JSON fields, and tool arguments, that don't count in a vote
-    fields: _Texts = ()  # the only JSON fields that count in a vote; (): all
+    exclude: _Texts = ()  # names of JSON fields and tool arguments to ignore when answers are compared
+    fields: _Texts = ()  # names of the only JSON fields to compare; () for all fields
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
-    modes: _Texts = ()  # modes that may be used; (): all
-    events: bool = False  # stream samples and decisions as events
+    modes: _Texts = ()  # names of the modes that may be used; () for all modes
+    events: bool = False  # whether to stream samples and decisions as events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A validated chat completion request."""
 
-    # what goes upstream: all fields except n, stream, stream_options, adacompute and the model's budget
+    # the body to send upstream, without n, stream, stream_options, adacompute and the model name's budget
     body: Mapping[str, Any] = field(hash=False, repr=False)
-    prompt: str = field(default="", repr=False)  # for policies: the last user message's text
+    prompt: str = field(default="", repr=False)  # the last user message's text, which policies may use
     n: int = 1
     stream: bool = False
-    include_usage: bool = False  # the client wants usage in its stream
-    logprobs: bool = False  # the client wants log-probabilities
-    budget: float | None = None  # budget in the model's name, as in NAME@2.5
+    include_usage: bool = False  # whether the client wants usage in its stream
+    logprobs: bool = False  # whether the client wants log-probabilities
+    budget: float | None = None  # the budget given in the model's name, as in NAME@2.5
     max_tokens: int = 0  # token limit per response: the client's, or else the operator's
     has_token_limit: bool = False  # whether the client gave a token limit
-    prompt_tokens: int = 0  # upper bound that holds for any tokenizer
-    json: bool = False  # the client requests JSON
+    prompt_tokens: int = 0  # upper bound of the prompt's tokens, for any tokenizer
+    json: bool = False  # whether the client requests JSON
     tools: ToolUse = ""  # whether the reply may or must call tools
     no_vote_reason: str = ""  # why no vote is possible, e.g. "temperature is 0"; "": a vote is possible
     options: RequestOptions = field(default=RequestOptions())
@@ -80,14 +80,14 @@ class ChatRequest:
 class Route:
     """How to serve a request, decided before any sample is drawn."""
 
-    key: str  # name of the client's key; "anonymous" without keys
+    key: str  # name of the client's key; "anonymous" if the gateway has no keys
     policy: str  # name of the policy
     budget: float  # average cost per request
     unit: BudgetUnit = "samples"  # unit of the budget
     mode: Mode = "adaptive"
-    modes: tuple[str, ...] = ()  # modes that may be used, cheapest first; (): all
-    deadline: float  # seconds from now
-    notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was limited
+    modes: tuple[str, ...] = ()  # modes that may be used, cheapest first; () for all modes
+    deadline: float  # time limit for the request, in seconds
+    notes: tuple[str, ...] = ()  # messages to the client, e.g. that its budget was limited
     trace: Mapping[str, str] | None = field(default=None, hash=False)  # trace headers to send upstream
 
     @property
@@ -97,7 +97,7 @@ class Route:
 
 
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-_CONTENT_OPTIONAL = ("assistant", "function")  # roles whose messages may have no text
+_CONTENT_OPTIONAL = ("assistant", "function")  # roles whose messages may lack text
 _JSON_TYPES = ("json_object", "json_schema")  # types of response_format that ask for JSON
 _TEXT_KINDS = ("text", "refusal")  # types of text parts; their texts are in fields of the same names
 
@@ -147,8 +147,8 @@ class _ChatFields(msgspec.Struct):
     tools: list[Any] | None = None
     functions: list[Any] | None = None
     modalities: tuple[Literal["text"]] | None = None
-    guided_json: Any = None  # some servers' name for a schema of the reply
-    json_schema: Any = None  # another name for such a schema
+    guided_json: Any = None  # some servers' name for the reply's JSON schema
+    json_schema: Any = None  # other servers' name for the reply's JSON schema
     audio: None = None
     prompt: None = None
     suffix: None = None
@@ -162,7 +162,7 @@ class _ChatFields(msgspec.Struct):
         return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
 
 
-_REMEDIES = {  # what to do about an invalid field, by its name
+_REMEDIES = {  # what a client can do about an invalid field, by the field's name
     "messages": "give a list of at least one",
     "messages[]": "give an object with role and content",
     "messages[].role": f"give one of {', '.join(get_args(_Role))}",
@@ -189,9 +189,9 @@ _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an obje
 
 
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
-    """Converts a JSON value to a struct; raises RequestInvalid with field, value and remedy.
+    """Converts a JSON value to a struct; raises RequestInvalid, naming the field, its value and the remedy.
 
-    `places` has the names of fields to use in the message; if there are any, values are quoted.
+    `places` has the names to use for fields in the error message; unless it is empty, values are quoted.
     """
 
     def show(place: str, part: object) -> str:
@@ -222,9 +222,9 @@ _MEDIA_TYPES = (
     *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
 )
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a chat template may add
-# fields that don't get into the prompt, and messages, whose tokens are counted apart
+# fields that never become part of the prompt, and `messages`, whose tokens are counted separately
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))
-_READ_TYPES = (str, list, dict)  # types of other fields that a template may put into the prompt
+_READ_TYPES = (str, list, dict)  # types of field values that a chat template may put into the prompt
 _MESSAGE_FIELDS = frozenset(("role", "content"))  # the usual fields of a message
 
 
@@ -241,10 +241,10 @@ def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """An upper bound for the prompt tokens of a validated request, with any byte-based tokenizer.
+    """An upper bound for the prompt tokens of a validated request, for any byte-based tokenizer.
 
-    Templates put tools into the prompt, and some use other fields, so everything that may be read counts. The
-    number for media is a guess.
+    Chat templates put tools into the prompt, and some use other fields, so all fields that they may read are
+    counted. The number of tokens for images, recordings and files is a guess.
     """
     total = _PROMPT_TOKENS + sum(map(_bound_message_tokens, body["messages"]))
     for name, value in body.items():
@@ -265,7 +265,7 @@ def _bound_message_tokens(message: Mapping[str, Any]) -> int:
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     kind = part["type"]
     if kind in _TEXT_KINDS:
-        return len(part[kind].encode()) + 1  # 1 for the line break between two parts
+        return len(part[kind].encode()) + 1  # one more, for the line break between two parts
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
@@ -297,7 +297,7 @@ _HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
 def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
     """Reads the options in a body's field and in headers; raises RequestInvalid if one is unknown or invalid.
 
-    Names in `headers` are lower case. Headers override the body. Null counts as absent.
+    Names in `headers` are lower case. Headers override the body. Null is treated as absent.
     """
     given, places = _read_body_options(value), {}
     for header, text in headers.items():
@@ -308,7 +308,7 @@ def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
                     f"the header {header[:60]!r} is not known; known are {', '.join(_HEADERS)}",
                     param=header[:60],
                 )
-            if name in places:  # possible with header mappings that list repeated headers
+            if name in places:  # some header mappings list a repeated header several times
                 raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
             given[name], places[name] = _parse_header(name, text.strip()), header
     names = {name: f"{OPTIONS_FIELD}.{name}" for name in given} | places
@@ -346,13 +346,13 @@ def _parse_header(name: str, text: str) -> object:
     return text
 
 
-_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # fields that don't go upstream
-_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names for the operator's model
+_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # fields that aren't sent upstream
+_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
-_MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
-_MAX_MODEL_NAME = 1000  # characters
-_MAX_LISTED = 8  # models named in an error message
-# some servers' names for max_tokens; other servers would ignore these names, and so the limit
+_MAX_BUDGET = 1000.0  # highest budget after a model's @; a larger number, such as a year, is part of the name
+_MAX_MODEL_NAME = 1000  # maximum length of a model's name, in characters
+_MAX_LISTED = 8  # maximum number of models named in an error message
+# some servers' names for max_tokens; servers that don't know these names would ignore the limit
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # some servers' names for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
@@ -413,7 +413,7 @@ def build_request(
 
 
 def check_field_names(names: Iterable[str]) -> None:
-    """Raises RequestInvalid for a name like `N`, which some servers read as `n`, which affects the cost."""
+    """Raises RequestInvalid for a name like `N`: some servers read it as `n`, which affects the cost."""
     for name in names:
         if (known := name.casefold()) in COSTLY_FIELDS and name != known:
             raise RequestInvalid(
@@ -436,7 +436,7 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
             param="stream_options",
         )
     for name, value in options.items():
-        # the gateway never pads chunks against eavesdroppers, so a request not to pad is harmless
+        # the gateway never pads chunks to foil eavesdroppers, so a client may ask it not to
         harmless = value is None or (name == "include_obfuscation" and value is False)
         if name != "include_usage" and not harmless:
             raise RequestInvalid(
@@ -456,8 +456,8 @@ def check_sample_fields(
 ) -> None:
     """Raises RequestInvalid if the number of choices or tokens can't be honoured or exceeds the limits.
 
-    `limits` are the route's names for the token limit per response, whose value is at least `least` (0: a
-    prompt may only be scored). Other names are refused, because only some servers know them.
+    `limits` are the route's names for the token limit per response. A limit is at least `least`: 0 if a
+    prompt may be scored without a response. Other names are refused, because only some servers know them.
     """
     for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
         if name in ("n", "best_of"):
@@ -532,11 +532,13 @@ def _find_no_vote_reason(n: int, temperature: float | None) -> str:
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-_BUDGET_STEP = 0.25  # clients' budgets are rounded to this: each has its own price, learned from traffic
-_BUDGET_DIGITS = 2  # digits to which clients' budgets in tokens and money are rounded
-_MAX_BUDGET_TEXT = 60  # characters of a budget
+# clients' budgets are rounded to multiples of this: each budget has its own price, learned from traffic
+_BUDGET_STEP = 0.25
+_BUDGET_DIGITS = 2  # significant digits to which clients' budgets in tokens or money are rounded
+_MAX_BUDGET_TEXT = 60  # maximum length of a budget, in characters
 _DEFAULT_MAX_SAMPLES = 16.0  # highest budget in samples if max_budget is in another unit
-_MAX_FACTOR = 8.0  # multiple of the gateway's budget allowed if max_budget is in another unit
+# highest multiple of the gateway's budget that clients may set if max_budget is in another unit
+_MAX_FACTOR = 8.0
 _BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
 
 
@@ -643,8 +645,8 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
     """Lists the highest budget that a request may name in each allowed unit; samples come first.
 
-    In the unit of max_budget, that is max_budget. In other units, it is 16 samples, or 8 times the gateway's
-    budget in that budget's unit.
+    In the unit of the setting max_budget, the limit is that setting. In other units, it is 16 samples, or 8
+    times the gateway's budget, in that budget's unit.
     """
     own, most = parse_serve_budgets(settings)
     return {
@@ -655,10 +657,10 @@ def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
 
 
 def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | None:  # noqa: ANN401 - JSON data
-    """Reads a client's budget; None if it is invalid, in a unit without a limit, or below one sample."""
+    """Reads a client's budget; None if it is invalid, in a unit that isn't allowed, or below one sample."""
     is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
     if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
-        return None  # a text needs a unit: `_parse_header` has already parsed plain numbers
+        return None  # a text must have a unit; in headers, `_parse_header` has already parsed plain numbers
     try:
         currency = limits["money"].currency if "money" in limits else None
         budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))

@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 _STATEFUL = ("previous_response_id", "conversation", "background", "prompt")
 _FOREIGN = ("moderation", "access_programs", "image", "context_management", "prompt_cache_options")
-# fields that are translated or answered here, and don't go upstream
+# fields of the request that are translated or answered here, and aren't sent upstream
 _OWN_FIELDS = frozenset(
     {
         *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
@@ -34,7 +34,7 @@ _DETAILS = ("auto", "low", "high")
 # why a response is incomplete, by the chat's finish_reason
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _TOOL_CHOICES = ("none", "auto", "required")
-# fields that a response repeats as the request has them
+# fields of the request that are repeated unchanged in its response
 _REPEATED_FIELDS = (
     *("instructions", "max_output_tokens", "max_tool_calls", "prompt_cache_key", "safety_identifier"),
     *("temperature", "top_p", "user"),
@@ -48,8 +48,8 @@ class UntranslatableRequest(Exception):
         super().__init__(field)
         self.field = field
         self.body: Body = {}
-        self.needed = needed  # False: a chat could answer the request as well
-        self.refusal = refusal  # the upstream's error for an attempted chat
+        self.needed = needed  # whether only the Responses API can answer it; False: a chat could, too
+        self.refusal = refusal  # the upstream's error if a chat was tried
 
 
 def translate_request(body: Body) -> Body:
@@ -68,7 +68,7 @@ def translate_request(body: Body) -> Body:
     chat["messages"] = _translate_input(body.get("input"), body.get("instructions"))
     chat |= _translate_tools(body) | _translate_text(body.get("text") or {}) | _translate_logprobs_wish(body)
     if (limit := body.get("max_output_tokens")) is not None:
-        chat["max_tokens"] = limit  # renamed later if the model needs another name
+        chat["max_tokens"] = limit  # renamed later if the model expects another name
     if (effort := (body.get("reasoning") or {}).get("effort")) is not None:
         chat["reasoning_effort"] = effort
     if body.get("stream"):
@@ -113,7 +113,7 @@ def _check_types(body: Body) -> None:
             )
 
 
-_RENAMED = {  # fields of a chat, and the request's fields that they come from
+_RENAMED = {  # fields of a chat, and the fields of a response request that they come from
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -128,7 +128,7 @@ _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENA
 
 
 def translate_names(text: str) -> str:
-    """Replaces a chat's field names in an error by the Responses API's names.
+    """Replaces the names of a chat's fields in an error with the Responses API's names.
 
     >>> translate_names("max_completion_tokens is 0; give 1 to 9")
     'max_output_tokens is 0; give 1 to 9'
@@ -142,7 +142,7 @@ def _make_invalid(place: str, remedy: str) -> RequestInvalid:
     return RequestInvalid(f"{place} can't be read; {remedy}", param=place)
 
 
-# --- translates the input ---
+# --- translating the input ---
 
 
 def _translate_input(items: object, instructions: str | None) -> list[Body]:
@@ -185,7 +185,7 @@ def _translate_message(item: Body, place: str) -> Body:
         raise _make_invalid(f"{place}.content", "give a text, or a list of parts")
     parts = [_translate_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
-    if role == "assistant" or len(parts) == 1:  # as one text: not all servers accept lists
+    if role == "assistant" or len(parts) == 1:  # joined into one text: not all servers accept lists
         if len(texts) == len(parts):
             return {"role": role, "content": "".join(texts)}
         refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
@@ -245,7 +245,7 @@ def _translate_call_output(item: Body, place: str) -> Body:
     return {"role": "tool", "tool_call_id": _read_text(item, "call_id", place), "content": output}
 
 
-# --- translates tools and formats ---
+# --- translating tools and formats ---
 
 
 def _translate_tools(body: Body) -> Body:
@@ -316,7 +316,7 @@ def _translate_logprobs_wish(body: Body) -> Body:
     return {"logprobs": True} | ({} if tops is None else {"top_logprobs": tops})
 
 
-# --- builds the reply ---
+# --- building the reply ---
 
 
 def make_id(kind: str) -> str:
@@ -370,7 +370,7 @@ def build_response(base: Body, completion: Mapping[str, Any], at: float) -> Body
 def finish_response(
     base: Body, completion: Mapping[str, Any], output: Sequence[Body], reason: str | None, at: float
 ) -> Body:
-    """Adds the output to a response, and a status that follows from `reason`, the chat's finish_reason."""
+    """Adds the output and the status to a response. The status depends on the chat's finish_reason."""
     incomplete = _INCOMPLETE.get(reason or "")
     response = base | {
         "status": "incomplete" if incomplete else "completed",
@@ -406,7 +406,7 @@ def make_output(choice: Mapping[str, Any]) -> list[Body]:
 
 
 def read_thought(message: Mapping[str, Any]) -> str:
-    """Reads a model's reasoning before its answer, complete or partial; servers have two names for it."""
+    """Reads a model's reasoning from a message or part of one; servers use two names for the field."""
     for name in ("reasoning_content", "reasoning"):
         if isinstance(text := message.get(name), str) and text:
             return text

@@ -24,7 +24,7 @@ Body = dict[str, Any]
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
-# types of content parts, and the names of the fields that have their text
+# types of content parts, and the name of the field that has the part's text
 _TEXT_NAMES = {"reasoning_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
@@ -33,12 +33,12 @@ class _OpenItem:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # message, reasoning or function_call
-        self.index = -1  # the item's index in the output; -1: not announced yet
+        self.index = -1  # the item's index in the output; -1 until it is announced
         self.id = make_id({"message": "msg", "reasoning": "rs"}.get(kind, "fc"))
-        self.parts: dict[str, Body] = {}  # the content of a message or reasoning, by the parts' types
-        self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call in progress
+        self.parts: dict[str, Body] = {}  # content parts of a message or reasoning item, by type
+        self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call, if this item is one
         self.arguments = ""  # the call's arguments
-        self.sent = 0  # characters of the call's arguments that were sent
+        self.sent = 0  # number of characters of the call's arguments that were sent
 
     def build(self, status: str) -> Body:
         """Builds the item from what has arrived so far."""
@@ -49,19 +49,19 @@ class _OpenItem:
 
 
 class ResponseStream:
-    """Translates one stream. `base` is the response at its beginning."""
+    """The translation of one stream. `base` is the response as it is before any output."""
 
     def __init__(self, base: Body) -> None:
         self._base = base
-        self._number = 0  # number of the next event
-        self._open: dict[int | str, _OpenItem] = {}  # unfinished items, by a call's index or by kind
+        self._number = 0  # sequence number of the next event
+        self._open: dict[int | str, _OpenItem] = {}  # unfinished items: tool calls by index, others by kind
         self._done: dict[int, Body] = {}  # finished items by output index
         self._count = 0  # number of items announced so far
         self._completion: Body = {}  # fields of the completion, read from its chunks
         self._reason: str | None = None  # the chat's finish_reason
 
     async def translate(self, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """Yields the response's events. Errors before the first are raised; later errors become events."""
+        """Yields the response's events. Errors before the first one are raised; later ones become events."""
         async with aclosing(chunks):
             try:
                 async for data in chunks:
@@ -99,7 +99,8 @@ class ResponseStream:
             yield from self._extend_part("reasoning", "reasoning_text", thought)
         if isinstance(text := delta.get("content"), str):
             logprobs = translate_logprobs(choice)
-            if text or (logprobs and "message" in self._open):  # a token may have no text
+            # a token with log-probabilities may have no text
+            if text or (logprobs and "message" in self._open):
                 yield from self._extend_part("message", "output_text", text, logprobs=logprobs)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             yield from self._extend_part("message", "refusal", refusal)
@@ -108,7 +109,7 @@ class ResponseStream:
         self._reason = choice.get("finish_reason") or self._reason
 
     def _announce_item(self, item: _OpenItem) -> Iterator[bytes]:
-        """Announces a new item, and closes earlier ones, except tool calls: any chunk may continue a call."""
+        """Announces a new item, and closes earlier ones except tool calls: any chunk may continue those."""
         for other in [key for key in self._open if isinstance(key, str)]:
             yield from self._close_item(other, "completed")
         item.index, self._count = self._count, self._count + 1
@@ -125,7 +126,7 @@ class ResponseStream:
         yield self._format_part(f"response.{kind}.delta", item, kind, delta=text, **more)
 
     def _begin_part(self, key: str, kind: str) -> Iterator[bytes]:
-        """Begins an item, unless one of this kind is open, and a content part, unless the item has it."""
+        """Begins an item and its content part, unless they have already begun."""
         if key not in self._open:
             item = _OpenItem(key)
             yield from self._announce_item(item)
@@ -150,7 +151,7 @@ class ResponseStream:
             head["name"] = name
         if isinstance(arguments := function.get("arguments"), str):
             item.arguments += arguments
-        if head["name"]:  # arguments before the name wait: clients read the name when the call is announced
+        if head["name"]:  # arguments received before the name must wait, because clients need the name first
             yield from self._send_call(item)
 
     def _send_call(self, item: _OpenItem) -> Iterator[bytes]:
@@ -166,7 +167,7 @@ class ResponseStream:
     def _close_item(self, key: int | str, status: str) -> Iterator[bytes]:
         item = self._open.pop(key)
         if item.kind == "function_call":
-            yield from self._send_call(item)  # sends the rest, even if the call has no name
+            yield from self._send_call(item)  # sends what was held back, even if the call has no name
             fields = {"name": item.call["function"]["name"], "arguments": item.arguments}
             yield self._format_item("response.function_call_arguments.done", item, **fields)
         for kind, part in item.parts.items():
@@ -181,7 +182,7 @@ class ResponseStream:
         if not self._open and not any(item["type"] != "reasoning" for item in self._done.values()):
             yield from self._begin_part("message", "output_text")  # an empty answer is still a message
         status = "incomplete" if self._reason in ("length", "content_filter") else "completed"
-        for key in sorted(self._open, key=lambda key: isinstance(key, int)):  # calls come last
+        for key in sorted(self._open, key=lambda key: isinstance(key, int)):  # tool calls come last
             yield from self._close_item(key, status)
         output = [self._done[index] for index in sorted(self._done)]
         response = finish_response(self._base, self._completion, output, self._reason, time.time())

@@ -14,20 +14,21 @@ from adacompute.client.response_parser import encode_json
 from adacompute.serve.messages.reply import filter_logprobs, format_event, get_object, list_objects
 from adacompute.serve.messages.request_parser import ChatRequest
 
-# pass: the only sample, immediately; hold: the first sample, held back until it is clear whether to vote;
-# first: the first sample immediately, with the vote's verdict at the end; wait: the vote's winner.
+# pass: streams the only sample at once; hold: the first sample, once it is clear that there is no vote;
+# first: the first sample at once, with the vote's verdict at the end; wait: the vote's winner.
 Delivery = Literal["pass", "hold", "first", "wait"]
 
 KEEPALIVE_COMMENT = b": sampling\n\n"
-KEEPALIVE_SECONDS = 10.0  # silence in a stream after which a comment is sent
+KEEPALIVE_SECONDS = 10.0  # seconds without an event after which a stream sends a comment
 _THINKING, _THINKING_END = "<think>", "</think>"
-_REASONING_FIELDS = ("reasoning", "reasoning_content")  # different servers' names for reasoning
+# names that different servers use for a message's reasoning
+_REASONING_FIELDS = ("reasoning", "reasoning_content")
 _CALL_FIELDS = ("tool_calls", "function_call")
 _HEAD_FIELDS = ("id", "object", "created", "model")
 
 
 class StreamGate:
-    """Judges by the beginning of a streamed sample whether to hold it back, because it may be voted on.
+    """Judges from the beginning of a streamed sample whether to hold it back, because it may be voted on.
 
     The gate is open once there can't be a vote. `may_be_answer` judges the text so far. With
     `holds_thinking`, reasoning before the text is held back, too; otherwise reasoning opens the gate.
@@ -69,7 +70,7 @@ class StreamGate:
             if not self._holds_thinking:
                 return True
             before, end, after = self._text.partition(_THINKING_END)
-            # without the end marker, keep what may be its beginning
+            # without the end marker, keeps only the text's end, which may be the beginning of the marker
             self._text = after if end else before[-len(_THINKING_END) :]
             if not end:
                 return False
@@ -78,7 +79,7 @@ class StreamGate:
 
 
 class StreamRelay:
-    """Relays one upstream stream event by event, without what only the gateway requested.
+    """Relays one upstream stream event by event, without the parts that only the gateway requested.
 
     Removes usage and log-probabilities that the client didn't request, and adds requested usage that is
     missing. The chunk that ends a choice is held back until it is known whether it is the last one, to which
@@ -90,9 +91,10 @@ class StreamRelay:
         self._request = request
         self._head: dict[str, Any] = {}
         self._usage_sent = not request.include_usage  # whether usage was sent or isn't requested
-        self.is_open = False  # whether the sample can't be voted on any more
+        self.is_open = False  # whether the sample is streamed, because it can't be voted on any more
         self._held: list[bytes] = []
-        self._pending: list[dict[str, Any]] = []  # the chunk that ended the latest choice, and later ones
+        # chunks held back: the one that ended the latest choice, and later ones
+        self._pending: list[dict[str, Any]] = []
 
     async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
         """Reads and keeps events of a stream until the gate opens or the stream ends."""
@@ -153,7 +155,7 @@ class StreamRelay:
         if visible is None:
             return []
         passed: list[bytes] = []
-        if self._pending and visible.get("choices"):  # the chunk held back wasn't the last
+        if self._pending and visible.get("choices"):  # then the chunk that was held back wasn't the last
             passed = [format_event(encode_json(chunk)) for chunk in self._pending]
             self._pending = []
         if self._pending or any(choice.get("finish_reason") for choice in list_objects(visible, "choices")):
@@ -164,7 +166,7 @@ class StreamRelay:
         return [*passed, format_event(encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns what the client may see of an event: the same object if all of it, None if nothing."""
+        """Removes from an event what the client shouldn't see; returns None if nothing is left."""
         choices = value.get("choices")
         if not self._request.include_usage and "usage" in value:
             if not choices:
@@ -190,9 +192,9 @@ class StreamRelay:
 async def keep_alive(
     work: Coroutine[Any, Any, object], events: asyncio.Queue[bytes | None] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Runs some work; yields the events that it queues, and a comment after ten seconds of silence.
+    """Runs `work`; yields the events that it queues, and a comment after ten seconds without events.
 
-    Raises the work's exceptions; leaving early cancels it.
+    Raises exceptions from `work`; closing the generator early cancels it.
     """
     queue: asyncio.Queue[bytes | None] = asyncio.Queue() if events is None else events
     task = asyncio.ensure_future(work)

@@ -10,19 +10,21 @@ from collections.abc import Mapping
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 # version, trace id, parent span id, flags; later versions may append fields
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[ -~]*)?")
-_MAX_PARENT = 256  # characters
+_MAX_PARENT = 256  # maximum length of `traceparent`, in characters
 _MEMBER = re.compile(
     r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
     r"=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
 )
 _MAX_MEMBERS = 32
-_MAX_STATE = 512  # characters that all tracers must pass on; to keep to them, whole members are dropped
-_MAX_RECEIVED_STATE = 8192  # characters; a longer state isn't parsed
-_LONG_MEMBER = 128  # characters; longer members are dropped first
+# maximum length of a `tracestate` to send, in characters; whole members of a longer one are dropped
+_MAX_STATE = 512
+# maximum length of a received `tracestate`, in characters; a longer one is ignored
+_MAX_RECEIVED_STATE = 8192
+_LONG_MEMBER = 128  # length of a `tracestate` member, in characters, above which it is dropped first
 
 
 def read_trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the headers of a request's trace context to send upstream; None without a valid context.
+    """Returns the headers of a request's trace context to send upstream; None if there is no valid one.
 
     Names in `headers` are lower case; repeated headers are joined by a comma.
     """

@@ -42,36 +42,40 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",  # keeps proxies such as nginx from buffering
 }
 _STREAM_MODE = "x-adacompute-stream-mode"  # header of streams that are sent before the vote ends
-_SEND_BYTES = 2**18  # bytes of a reply's body sent at a time
-_MAX_INLINE_BODY = 1_048_576  # bytes; a larger body is parsed in a thread
-_MAX_HELD_BYTES = 2**30  # bytes of all requests' bodies together
-_RECEIVING_FACTOR = 2  # how many bodies may be received at the same time, as a multiple of max_requests
-_RETRY_SECONDS = 1.0  # Retry-After if the gateway is full
-_LISTEN_SECONDS = 0.02  # delay before listening for a client's disconnect
+_SEND_BYTES = 2**18  # number of bytes of a reply's body that are sent at a time
+_MAX_INLINE_BODY = 1_048_576  # size in bytes; a body above this is parsed in a thread
+_MAX_HELD_BYTES = 2**30  # maximum size of all requests' bodies together, in bytes
+# maximum number of bodies being received at the same time, as a multiple of max_requests
+_RECEIVING_FACTOR = 2
+_RETRY_SECONDS = 1.0  # value of Retry-After in replies that refuse a request because the gateway is full
+_LISTEN_SECONDS = 0.02  # seconds before a request starts listening for its client's disconnect
 
-Authenticate = Callable[[Mapping[str, str]], KeyConfig]  # from headers to the client's key
+Authenticate = Callable[[Mapping[str, str]], KeyConfig]  # finds the client's key in a request's headers
 
-_MAX_LENGTH_DIGITS = 15  # digits in Content-Length; longer numbers exceed every limit
-_MAX_DEPTH = 200  # nesting levels: deeper JSON can't be serialised again
-_MAX_ESCAPES = 2_000_000  # backslashes in a body: each takes as long as a hundred plain characters
-_MAX_VALUES = 50_000  # values in a body: parsing millions of tiny ones would block other requests
+_MAX_LENGTH_DIGITS = 15  # maximum number of digits in Content-Length; longer numbers exceed every limit
+_MAX_DEPTH = 200  # maximum nesting depth: deeper JSON couldn't be serialised again
+# maximum number of backslashes in a body: parsing one takes as long as a hundred plain characters
+_MAX_ESCAPES = 2_000_000
+# maximum number of values in a body: parsing millions of tiny ones would block other requests
+_MAX_VALUES = 50_000
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may exceed 64 bits
+_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # an integer that may exceed 64 bits
 _ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # a long integer, after `_ZEROED_DIGITS` has replaced its digits by 0
+_LONG_DIGITS = b"0" * 19  # part of a long integer, after `_ZEROED_DIGITS` has replaced its digits with 0
 
 
 class ClientDisconnected(Exception):
     """The client disconnected before its request was read or answered."""
 
 
-_ANONYMOUS = KeyConfig(name="anonymous", key=Secret(""), operator=True)  # if the gateway has no keys
+# every client's key if the gateway has no keys
+_ANONYMOUS = KeyConfig(name="anonymous", key=Secret(""), operator=True)
 _KEY_REMEDY = "give it as Authorization: Bearer KEY"
 
 
 class Keys:
-    """All known keys. Lookup time doesn't reveal how much of a key was right."""
+    """All clients' keys. The time of a lookup doesn't reveal how much of a guessed key is right."""
 
     def __init__(self, keys: Iterable[KeyConfig]) -> None:
         self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
@@ -84,7 +88,7 @@ class Keys:
         return _ANONYMOUS
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """Returns the operator's key name; raises Unauthorized for other keys. Without keys, all pass."""
+        """Returns an operator's key name; raises Unauthorized for other keys. Without any keys, all pass."""
         key = self.authenticate(headers)
         if not key.operator:
             raise Unauthorized(
@@ -103,7 +107,8 @@ class Keys:
             raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
         presented = _hash_secret(_read_secret(authorization))
         match = None
-        for digest, key in self._keys:  # check all of them: stopping early would reveal which key it was
+        # checks all keys: stopping early would reveal by its timing which key matched
+        for digest, key in self._keys:
             if hmac.compare_digest(digest, presented):
                 match = key
         if match is None:
@@ -130,7 +135,7 @@ def _read_secret(authorization: str) -> str:
 
 
 def check_host(host: str) -> None:
-    """Raises Unauthorized unless the host is this machine: a web page may point its own domain here."""
+    """Raises Unauthorized unless the host is this machine: a hostile web page may point its domain here."""
     if host and not is_loopback(f"//{host}"):  # HTTP/1.0 requests may have no Host; browsers always send it
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
@@ -189,7 +194,7 @@ async def read_body(
 ) -> bytes:
     """Reads the whole body, at most `limit` bytes; refuses a longer one before it is in memory.
 
-    `on_part` is called with the size of each part, and may raise.
+    `on_part` is called with the size of each part, and may raise an error to refuse the request.
 
     Raises RequestInvalid like `check_content_length`, and ClientDisconnected if the client disconnects.
     """
@@ -204,7 +209,7 @@ async def read_body(
         size += len(chunk)
         if size > limit:
             raise make_too_long_error(limit)
-        if chunk:  # keeps no empty parts: they take memory, too, and may be endless
+        if chunk:  # drops empty parts: they take memory, too, and a client might send them endlessly
             if on_part is not None:
                 on_part(len(chunk))
             parts.append(chunk)
@@ -223,7 +228,7 @@ def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid
 
 
 def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
-    """Parses the JSON object in a body; raises RequestInvalid if it is none, or too large or too deep."""
+    """Parses a body as a JSON object; raises RequestInvalid if it isn't one, or is too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
     outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
     openings = outside.count(b"[") + outside.count(b"{")
@@ -236,7 +241,7 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     except orjson.JSONDecodeError as exc:
         raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
     for number in _LONG_INTEGER.finditer(outside):
-        if not -(2**63) <= int(number[0]) < 2**64:  # the number was parsed as the nearest float
+        if not -(2**63) <= int(number[0]) < 2**64:  # the parser made the nearest float of this number
             raise RequestInvalid(
                 "the body has a number that 64 bits can't hold; send a smaller one, or a text"
             )
@@ -246,7 +251,7 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
 
 
 def _is_simple(raw: bytes, max_depth: int) -> bool:
-    """Whether JSON is certainly small and shallow, without long integers: the usual case."""
+    """Whether JSON is certainly small, shallow and without long integers, as it usually is."""
     if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
         return False
     return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
@@ -260,9 +265,9 @@ def _remove_strings(raw: bytes) -> bytes:
     """
     if raw.count(b"\\") > _MAX_ESCAPES:
         raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
-    if b'\\"' in raw:  # only if needed: removing many escapes takes long
+    if b'\\"' in raw:  # only if needed: removing many escapes is slow
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if raw.count(b'"') > 4 * _MAX_VALUES:  # checked first: splitting at millions of quotes takes long
+    if raw.count(b'"') > 4 * _MAX_VALUES:  # checked first: splitting at millions of quotes is slow
         raise _make_too_many_error()
     return b"".join(raw.split(b'"')[::2]).translate(None, b" \t\r\n")
 
@@ -286,9 +291,9 @@ class RequestSlots:
 
     def __init__(self, max_requests: int) -> None:
         self.max_requests = max_requests
-        self.receiving = 0  # requests whose bodies are being received
+        self.receiving = 0  # number of requests whose bodies are being received
         self.bytes = 0  # total size of the bodies of requests whose replies aren't sent yet
-        self.active = 0  # requests in flight until their replies are sent
+        self.active = 0  # number of requests that are being served, until their replies are sent
 
     def check(self) -> None:
         """Raises Overloaded if the gateway is full; requests whose bodies are being received don't count."""
@@ -297,7 +302,7 @@ class RequestSlots:
 
 
 class RequestSlot:
-    """Counts a request in `RequestSlots`: first its body, then the request itself, until it ends."""
+    """Counts one request in `RequestSlots`: while its body is received, and then until the request ends."""
 
     def __init__(self, slots: RequestSlots) -> None:
         self._slots = slots
@@ -330,7 +335,7 @@ class RequestSlot:
         slots.bytes += size
 
     def activate(self) -> None:
-        """Counts the request as in flight. Checks the limit again, because others may have been faster."""
+        """Counts the request as in flight. Checks the limit again: others may have taken the last slots."""
         self._slots.check()
         self._slots.active += 1
         self._active = 1
@@ -509,11 +514,11 @@ async def send_reply(send: Send, status: int, headers: Mapping[str, str], body: 
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-MakeHeaders = Callable[[], Mapping[str, str]]  # called when the first event is ready
+MakeHeaders = Callable[[], Mapping[str, str]]  # builds a stream's headers when its first event is ready
 
 
 async def _send_events(send: Send, events: AsyncGenerator[bytes, None], make_headers: MakeHeaders) -> None:
-    """Sends a stream of events. An error before the first is raised; later ones become events."""
+    """Sends a stream of events. An error before the first event is raised; later errors become events."""
     async with aclosing(events):
         first = await anext(events)
         await send_start(send, make_headers())
@@ -546,7 +551,7 @@ async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 20
 
 
 async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
-    """Sends part of a reply's body; a large part in pieces, because each piece is copied at once."""
+    """Sends part of a reply's body; a large part in pieces, so that the server needn't copy it as a whole."""
     sent = 0
     while len(body) - sent > _SEND_BYTES:
         part = body[sent : sent + _SEND_BYTES]

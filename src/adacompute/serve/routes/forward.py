@@ -69,8 +69,8 @@ _ROUTES = frozenset(
         *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
     }
 )
-_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # what a path's first word may be; excludes encoded separators
-# storing is free; later uses of a file or conversation aren't
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # a valid first word of a path; excludes encoded separators
+# routes that only store data, which is free; using the data later isn't
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
 _CANCEL_PATH = re.compile(
@@ -92,24 +92,25 @@ _TOKEN_LIMITS = {
 _ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
 _STATEFUL = ("previous_response_id", "conversation", "prompt")  # fields that add stored data to a prompt
 _SAMPLE_LISTS = ("choices", "data")  # fields of a reply that may contain its samples
-_PROMPT_TOKENS = 64  # tokens that a chat template may add
-_MAX_VALUES = 200_000  # values in a JSON body; parsing more would block the event loop
+_PROMPT_TOKENS = 64  # maximum number of tokens that a chat template adds
+_MAX_VALUES = 200_000  # maximum number of values in a JSON body; parsing more would block the event loop
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-_MAX_SMALL = 65_536  # bytes; larger JSON isn't parsed just to find its model
+_MAX_SMALL = 65_536  # maximum size, in bytes, of JSON that is parsed just to find its model
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
 )
-_SAFE = "-._~!$&'()*+,;=:@"  # characters of a path that aren't encoded
+_SAFE = "-._~!$&'()*+,;=:@"  # characters that aren't encoded in a path
 _SAFE_QUERY = _SAFE + "/?%[]"
-# keep browsers from running an upstream's page, or a client's file, as if it were the gateway's own
+# headers that keep browsers from running an upstream's page, or a client's file, as the gateway's own
 _SHIELD_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
     "cache-control": "no-store",
     "x-adacompute-note": "no vote: this route is passed on to the upstream",
 }
-_MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for an HTTP/1.0 client, which gets it in one piece
+# maximum size in bytes of a reply to an HTTP/1.0 client, which gets it in one piece
+_MAX_AT_ONCE = 64 * 2**20
 _RETRY_SECONDS = 1.0
 
 
@@ -122,9 +123,9 @@ class ForwardTarget:
     """The target of a forwarded request."""
 
     route: str  # first word of the path, or "other"
-    path: str  # relative to the upstream's address, percent-encoded
-    free: bool  # whether it has no cost
-    private: bool = False  # whether it is only for the operator, if there are keys
+    path: str  # path relative to the upstream's address, percent-encoded
+    free: bool  # whether requests to this target cost nothing
+    private: bool = False  # whether only operators may use the target, if the gateway has keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +181,8 @@ def bound_cost(
     """Computes a request's highest possible cost from its JSON (None if it has none) and its size in bytes.
 
     Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
-    JSON, an image and a recording count like media in a chat. Stored data that the upstream adds to a prompt
-    is limited by the operator's `max_tokens`.
+    JSON, an image and a recording are counted like media in a chat. Stored data that the upstream adds to a
+    prompt is limited by the operator's `max_tokens`.
     """
     if target.free:
         return ForwardCost()
@@ -241,7 +242,7 @@ class UploadBody:
         self._form = form
         self._ended = asyncio.Event()
         self._disconnected = False
-        self.is_whole = False  # whether a form was passed on completely; data may follow its end
+        self.is_whole = False  # whether a form was passed on up to its end, which more data may follow
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
         self.error: ServeError | None = None  # why the gateway ended the upload
 
@@ -274,7 +275,7 @@ class UploadBody:
                 await self.on_choices(choices)
 
     async def watch(self) -> Message:
-        """An ASGI `receive` for `DisconnectWatch`. It waits until the body has ended."""
+        """An ASGI `receive` for `DisconnectWatch`; it first waits until the body has ended."""
         await self._ended.wait()
         return {"type": "http.disconnect"} if self._disconnected else await self._receive()
 
@@ -299,7 +300,7 @@ class ForwardEndpoint:
         parsed: Mapping[str, Any] | None = None,
         on_error: ErrorCheck | None = None,
     ) -> None:
-        """Like a call; `parsed` is the body if it was read, and `on_error` may replace an upstream error."""
+        """Like `__call__`. `parsed` is the body if already read; `on_error` may replace upstream errors."""
         headers = read_headers(scope)
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
@@ -368,16 +369,17 @@ class ForwardEndpoint:
         target: ForwardTarget,
         slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, Mapping[str, Any] | None, Receive]:
-        """Returns the body to send, its JSON as far as needed, and a `receive` that tells of a disconnect."""
+        """Returns the body to send, its JSON as far as needed, and a `receive` that reports a disconnect."""
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
-        if not takes_body or not _has_body(headers):  # drops a body whose cost isn't counted
+        # drops a body that isn't allowed here: its cost wouldn't be counted
+        if not takes_body or not _has_body(headers):
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
             body = await slot.read_body(receive, headers, limit=settings.max_body)
             parsed = _read_json(body, target)
-            # if a field is given twice, sends only the value that was counted: servers may read the other
+            # if a field occurs twice, sends only the value that was counted: servers may read the other
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
@@ -441,9 +443,9 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # number of choices that a form requests
         self._further: list[Reservation] = []  # reservations for additional choices
-        # the last settlement: numbers of calls and further reservations, actual cost, possible cost
+        # of the last settlement: (number of calls, number of `_further`), actual cost, possible cost
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
-        self._refusal: CapReached | None = None  # the cap that prevented the request
+        self._refusal: CapReached | None = None  # set if a spending cap prevented the request
         self._at, self._started = time.time(), time.monotonic()
         self._status = 500
 
@@ -505,14 +507,14 @@ class ForwardExchange:
         return self._bound_cost(count, 0, count * self._request.completion_tokens)
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
-        """Computes the highest possible cost of these tokens, counted as this many samples."""
+        """Computes the highest possible cost of these tokens; counts them as this number of samples."""
         most = self._gateway.resources.rates.compute_max(
             samples=1, prompt_tokens=prompt, max_tokens=completion
         )
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
-        """Whether caps still allow the request when its turn comes: others may have spent more meanwhile."""
+        """Whether spending caps still allow the request: others may have spent money while it waited."""
         if reservation is not None:
             self._refusal = self._gateway.resources.ledger.check_send(reservation)
         return self._refusal is None
@@ -530,7 +532,7 @@ class ForwardExchange:
         return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
-        """Settles the request's actual and possible cost, and returns both. Repeating this has no effect."""
+        """Settles the request's actual and possible cost, and returns both. Further calls change nothing."""
         if reservation is None:
             return NO_SPEND, NO_SPEND
         counts = len(self._calls), len(self._further)
@@ -576,7 +578,8 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        if left == 0 and not await reply.read():  # settle first: with this chunk, the client has everything
+        # if this chunk completes the client's reply, settles the cost before sending it
+        if left == 0 and not await reply.read():
             on_end()
             await send_body(send, chunk, last=True)
             return
@@ -630,7 +633,7 @@ def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return {}  # the upstream reports the error
+        return {}  # leaves it to the upstream to report the error
     return {"model": body.get("model")} if isinstance(body, dict) else {}
 
 
@@ -647,7 +650,7 @@ def _parse_json(raw: bytes) -> Mapping[str, Any]:
 
 
 def _may_repeat_field(raw: bytes, parsed: Mapping[str, Any]) -> bool:
-    """Whether JSON may have a field twice that determines the cost, e.g. once with escaped letters."""
+    """Whether a field that determines the cost may occur twice, e.g. once written with escaped letters."""
     names = [name.encode() for name in COSTLY_FIELDS.intersection(parsed)]
     return any(raw.count(b'"%b"' % name) > 1 for name in names) or bool(names and _ESCAPED_LETTER.search(raw))
 

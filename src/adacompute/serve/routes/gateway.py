@@ -1,4 +1,4 @@
-"""The `Gateway` shared by all requests, and what it does with one request from route to outcome.
+"""The `Gateway` shared by all requests, which serves each request from its route to its outcome.
 
 It combines the policy registry (decisions), the pacers (prices), the ledger (caps), the sample loop (draws),
 and the `Reporter`, which informs metrics, the recorder and the log about ended requests.
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_LISTED = 200  # models offered by the playground
+_MAX_LISTED = 200  # maximum number of models offered by the playground
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
 
 
@@ -67,11 +67,11 @@ class ActiveRequest:
 
     id: str
     at: float  # arrival, in seconds since 1970
-    started: float  # arrival, in the event loop's clock
+    started: float  # arrival, by the event loop's clock
     sampling: SampleLoop
     pacer: PacerProtocol | None  # sets the price, and learns from this request's cost
-    price: float | None  # the pacer's price at the start; the request's own is shifted from it
-    delivery: Delivery  # how its stream is delivered
+    price: float | None  # the pacer's price at arrival; the request's own price is shifted randomly from it
+    delivery: Delivery  # how the request's stream is delivered
     span: "RequestSpan | None" = None
 
 
@@ -84,31 +84,32 @@ class Gateway:
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Sequence[KeyConfig]  # clients' keys; empty: no key needed
+    keys: Sequence[KeyConfig]  # clients' keys; if empty, clients need no key
     observability: Observability
     reporter: Reporter
-    # set if the settings' budget is a quality, such as "as good as 8 samples", and not an amount
+    # set if the settings give the budget as a quality, such as "as good as 8 samples", not as an amount
     quality_of_settings: QualityCost | None = None
-    telemetry: "Telemetry | None" = None  # None: disabled
+    telemetry: "Telemetry | None" = None  # None if telemetry is disabled
     # makes a pacer that follows the fleet's price; None: this gateway sets its own prices
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
-    # cost per sample of each mode; "": over all modes
+    # cost per sample of each mode; under "", the cost over all modes
     costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
-    explore: float = 0.0  # share of requests for which the maximum of samples is drawn
+    explore: float = 0.0  # share of requests for which the maximum number of samples is drawn
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
-    model: str = ""  # for requests without a model: the operator's, or the upstream's only one
-    ready: bool = False  # False: refuses new requests, but continues those in flight
+    model: str = ""  # model for requests that name none: the operator's, or the upstream's only one
+    ready: bool = False  # if False, refuses new requests but finishes those in flight
     under_way: int = 0
     # adds other workers' counts to the dashboard's data; None: no other workers
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     logs_failures: bool = True  # whether to log upstream failures
     has_warned_of_shortfall: bool = False
-    patched_budget: str = ""  # an operator's budget until the next restart; "": the settings' budget
+    # budget set by an operator until the next restart; "": the settings' budget applies
+    patched_budget: str = ""
     share_budget: Callable[[str], Awaitable[None]] | None = None  # shares a budget with the fleet
-    # reloads the settings, and returns a line per change; None: they can't be reloaded
+    # reloads the settings, and returns a log line for each change; None: they can't be reloaded
     reload_settings: Callable[[], list[str]] | None = None
-    # ended requests and their outcomes, which `learn` hasn't seen yet
+    # ended requests that `learn` hasn't processed yet, and their outcomes
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
     @cached_property
@@ -123,7 +124,7 @@ class Gateway:
 
     @property
     def average(self) -> Average:
-        """Which requests count in the average that the current budget sets."""
+        """Which requests are averaged to compare their cost with the current budget."""
         return choose_average(self.settings.average, self.budget.unit)
 
     def set_budget(self, patched: str, **settings: float | str) -> None:
@@ -164,8 +165,8 @@ class Gateway:
         )
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
-        """Chooses a request's policy and price, without sending anything. Its id begins with `prefix`."""
-        self.learn()  # before deciding, so that decisions don't depend on the event loop's order
+        """Chooses a request's policy and price; sends nothing yet. The reply's id begins with `prefix`."""
+        self.learn()  # learns first, so that decisions don't depend on when the event loop calls `learn`
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
@@ -194,7 +195,7 @@ class Gateway:
             delivery=self._choose_delivery(sampling) if request.stream else "wait",
             span=span,
         )
-        self.under_way += 1  # last, after everything that can fail
+        self.under_way += 1  # counts the request last, after everything that can fail
         self.observability.on_request_start()
         return active
 
@@ -216,7 +217,7 @@ class Gateway:
 
     @contextmanager
     def _finishing(self, active: ActiveRequest) -> Iterator[None]:
-        """Ends the request if the code inside the context fails."""
+        """Ends the request if the code inside the `with` block fails."""
         try:
             yield
         except BaseException as exc:
@@ -256,7 +257,7 @@ class Gateway:
     async def _send_winner(
         self, request: ChatRequest, outcome: RequestOutcome
     ) -> AsyncGenerator[bytes, None]:
-        """Yields a completion's events. Encodes large ones in a thread, in turns with other requests."""
+        """Yields a completion's events. Large events are encoded in a thread, so other requests can go on."""
         events = build_chunks(outcome, request, unit=self.settings.unit)
         if not outcome.is_large:
             for event in events:
@@ -362,12 +363,12 @@ class Gateway:
         }
 
     def find_foreign_model(self) -> str:
-        """Says if the policy was fitted on another model than those served; "" if not, or if unknown."""
+        """Returns a warning if the policy was fitted on a model that isn't served; "" if not, or unknown."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
     async def describe_traffic(self, span: str = "") -> dict[str, Any]:
-        """Returns the dashboard's data for a time span, of all workers; "" gives what `/metrics` shows."""
+        """Returns the dashboard's data of all workers for a time span; "" gives the data of `/metrics`."""
         own = self.describe_own_traffic(span)
         return own if self.add_workers is None else await self.add_workers(span, own)
 
@@ -409,12 +410,12 @@ class Gateway:
             )
 
     def find_pacer(self) -> PacerProtocol | None:
-        """Returns the pacer for the default policy and the gateway's budget; None if its price is fixed."""
+        """Returns the pacer for the default policy and the gateway's budget; None if the price is fixed."""
         served = self.policy_registry.get(self.policy_registry.default)
         return self._get_pacer(served, self.budget.amount, self.budget.unit)
 
     def find_shortfall(self, budget: Budget | None = None) -> str:
-        """Says if a budget is below the cost of one sample; "" if not, or if costs aren't known.
+        """Returns a warning if a budget is below the cost of one sample; "" if not, or if costs are unknown.
 
         Without `budget`, checks the gateway's budget.
         """
@@ -430,8 +431,8 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """Returns a request's pacer, and the price before its random shift; None if missing."""
-        if route.mode == "pass" or served.policy.dial is None:  # the policy decides nothing
+        """Returns a request's pacer, and its price before the random shift; each is None if there is none."""
+        if route.mode == "pass" or served.policy.dial is None:  # the policy has nothing to decide
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
         return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
@@ -453,7 +454,7 @@ class Gateway:
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
-        """Finds the initial, lowest and highest price of a pacer, from the known cost per sample."""
+        """Finds the initial, lowest and highest price of a pacer from the known cost per sample."""
         mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
@@ -485,7 +486,7 @@ class Gateway:
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
-        """Marks a weak vote; returns the error if the operator refuses such votes."""
+        """Marks a weak vote; returns an error if the operator refuses weak votes."""
         minimum = self.settings.min_agreement
         if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
             return None
@@ -549,7 +550,7 @@ class Gateway:
     def _count_cost(
         self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
     ) -> float | None:
-        """Computes what a request adds to the average, in its budget's unit; None: its number of samples.
+        """Computes the cost of a request as counted in the average; None if the number of samples is counted.
 
         `rest` is the request's possible cost beyond `spent`, from its modes' `uses` and elsewhere. A failed
         call that may be charged counts like an average call. (The ledger counts its highest possible cost,
@@ -562,7 +563,8 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # failed calls outside modes
+        # cost of failed calls that no mode has made
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
@@ -645,7 +647,7 @@ class Gateway:
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
-    """Logs an upstream error; its text only at debug level, because it may quote the client's request."""
+    """Logs an upstream error. Its text is only logged at debug level: it may quote the client's request."""
     if error.status is None:
         _log.warning("request %s: %s", request_id, error)
         return

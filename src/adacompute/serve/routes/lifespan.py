@@ -53,14 +53,17 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # tries per call; longest wait in seconds, also for a failing upstream
-_MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
-_MODELS_WAIT = 2.0  # how long the start waits for the upstream's models
-_FLUSH_SECONDS = 2.0  # time for the telemetry collector to take the last data
+# maximum number of tries per call; longest wait for the next try or a failing upstream, in seconds
+_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0
+# first and longest pause between attempts to list the upstream's models, in seconds
+_MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0
+_MODELS_WAIT = 2.0  # seconds that the gateway's start waits for the list of the upstream's models
+_FLUSH_SECONDS = 2.0  # seconds that the telemetry collector has to accept the last data
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
-# share of requests that get the maximum of samples; the highest share of the budget that they may use
+# share of requests that get the maximum number of samples; maximum share of the budget for these requests
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1
-_SAVE_SECONDS = 2.0  # seconds between saves of the prices: what kill -9 may lose
+# seconds between saves of the prices; kill -9 loses only what was learned since the last save
+_SAVE_SECONDS = 2.0
 
 
 @asynccontextmanager
@@ -79,10 +82,10 @@ async def open_gateway(
     """Opens the gateway with these settings; raises AdacomputeError with the remedy if they are invalid.
 
     `timing` is for a fleet of gateways. `endpoint` (with its own retries) and `policy` replace those in the
-    settings. `in_memory` keeps spending only in memory, not in the file `state`. `breaker` is for several
-    modes, which then keep their own retries; otherwise retries are shortened for interactive use. `limit`
-    gives endpoints other limits. `recorder` replaces the settings' recorder, and the caller closes it. `keys`
-    are the clients' keys; None: from the keys file.
+    settings. `in_memory` keeps spending only in memory, not in the file `state`. With `breaker`, which is
+    for several modes, each mode keeps its own retries; without it, retries are shortened for interactive
+    use. `limit` changes endpoints' limits. `recorder` replaces that in the settings; the caller closes it.
+    `keys` are the clients' keys; None: they are read from the keys file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -113,7 +116,8 @@ async def open_gateway(
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=names)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
-        if telemetry is not None:  # opened first, so closed last: paid samples are stored before
+        # opened first, so that it is closed last, after paid samples have been stored
+        if telemetry is not None:
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
         file = None if in_memory else Path(settings.state)
@@ -183,7 +187,8 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1 and not in_memory:  # not for the main process of workers, nor an Asker
+        # if this is neither the main process of several workers nor an Asker
+        if settings.workers == 1 and not in_memory:
             # Starts the process that reads answers before the first long response needs it. A daemon thread
             # doesn't delay a stop. The math-verify process takes so much memory that only the first formula
             # that needs it starts it.
@@ -223,20 +228,22 @@ def _list_modes(
 
 
 def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
-    """Sorts modes as the policy does, by the costs with which it was fitted, if it knows all of them."""
+    """Sorts modes in place as the policy does, by the costs it was fitted with, if it knows all modes."""
     names = registry.get(registry.default).names
     if all(mode.name in names for mode in modes):
         modes.sort(key=lambda mode: names.index(mode.name))
 
 
 def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
-    """Guesses a mode's cost per sample before there are any data, in a budget's unit."""
+    """Guesses a mode's cost per sample, in a budget's unit, before there are any data."""
     prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
     return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
 
 
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
-    """Chooses how many requests get the maximum of samples, so that this takes at most a tenth of the budget.
+    """Chooses the share of requests that get the maximum number of samples.
+
+    These samples cost at most a tenth of the budget.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -246,9 +253,9 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Rebuilds the cascades from the modes' measured costs per sample, once all of these are known.
+    """Rebuilds the cascades from the modes' measured costs per sample, once all these costs are known.
 
-    With `explores_freely`, also chooses the share of requests that get the maximum of samples.
+    With `explores_freely`, also chooses the share of requests that get the maximum number of samples.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
@@ -276,7 +283,7 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 
 
 def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
-    """Lists what failed and isn't called for a while: models of the endpoint ("": all of it), or modes."""
+    """Lists the modes, or the endpoint's models ("" means all), that failed and aren't called for a while."""
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
@@ -305,7 +312,8 @@ def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
     if not settings.otel:
         return None
     with needs_extra("otel"):
-        from adacompute.serve.watching.telemetry import Telemetry  # lazy: needs an extra
+        # imported here, because it needs an optional dependency
+        from adacompute.serve.watching.telemetry import Telemetry
     return Telemetry(settings)
 
 
@@ -331,7 +339,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
     set_budget(fleet.budget)
     gateway.observability.read_fleet = fleet.status
-    # the fleet's price and each request's price are reported in turn: the latest is shown
+    # also reports changes of the fleet's price; pages show whichever price was reported last
     fleet.pacers.on_price = gateway.reporter.on_price
     gateway.restore_prices({})
     await fleet.client.flush()
@@ -339,7 +347,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
 
 
 def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
-    """A mode's endpoint limited to this many calls, with this breaker or with shortened retries."""
+    """Limits an endpoint's concurrent calls; sets its breaker, or shortens its retries if that is None."""
     limits = replace(endpoint.limits, concurrency=min(endpoint.limits.concurrency, concurrency))
     endpoint = replace(endpoint, limits=limits)
     return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
@@ -356,7 +364,7 @@ def _shorten_retries(endpoint: Endpoint) -> Endpoint:
 
 
 async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
-    """Learns the names of the upstream's models, possibly later if it isn't up yet."""
+    """Learns the names of the upstream's models; tries again later if the upstream isn't up yet."""
     wait = _MODELS_RETRY
     while True:
         with contextlib.suppress(EndpointError):
@@ -377,7 +385,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    # whether clients may see the path of the state file: not if only operators should know it
+    # whether clients may see the path of the state file, which only operators should know if there are keys
     is_shown = not in_memory and not keys and not settings.redis
     return Caps(
         unit=units.pop() if units else settings.unit,
@@ -392,7 +400,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     )
 
 
-_MAX_PRICE = 1e12  # per million tokens; higher prices would make costs inexact
+_MAX_PRICE = 1e12  # maximum price per million tokens; higher prices would make costs inexact
 
 
 def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:

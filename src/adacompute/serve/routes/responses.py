@@ -1,8 +1,8 @@
 """POST /v1/responses: voted on like a chat if a chat can express it, otherwise forwarded upstream.
 
-Also forwarded, if the upstream has this route: requests to be stored (`store: true`), and models without
-another route. Whether it has the route, and which models need it, is learned from its answers and remembered
-for minutes.
+If the upstream has this route, it also gets requests to be stored (`store: true`), and requests for models
+without another route. Whether it has the route, and which models need it, is learned from its replies and
+remembered for minutes.
 """
 
 import re
@@ -34,13 +34,14 @@ from adacompute.serve.spending.ledger import Unit
 
 Body = dict[str, Any]
 
-_MEMORY_SECONDS = 300.0  # how long a missing route, or a model without another route, is remembered
+# seconds for which a missing route, or a model that only has this route, is remembered
+_MEMORY_SECONDS = 300.0
 _MISSING_STATUSES = (404, 405, 501)
 _MISSING_CODES = (None, "not_found", "unknown_url")
 _ROUTE = re.compile(r"(?:/?\bv1)?/responses\b")
 _REQUIRED_STATUSES = (400, 404)
 _REQUIRED = re.compile(r"\bonly (?:supported|available) (?:in|on|with|through|via) \S{0,40}v1/responses\b")
-_MAX_MODELS = 256  # number of models remembered
+_MAX_MODELS = 256  # maximum number of models that are remembered as having only this route
 
 
 class ResponsesShape(ChatShape):
@@ -52,7 +53,7 @@ class ResponsesShape(ChatShape):
     prefix = "resp_"
 
     def __init__(self, find_reason: Callable[[Body], str | None]) -> None:
-        self.body: Body = {}  # the request's body, once it was read
+        self.body: Body = {}  # the request's body, set once it is read
         self._find_reason = find_reason
 
     def translate(self, body: Body) -> Body:
@@ -87,7 +88,8 @@ class ResponsesEndpoint:
         self._make_chat = make_chat
         self._forward = forward
         self._missing_until = 0.0  # until this monotonic time, assume that the upstream lacks the route
-        self._models: dict[str, float] = {}  # models that only have this route, and when to check again
+        # models that only have this route, and the time of the next check
+        self._models: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Raises errors that happen before the reply has begun."""
@@ -105,7 +107,7 @@ class ResponsesEndpoint:
     async def _complete(
         self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
     ) -> UntranslatableRequest | None:
-        """Answers a request by chats. If it must be forwarded instead, sends nothing and returns it."""
+        """Answers a request with chat completions. If it must be forwarded, sends nothing and returns it."""
         shape = ResponsesShape(find_reason)
         try:
             await self._make_chat(shape)(scope, receive, send)
@@ -123,11 +125,11 @@ class ResponsesEndpoint:
 
     @property
     def _has_route(self) -> bool:
-        """Whether requests can be forwarded to this route of the upstream, as far as known."""
+        """Whether the upstream has this route, as far as we know."""
         return self._gateway.settings.forward and time.monotonic() >= self._missing_until
 
     def _find_reason(self, body: Body) -> str | None:
-        """Returns the field that is a reason to forward, although chats could answer; None: no reason."""
+        """Returns the field that is a reason to forward a request that chats could answer; or None."""
         if not self._has_route:
             return None
         if body.get("store"):
@@ -147,7 +149,7 @@ class ResponsesEndpoint:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
     ) -> bool:
-        """Forwards a request; False if the upstream has no such route and chats can answer it."""
+        """Forwards a request; returns False if the upstream lacks the route but chats can answer it."""
         gateway, field = self._gateway, request.field
 
         def check_error(status: int, body: bytes) -> ServeError | None:
@@ -160,7 +162,7 @@ class ResponsesEndpoint:
             if not self._has_route:
                 raise _make_unsupported(field)
             body = {name: value for name, value in request.body.items() if name != OPTIONS_FIELD}
-            if body.get("model") is not None:  # otherwise a prompt template may name the model
+            if body.get("model") is not None:  # if null, a stored prompt may name the model
                 body["model"] = self._read_model(body)
             await self._forward.forward(scope, receive, _note_field(send, field), body, check_error)
         except ServeError as exc:
@@ -175,7 +177,7 @@ class ResponsesEndpoint:
 
 
 def _note_field(send: Send, field: str) -> Send:
-    """Like `send`, with a note in the reply that names the field which prevents a vote."""
+    """Wraps `send` so that the reply gets a note which names the field that prevents a vote."""
     place = field.partition(" ")[0]
     note = build_note_header([f"no vote: {place} needs the upstream's own /v1/responses"])
     headers = [(name.encode(), value.encode()) for name, value in note.items()]
@@ -211,13 +213,13 @@ def is_route_required(error: EndpointError) -> bool:
 
 
 def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
-    """Replaces a chat's field names in an error by the request's names."""
+    """Replaces the names of a chat's fields in an error with those of the request's fields."""
     param = error.param and translate_names(error.param)
     return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
 
 
 def _translate_reply(error: EndpointError) -> None:
-    """Replaces a chat's field names in an upstream's error by the request's names."""
+    """Replaces the names of a chat's fields in an upstream's error with those of the request's fields."""
     if error.reply is not None:
         fields = dict(error.reply.fields)
         for name in ("message", "param"):
