@@ -21,16 +21,17 @@ from adacompute.errors import (
     format_value,
 )
 
-__all__ = ["quick_dataclass"]  # only needed for this name, because it is imported
+__all__ = ["quick_dataclass"]  # type checkers don't export an imported name unless it is listed
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as quick_dataclass
 else:
 
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
-        """Replaces `dataclass` for records that each request creates.
+        """Replaces `dataclass` for records that are created for every request.
 
-        They are frozen only for the type checker, because real frozen ones take 4 times as long to create.
+        Only the type checker treats them as frozen, because really frozen ones take 4 times as long to
+        create.
         """
         return dataclass(unsafe_hash=frozen, **options)
 
@@ -41,30 +42,31 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One HTTP attempt at a model's endpoint, with its counts of tokens and whether it was charged."""
+    """One HTTP attempt at a model's endpoint: its result, its token counts, and whether it was charged."""
 
     at: float  # time of sending, in seconds since 1970, UTC
     seconds: float
     asked: int  # number of responses (choices) requested
     got: int  # number of usable responses
-    surplus: int = 0  # paid responses that weren't used: too many, or unusable
-    kind: str = "ok"  # "ok", or the kind of error
+    surplus: int = 0  # responses paid for but not used: more than requested, or unusable
+    kind: str = "ok"  # "ok" if the attempt succeeded, otherwise the kind of error
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # how many of the prompt tokens the server had cached, if known
-    completion_tokens: int | None = None  # sum over all responses
-    estimated: bool = False  # True: token counts are estimated or corrected, not the server's
-    # True: the server's token counts are missing or impossible, so it may charge more; not stored in pools
+    cached_tokens: int | None = None  # prompt tokens read from the server's cache; None if unknown
+    completion_tokens: int | None = None  # total tokens of all responses
+    estimated: bool = False  # whether token counts are estimated or corrected, rather than the server's
+    # whether the server's token counts are missing or impossible, so that the real cost may be higher; not
+    # stored in pools
     unmetered: bool = field(default=False, compare=False)
-    # Other numbers that the server reported, e.g. ("completion_tokens_details", "reasoning_tokens"); they
-    # aren't stored in pools.
+    # other numbers that the server reported, e.g. ("completion_tokens_details", "reasoning_tokens"); not
+    # stored in pools
     usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Sums over several calls. Calls that may have been charged are summed separately, at their highest."""
+    """Sums over several calls. Calls that may have been charged have separate sums, at their highest cost."""
 
     calls: int = 0
     paid: int = 0  # calls that were charged
@@ -74,11 +76,11 @@ class Account:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     maybe_prompt_tokens: int = 0
-    maybe_completion_tokens: int = 0  # the most that was allowed
-    estimated: int = 0  # calls whose token counts aren't the server's
+    maybe_completion_tokens: int = 0  # sum of the token limits of calls that may be charged
+    estimated: int = 0  # calls whose token counts are estimated or corrected
 
     def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
-        """Computes the cost at these prices; `at_most` adds possible charges."""
+        """Computes the cost at these prices; `at_most` includes calls that may have been charged."""
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
@@ -87,7 +89,7 @@ class Account:
 BudgetUnit = Literal["samples", "tokens", "money"]
 
 _MILLION = 1e6
-GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # tokens assumed before any are known
+GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # prompt and response tokens assumed until real counts are known
 
 
 DEFAULT_CURRENCY = "USD"
@@ -98,8 +100,8 @@ class TokenPrices:
     """Money per million tokens, for prompts (`input`) and responses (`output`).
 
     `prompt_tokens` and `prompts` are for recorded samples: how long prompts are (one number, or one per
-    problem) and whether each sample pays for its prompt. With None, the pool's recorded calls tell both;
-    `PromptCharge` says what is assumed if there are none.
+    problem) and whether each sample pays for its prompt. If they are None, both are taken from the pool's
+    recorded calls; `PromptCharge` says what is assumed if there are none.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
     3.5
@@ -108,7 +110,8 @@ class TokenPrices:
     input: float = 0.0
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
-    prompts: Literal["each", "once"] | None = None  # charged for each sample, or once per problem
+    # how often a prompt is charged: for each sample, or once per problem
+    prompts: Literal["each", "once"] | None = None
     currency: str = DEFAULT_CURRENCY
 
     def __post_init__(self) -> None:
@@ -118,7 +121,7 @@ class TokenPrices:
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
             raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")
-        # copied, so that later changes to the caller's list have no effect
+        # copies the list, so that later changes by the caller have no effect
         plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
         tokens = tuple(plain) if isinstance(plain, list) else plain
         for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
@@ -169,15 +172,16 @@ _BUDGET = re.compile(
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 _AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
 _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
-_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # shortened units
-_CURRENCY_LETTERS = 3  # length of a currency's name, such as EUR
+# abbreviated units, which can't be names of currencies
+_NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}
+_CURRENCY_LETTERS = 3  # number of letters in a currency code, such as EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
-_MOST_SAMPLES = 64  # a number without a unit up to this probably means samples
+_MOST_SAMPLES = 64  # a budget without a unit up to this number probably means samples
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The average cost per request: samples, tokens (prompts and responses) or money.
+    """An average cost per request, in samples, tokens (of prompts and responses) or money.
 
     >>> Budget.parse("2 USD per 1000")
     Budget(amount=0.002, unit='money', currency='USD')
@@ -185,9 +189,9 @@ class Budget:
     (True, '500 tokens per request')
     """
 
-    amount: float  # average per request
+    amount: float  # average amount per request
     unit: BudgetUnit = "samples"
-    currency: str = ""  # only if the unit is money
+    currency: str = ""  # empty unless the unit is money
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.amount) and self.amount > 0):
@@ -208,9 +212,9 @@ class Budget:
     ) -> "Budget":
         """Parses a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
-        A number without a unit is in `unit`; BudgetInvalid if it probably means another. Money must be in
-        `currency`, the prices' currency, because nothing is converted; None accepts any. With `total`, the
-        budget is a sum for all requests, such as a cap of "5 USD".
+        A number without a unit is taken to be in `unit`; raises BudgetInvalid if another unit was probably
+        meant. Money must be in `currency`, the currency of the prices, because nothing is converted; None
+        accepts any currency. With `total`, the budget is a sum for all requests, such as a cap of "5 USD".
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
@@ -257,7 +261,7 @@ class Budget:
 
 
 def names_quality(budget: object) -> bool:
-    """Whether a budget is a quality, such as "as good as 8", rather than an amount.
+    """Checks whether a budget is a quality, such as "as good as 8 samples", rather than an amount.
 
     >>> names_quality("as good as 8"), names_quality("within 1 point of 16"), names_quality("8 samples")
     (True, True, False)
@@ -278,7 +282,7 @@ def _suggest_budget(text: str) -> str:
 
 
 def _read_currency(name: str, value: float | str, currency: str | None) -> str:
-    """Reads a budget's currency: a sign, three letters or the prices' `currency`; None allows any name."""
+    """Reads a currency: a sign, three letters or `currency` itself; any name if `currency` is None."""
     if name.lower() == "money":
         return currency or DEFAULT_CURRENCY
     if name in _CURRENCY_SIGNS:
@@ -293,7 +297,7 @@ def _read_currency(name: str, value: float | str, currency: str | None) -> str:
 
 
 def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:
-    """Refuses a number without a unit that probably means samples."""
+    """Raises BudgetInvalid for a number without a unit if it probably means samples."""
     value = value.strip() if isinstance(value, str) else f"{value:g}"
     if unit == "tokens" and amount <= _MOST_SAMPLES:
         raise BudgetInvalid(
@@ -321,22 +325,23 @@ class Problem:
     gold: str | None = None
     subject: str | None = None
     level: int | float | str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # other keys of the problem in a file
+    # other keys of the problem in its input file
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """A response's confidence signals, from token log-probabilities in nats; None if unknown."""
+    """A response's confidence signals, mostly from log-probabilities of tokens, in nats; None if unknown."""
 
     tail: Finite | None = None  # mean log-probability of the last 64 tokens
-    window: Finite | None = None  # lowest mean log-probability of 32 consecutive tokens
-    answer_sum: Finite | None = None  # log-probability of the answer's own tokens
-    answer_least: Finite | None = None  # lowest log-probability of the answer's tokens
-    answer_entropy: Finite | None = None  # highest entropy at the answer's tokens
-    # minus the mean log-probability of each token's likeliest alternatives, averaged over all tokens
+    window: Finite | None = None  # lowest mean log-probability of any 32 consecutive tokens
+    answer_sum: Finite | None = None  # sum of the log-probabilities of the answer's tokens
+    answer_least: Finite | None = None  # lowest log-probability of any token of the answer
+    answer_entropy: Finite | None = None  # highest entropy at any token of the answer
+    # mean log-probability of the likeliest alternatives at each token, averaged over all tokens and negated
     confidence: Finite | None = None
     confidence_tail: Finite | None = None  # `confidence` of the last 64 tokens
-    confidence_window: Finite | None = None  # lowest `confidence` of 32 consecutive tokens
+    confidence_window: Finite | None = None  # lowest `confidence` of any 32 consecutive tokens
     score: Finite | None = None  # the response's score from a verifier or reward model
 
 
@@ -345,7 +350,7 @@ SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One response of a model to a problem. `answer=None` abstains, but still costs.
+    """One response of a model to a problem. With `answer=None` it abstains from the vote, but still costs.
 
     >>> Sample(answer="42", tokens=10, logprob=-2.5).mean_logprob
     -0.25
@@ -353,14 +358,15 @@ class Sample:
 
     text: str | None = None
     answer: str | None = None
-    correct: float | None = None  # 1 right, 0 wrong, in between: partial credit; None if unknown
+    correct: float | None = None  # 1 if right, 0 if wrong, between them for partial credit; None if unknown
     tokens: int | None = None  # number of output tokens
-    logprob: float | None = None  # sum of the tokens' log-probabilities, natural logarithm
-    entropy: float | None = None  # mean entropy over the tokens, nats
-    finished: bool | None = None  # False: cut off by a token limit
+    logprob: float | None = None  # sum of the tokens' log-probabilities, in nats
+    entropy: float | None = None  # mean entropy of the tokens, in nats
+    finished: bool | None = None  # False if a token limit cut the response off; None if unknown
     signals: Signals | None = None
     mode: str | None = None  # name of the mode (a model with its options); not stored in pools
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # other keys of the sample in a file
+    # other keys of the sample in its input file
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def mean_logprob(self) -> float | None:
@@ -375,7 +381,7 @@ class Failure:
     """A failed attempt to draw a sample, stored so that it can be counted, shown and retried."""
 
     index: int  # index that the sample would have had
-    kind: str  # a short word, e.g. "timeout"
+    kind: str  # kind of error in one word, e.g. "timeout"
     attempt: int = 1
     message: str | None = None
     at: float | None = None  # time of the failure, in seconds since 1970, UTC
@@ -383,29 +389,33 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One problem with the samples of one model and set of parameters, in drawing order.
+    """One problem, with samples from one model with fixed parameters, in the order they were drawn.
 
-    `classes[i]` numbers the answer of `samples[i]`: equal answers share a number; -1 if it abstains.
+    `classes[i]` is the number of the answer that `samples[i]` gives: equal answers share a number; -1 means
+    that the sample has no answer.
     """
 
     problem: Problem
     samples: tuple[Sample, ...]
     classes: tuple[int, ...]
     model: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # e.g. temperature
+    # parameters of the model's calls, e.g. temperature
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     failures: tuple[Failure, ...] = ()
 
 
 _MASK = "***"
-_SHORTEST_KEY = 8  # characters; a shorter key may be a placeholder word, which any text may contain
-_SHORTEST_DUMMY = 4  # characters; a placeholder of this length or more is masked in messages, as a whole word
+# minimum length of a key that is masked in any text, in characters; shorter ones may be ordinary words
+_SHORTEST_KEY = 8
+_SHORTEST_DUMMY = 4  # minimum length of a key that is masked in messages, as a whole word, in characters
 
 
 class Secret:
     """A secret key. Printing, logging or storing it shows `***`; only `reveal()` returns the key.
 
-    A key below 8 characters (servers without keys get `EMPTY`, `none` or `x`) isn't masked in texts, where it
-    might be part of answers; messages mask it from 4 characters on, as a whole word.
+    A key with fewer than 8 characters may be a placeholder such as `EMPTY` or `none`, for a server that needs
+    no key. It isn't masked in ordinary texts, because answers may contain that word. Messages mask it as a
+    whole word if it has at least 4 characters.
 
     >>> key = Secret("sk-123456")
     >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
@@ -418,14 +428,14 @@ class Secret:
     __slots__ = ("_text", "masked", "source")
 
     def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
-        """Masks `others` too, but never reveals them."""
+        """Creates a secret. `others` are further texts to mask, which `reveal` doesn't return."""
         self._text = text
-        # the parts to mask in texts; empty if none is long enough
+        # keys that are long enough to be masked in any text
         self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])
-        self.source = source  # where the key is from, in words; "": given by a caller
+        self.source = source  # where the key was found, in words; "" if a caller passed it
 
     def reveal(self) -> str:
-        """Returns the key itself, for the one place that sends it."""
+        """Returns the key itself; only called where the key is sent."""
         return self._text
 
     def mask(self, text: str) -> str:
@@ -435,7 +445,7 @@ class Secret:
         return text
 
     def mask_message(self, message: str) -> str:
-        """Masks the key in a message, even a short key."""
+        """Masks the key in a log or error message, even if the key is short."""
         message = self.mask(message)
         if len(self._text) < _SHORTEST_DUMMY or self._text not in message:
             return message
@@ -457,18 +467,19 @@ class Secret:
         raise TypeError("a secret is never written; read it again where it is needed")
 
 
-ModeName = int | float | str  # name of a column of an accuracy table: a number of samples, or any name
+ModeName = int | float | str  # name of a mode in an accuracy table: a number of samples, or any text
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # costs above this, or below its inverse, would overflow in computations
+_LARGEST_COST = 1e200  # maximum cost; larger costs, or ones below its inverse, would overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyTable:
-    """The accuracy of each problem in each mode, and costs. Create one with `of`; arrays are read-only.
+    """The accuracy and cost of each problem in each mode. Create a table with `of`; its arrays are read-only.
 
-    A mode is a number of samples, a model, a reasoning effort or a token limit: a name and a cost.
+    A mode is any way to answer that has a name and a cost: e.g. a number of samples, a model, a reasoning
+    effort or a token limit.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4], modes=["small", "large"])
     >>> len(table), table.modes
@@ -476,14 +487,15 @@ class AccuracyTable:
     """
 
     accuracy: Floats  # accuracy of each problem in each mode, 0 to 1; shape (problems, modes)
-    costs: Floats  # cost of each mode, shape (modes,), or of each problem in each mode, (problems, modes)
-    modes: tuple[ModeName, ...]  # names of the modes
-    standard_error: Floats | None = None  # of each accuracy; NaN: can't be known; None: unknown
-    ids: tuple[str, ...] | None = None  # ids of the problems
+    costs: Floats  # cost of each mode; shape (modes,), or (problems, modes) if costs differ by problem
+    modes: tuple[ModeName, ...]
+    # standard error of each accuracy, NaN if it can't be estimated; None if all are unknown
+    standard_error: Floats | None = None
+    ids: tuple[str, ...] | None = None
     unit: str = "samples"  # unit of `costs`
-    ascending: bool = True  # costs never fall from one mode to the next, for any problem
-    dropped: tuple[str, ...] = ()  # ids of problems left out on request
-    protocol: str = ""  # how accuracies were estimated
+    ascending: bool = True  # whether costs never fall from one mode to the next, for any problem
+    dropped: tuple[str, ...] = ()  # ids of problems that the caller chose to leave out
+    protocol: str = ""  # how the accuracies were estimated, in words
 
     @classmethod
     def of(
@@ -501,8 +513,8 @@ class AccuracyTable:
     ) -> "AccuracyTable":
         """Makes a table of your own accuracies, (problems, modes), and costs, (modes,) or (problems, modes).
 
-        Modes must have ascending costs, unless `order="any"` (e.g. two models whose order differs by
-        problem). Without names, modes are named by cost, or by index if costs differ by problem.
+        Costs must ascend from mode to mode, unless `order="any"` (e.g. if the cheaper of two models depends
+        on the problem). Without names, modes are named by cost, or by index if costs differ by problem.
         """
         if order not in ("ascending", "any"):
             raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
@@ -556,18 +568,20 @@ class AccuracyTable:
         return self.costs.ndim == 1
 
     def problem(self, row: int) -> str:
-        """Names a problem in messages, by its id or row."""
+        """Returns a problem's name for messages: its id, or its row number if it has none."""
         return _describe_problem(row, self.ids)
 
 
 def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
     """Copies values to a private array, so that later changes to the original have no effect."""
     if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)  # NaN is refused later
+        # masked values become NaN, which is refused later
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
         if np.iscomplexobj(values):
             raise TypeError("they are complex")
-        return np.array(values, dtype=np.float64, order="F")  # column-major: processed mode by mode
+        # column-major, because tables are processed mode by mode
+        return np.array(values, dtype=np.float64, order="F")
     except (TypeError, ValueError) as exc:
         raise TableInvalid(
             f"{what} can't be read as an array of numbers ({exc}); give one row a problem"
@@ -640,21 +654,21 @@ def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
 
 
 def format_lower_bound(value: float) -> str:
-    """Formats a minimum value for messages, in few digits, and never smaller than the value."""
+    """Formats a minimum for messages: rounded to a few digits, but never down."""
     texts = (f"{value:.{digits}g}" for digits in range(6, 18))
     return next((text for text in texts if float(text) >= value), repr(value))
 
 
 def format_points(share: float) -> str:
-    """Formats a share as percentage points with a sign, `+6.7`; never as -0.0."""
+    """Formats a share as percentage points with a sign, such as `+6.7`, but never `-0.0`."""
     return f"{100 * share:+z.1f}"
 
 
 def format_money(value: float) -> str:
-    """Formats money: two decimals from 1 up, three digits below, no exponents; page.js must do the same.
+    """Formats money like page.js: two decimals from 1 up, three significant digits below, and no exponent.
 
     >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
     ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']
     """
     exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
-    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # + 0.0 avoids "-0.00"
+    return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # adding 0.0 turns -0.0 into 0.0

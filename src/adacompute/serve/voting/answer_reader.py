@@ -1,11 +1,11 @@
 """Reads the samples of one request as answers: texts, JSON, sections of a text, or tool calls.
 
-The request determines the expected kind of reply: it may name an extractor or fields, a JSON format, or the
-sections of DSPy's prompts. Otherwise the reply is a text, read as the operator has configured. Tool calls are
-always recognised.
+The request determines the expected kind of reply: it may name an extractor or fields, demand JSON, or use
+DSPy's prompts with sections. Otherwise the reply is a text, read as the operator has configured. Tool calls
+are always recognised.
 
-Only one kind of sample gets votes. If most samples call tools, these are the samples with the most common set
-of tools; otherwise the texts. The others count as samples without an answer.
+Only samples of one kind are voted on: if most samples call tools, those that call the most common set of
+tools; otherwise those without tool calls. All others count as samples without an answer.
 """
 
 import asyncio
@@ -58,29 +58,36 @@ from adacompute.serve.messages.request_parser import ChatRequest
 Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
 
-# Longest text in characters that is read in the event loop. A hostile text takes up to 1 µs per character, an
-# ordinary one a quarter of that. Reading in another process takes half a millisecond.
+# Maximum length of a text that is read in the event loop, in characters. A hostile text takes up to 1 µs per
+# character, an ordinary one a quarter of that. Reading in another process takes half a millisecond.
 _MAX_INLINE = 2_000
-_MAX_TOGETHER = 4_000  # longest total of texts that are read together in the event loop, in characters
-_THREAD_COUNT = 2  # threads that wait for the process that reads slow texts
-_PATTERN_TEXT = 20_000  # a client's own pattern only searches this many characters at the end of a text
-# A client's pattern is tested on texts of this length. An ordinary pattern such as (\d+) EUR takes quadratic
-# time on the worst texts; slower patterns are refused.
+_MAX_TOGETHER = 4_000  # maximum total length of texts read together in the event loop, in characters
+_THREAD_COUNT = 2  # number of threads that wait for the process that reads slow texts
+_PATTERN_TEXT = 20_000  # length of the end of a text that a client's own pattern is applied to, in characters
+# A client's pattern is tested on texts with this number of characters, and refused if it is too slow. On the
+# worst texts, even an ordinary pattern such as (\d+) EUR takes quadratic time, which is accepted.
 _PATTERN_TRIAL = 300
-_PROMPT_END = 4_000  # how far from both ends a message is searched for a request for JSON, in characters
-_FREE_TEXT_WORDS = 20  # a string with more words is free text, which no two samples word alike
-_SHORT_VALUE = 200  # only strings of at most this many characters are compared as answers in words
-# names of fields whose strings are answers in words or numbers; other strings may be codes, compared exactly
+# number of characters at each end of a message that are searched for a request to reply in JSON
+_PROMPT_END = 4_000
+# a string with more words than this is free text, because no two samples would use the same words
+_FREE_TEXT_WORDS = 20
+_SHORT_VALUE = 200  # maximum length of a string that is compared as an answer in words, in characters
+# names of fields whose strings are answers in words or numbers; strings in other fields may be codes, so they
+# are compared character by character
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-# each new text is read together with this many earlier ones; other earlier texts keep their answers
+# number of earlier texts that are read again together with a new one; the rest keep their answers
 _COMPARED_TEXTS = 8
-_MIN_COMPARED = 8  # after this many samples it is known whether a field repeats
-_FREE_SHARE = 0.1  # a field repeated by at most this share of samples is free text
-_MIN_CONSTANT = 24  # a field counts as constant if all of at least this many samples repeat it
-_COMPARISONS_KEPT = 64  # after this many samples the counts are halved, so that they follow the traffic
-_SKIPPED = 100  # what was learned of a route is forgotten after this many requests without a vote
+_MIN_COMPARED = 8  # number of samples needed to know whether a field's value repeats
+_FREE_SHARE = 0.1  # a field is free text if at most this share of samples repeat another sample's value
+# a field counts as constant once this number of samples could have had different values, and none did
+_MIN_CONSTANT = 24
+# a field's counts are halved once they cover more samples than this, so that they follow the traffic
+_COMPARISONS_KEPT = 64
+# number of requests without a vote after which the counts of a route (kind of request) are forgotten
+_SKIPPED = 100
 _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
-_NEW_ROUTE = 3  # on a new route, sampling stops once this many samples have all differed
+# on a new route (kind of request), sampling stops after this number of samples if all of them differ
+_NEW_ROUTE = 3
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # id of the process that created the pool, and the pool
 
@@ -89,15 +96,15 @@ _UNREAD = Sample()  # placeholder for a text that hasn't been read yet
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
-    """Makes a sample from a response and its answer (None: it has no answer)."""
-    if answer is None:  # stored explicitly, so that the pool doesn't extract an answer again
+    """Makes a sample from a response and its answer, which is None if there is no answer."""
+    if answer is None:  # None is stored explicitly, so that the pool doesn't try to extract an answer
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
 
 def _is_cheap(text: str, task: Task) -> bool:
     custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
-    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take forever on any text
+    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take very long on any text
 
 
 def _get_executor() -> ThreadPoolExecutor:
@@ -115,25 +122,26 @@ def _check_own_pattern(pattern: str) -> str:
 
 
 class FieldMemory:
-    """Learns which JSON fields and tool arguments repeat between a request's samples.
+    """Learns which JSON fields and tool arguments have values that repeat between the samples of a request.
 
-    A field that never repeats is free text, or noise such as a confidence, and would split every vote. Fields
-    are learned per route, which means requests with the same model and field names. This takes 8 samples, or
-    about four requests. A route without anything to vote on is forgotten after 100 requests, and learned
+    A field whose value never repeats is free text, or noise such as a confidence, and would split every vote.
+    Fields are learned per route, that is, for all requests with the same model and field names. This takes 8
+    samples, or about four requests. After 100 requests without a vote, a route is forgotten and learned
     again.
     """
 
     def __init__(self) -> None:
-        # by route and field: number of samples that could have repeated the field, and of those that did
+        # for each route and field: number of samples that could have repeated an earlier value, and number of
+        # samples that did
         self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
         self._skipped: Counter[str] = Counter()
 
     def is_new(self, route: str) -> bool:
-        """Checks whether too few samples of such requests were seen to know which fields repeat."""
+        """Checks whether too few samples of a route were seen to know which fields repeat their values."""
         return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
 
     def find_free(self, route: str) -> frozenset[str]:
-        """Returns the fields that don't repeat, and so aren't voted on."""
+        """Returns the fields whose values hardly ever repeat, and which therefore aren't voted on."""
         return frozenset(
             name
             for name, (compared, repeated) in self._routes.get(route, {}).items()
@@ -141,12 +149,12 @@ class FieldMemory:
         )
 
     def never_differ(self, route: str, names: Collection[str]) -> bool:
-        """Checks whether all samples so far repeated these fields, so that there is nothing to vote on."""
+        """Checks whether these fields never differed between samples, so that there is nothing to vote on."""
         counts = [self._routes.get(route, {}).get(name, (0.0, 0.0)) for name in names]
         return all(repeated == compared >= _MIN_CONSTANT for compared, repeated in counts)
 
     def observe(self, route: str, samples: Sequence[Mapping[str, str]]) -> None:
-        """Learns from the fields of a request's samples."""
+        """Learns from the field values of one request's samples."""
         if len(samples) < 2:
             self._skipped[route] += route in self._routes
             if self._skipped[route] >= _SKIPPED:
@@ -171,20 +179,20 @@ class FieldMemory:
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What was read from one response."""
+    """One response after reading: the sample, and how its answer was found."""
 
     sample: Sample = _UNREAD
     form: Form = "text"
-    text: str = ""  # the text, or the section, that contains the answer
+    text: str = ""  # the text or section that contains the answer
     tools: tuple[str, ...] = ()  # names of the tools called, sorted
     is_broken: bool = False  # whether the JSON or the tool call is invalid
     route: str = ""  # key in `FieldMemory` for requests of this kind
-    fields: Mapping[str, str] = {}  # fields of JSON, sections or tool calls, by path
+    fields: Mapping[str, str] = {}  # values in JSON, sections or tool calls, by path of the field
     left_out: tuple[str, ...] = ()  # free-text fields that aren't compared
 
 
 class AnswerReader:
-    """Reads the samples of one request. Texts are read together, as one can help to read another."""
+    """Reads the samples of one request. Texts are read together, because one helps to understand another."""
 
     def __init__(
         self,
@@ -207,12 +215,14 @@ class AnswerReader:
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
         self._memory = FieldMemory() if memory is None else memory
-        self._free: dict[str, frozenset[str]] = {}  # fields that aren't compared, by route in `FieldMemory`
-        self._new_routes: set[str] = set()  # routes that `FieldMemory` hardly knew when the request began
+        # for each route (kind of request), the fields that aren't compared
+        self._free: dict[str, frozenset[str]] = {}
+        # routes (kinds of requests) of which `FieldMemory` had seen too few samples before this request
+        self._new_routes: set[str] = set()
 
     @cached_property
     def shape(self) -> Shape:
-        """The kind of reply that the request asks for; only determined if there is a vote."""
+        """The kind of reply that the request asks for; computed on first use, because only votes need it."""
         shape = choose_shape(self._request, self._operator_task)
         return "text" if shape == "maybe_json" and not self._finds_json else shape
 
@@ -228,7 +238,7 @@ class AnswerReader:
         return list(dict.fromkeys(name for reading in self.readings for name in reading.left_out))
 
     async def prepare(self) -> None:
-        """Checks the request's own pattern; RequestInvalid if it is invalid or too slow."""
+        """Checks the request's own pattern; raises RequestInvalid if it is invalid or too slow."""
         if not self._pattern:
             return
         loop = asyncio.get_running_loop()
@@ -239,7 +249,7 @@ class AnswerReader:
             )
 
     async def read(self, responses: Sequence[Response]) -> list[Sample]:
-        """Reads new responses, and returns all samples so far. A text that takes too long has no answer."""
+        """Reads new responses, and returns all samples so far; texts too slow to read have no answer."""
         texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
         size = sum(map(len, [*texts, *(response.text for response in responses)]))
         if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
@@ -249,13 +259,13 @@ class AnswerReader:
         )
 
     def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
-        """Does the work of `read`; only for short texts, or in a thread that may block."""
+        """Does the work of `read`; call it only for short texts, or in a thread that may block."""
         for response in responses:
             self._responses.append(response)
             self.readings.append(self._read_alone(response))
         for place, reading in enumerate(self.readings):
             counted = reading.fields.keys() - reading.left_out
-            # a later sample showed that one of the compared fields is free text
+            # read it again, because a later sample showed that a field compared here is free text
             if not counted.isdisjoint(self._free.get(reading.route, ())):
                 self.readings[place] = self._read_alone(self._responses[place])
         places = [place for place, reading in enumerate(self.readings) if reading.text]
@@ -266,7 +276,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """Reads a response on its own; texts are only prepared for reading together."""
+        """Reads a response on its own, except that a text is left for `_read_texts`."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -304,7 +314,7 @@ class AnswerReader:
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
     def teach(self) -> None:
-        """Teaches the memory which fields repeated, for later requests."""
+        """Tells the field memory which fields repeated in this request, for use in later ones."""
         if not self._free:  # no sample has fields
             return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
@@ -318,9 +328,9 @@ class AnswerReader:
         return replace(response, text=first.text) if first.form == "sections" else response
 
     def check_first_sample(self) -> str | None:
-        """Judges by the first sample whether there is a vote.
+        """Decides by the first sample whether to hold a vote.
 
-        Returns the reason for no vote, "" if there is a vote, or None if the text of the sample must decide.
+        Returns the reason for no vote, "" if there is a vote, or None if that depends on the sample's text.
         """
         first = self.readings[0]
         if first.form == "text":
@@ -333,8 +343,8 @@ class AnswerReader:
         return None if first.form == "sections" and first.text else ""
 
     def check_different(self) -> str:
-        """Returns why more samples are useless, if all differ and repeating fields aren't known; else ""."""
-        if not self._new_routes:  # usually the replies are texts without fields
+        """Returns why more samples are useless (on a new route, all differ), or "" if they are useful."""
+        if not self._new_routes:  # the usual case: replies are texts without fields
             return ""
         chosen = [
             reading
@@ -362,7 +372,7 @@ class AnswerReader:
         return not self._pattern and _is_cheap(response.text, self._task)
 
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
-        """Returns the fields of a value by path; free text among them won't be compared."""
+        """Returns the fields of a JSON value by path, and remembers which of them are free text."""
         fields: dict[str, str] = {}
         if route not in self._free and self._memory.is_new(route):
             self._new_routes.add(route)
@@ -375,12 +385,12 @@ class AnswerReader:
         return fields
 
     def _leave_out(self, route: str, fields: Mapping[str, str]) -> tuple[str, ...]:
-        """Returns the free-text fields, which aren't compared; none if all fields are free text."""
+        """Returns the free-text fields to leave out of the comparison; none if all fields are free text."""
         left_out = tuple(name for name in fields if name in self._free[route])
         return left_out if len(left_out) < len(fields) else ()
 
     def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
-        """Returns the request's selection of fields, without those in `left_out`."""
+        """Returns which fields the request selects, without those in `left_out`."""
         options = self._request.options
         return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
 
@@ -417,7 +427,7 @@ class AnswerReader:
         )
 
     def _read_json(self, response: Response, text: str) -> Reading | None:
-        """Reads a reply as JSON; None if it is a text, and the request allows that."""
+        """Reads a reply as JSON; returns None if it is a text and the request allows texts."""
         value = read_json_value(strip_thinking(text))
         if value is None and self.shape == "maybe_json":
             return None
@@ -435,7 +445,7 @@ class AnswerReader:
         form: Form,
         schema: object = None,
     ) -> Reading:
-        """Reads the fields of an object; ValueError if they have no canonical form."""
+        """Reads the fields of an object; raises ValueError if they have no canonical form."""
         selection = self._select()
         selected, named = select_fields(value, selection, schema)
         names = (schema.get("properties") if isinstance(schema, dict) else None) or value
@@ -456,7 +466,7 @@ class AnswerReader:
         )
 
     def _read_sections(self, response: Response, text: str) -> Reading:
-        """Reads a reply in sections: the only one that counts, or else all of them as an object."""
+        """Reads a reply in sections: as a text if only one section is selected, otherwise as an object."""
         sections = dict(split_sections(strip_thinking(text)))
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
@@ -472,8 +482,8 @@ class AnswerReader:
 def select_candidates(readings: Sequence[Reading]) -> list[bool]:
     """Returns, for each sample, whether it is voted on.
 
-    If most samples call tools, those with the most common set of tools are voted on; otherwise the texts. In
-    a tie, the kind of the first sample wins. Unreadable samples aren't voted on.
+    If most samples call tools, those with the most common set of tools are voted on; otherwise those without
+    tool calls. In a tie, samples like the first one are voted on. Unreadable samples aren't voted on.
     """
     if not readings:
         return []
@@ -499,12 +509,12 @@ _JSON_WISH = re.compile(
     r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
     r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
 )
-_MAX_WISHES = 8  # how many mentions of JSON in a text are checked
-_WISH_REACH = 30  # number of characters checked before and after each mention
+_MAX_WISHES = 8  # maximum number of mentions of JSON that are checked in a text
+_WISH_REACH = 30  # number of characters checked before and after each mention of JSON
 
 
 def choose_shape(request: ChatRequest, task: Task) -> Shape:
-    """Chooses how a request's replies are read: as text, JSON, maybe JSON, or sections."""
+    """Chooses how a request's replies are read: as text, as JSON, as JSON or text, or as sections."""
     options = request.options
     if options.extract not in ("", "auto"):
         return "text"
@@ -529,7 +539,7 @@ def _asks_for_json(text: str) -> bool:
     (True, False)
     """
     ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
-    at = ends.find("json")  # searched without the pattern first, which would take milliseconds
+    at = ends.find("json")  # a plain search comes first, because the pattern would take milliseconds
     if at < 0:
         return False
     wish = _JSON_FORMAT if classify_purpose(text) == "text" else _JSON_WISH
@@ -570,7 +580,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
     marks = list(_SECTION.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     sections = []
-    for mark, end in zip(marks, ends, strict=False):  # without a marker, there is only the end
+    for mark, end in zip(marks, ends, strict=False):  # without markers, `ends` still has one element
         if mark[1] == _LAST_SECTION:
             break
         sections.append((mark[1], text[mark.end() : end].strip()))
@@ -586,7 +596,7 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """Formats a value as an answer: a lone string in words stays text, all else becomes canonical JSON.
+    """Formats a value as an answer: a single string in words stays as it is, others become canonical JSON.
 
     `fields` are the fields that the request names.
     """
@@ -623,7 +633,7 @@ def _format_stored_calls(response: Response) -> str:
     calls = message.get("tool_calls") or [{"function": message.get("function_call")}]
     try:
         text = orjson.dumps(calls).decode()
-    except TypeError:  # the text has unpaired surrogates, or numbers beyond 64 bits
+    except TypeError:  # raised by unpaired surrogates, and by numbers beyond 64 bits
         text = str(calls)
     return replace_surrogates(text)
 

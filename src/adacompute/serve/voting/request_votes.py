@@ -1,10 +1,11 @@
-"""The vote on one request: whether there is one, the samples drawn, and their votes.
+"""The vote on one request: whether to hold one, the samples drawn, and the count of their votes.
 
-In order: `VoteEligibility` decides whether to vote, from the operator's rule, a prompt and a first sample;
-`SampleSource` and `SamplingResources` are shared by requests; `RequestVotes` counts.
+`VoteEligibility` decides whether to vote, from the operator's settings, the prompt and the first sample.
+`SampleSource` and `SamplingResources` are shared by all requests. `RequestVotes` counts the votes on one
+request.
 
-Whether a sample has an answer is decided in `answers/extract.py`. If the first sample has none, there usually
-is no vote, and `VoteEligibility` says why.
+Whether a sample has an answer is decided in `answers/extract.py`. If the first sample has none, there is
+usually no vote, and `VoteEligibility` says why.
 """
 
 import re
@@ -31,34 +32,37 @@ TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
 HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample is held back
 
-_MAX_PROMPT = 20_000  # the operator's pattern searches this many characters of a prompt
-_MIN_SILENT = 2  # after this many samples without an answer, more are useless
-_TAIL = 4_000  # how many characters at the end of a response are read
-_MAX_TRAILING = 300  # a stated answer may be followed by at most this many characters
-_MAX_ANSWER_WORDS = 12  # most words of an answer stated as "Answer: …"
-_SHORT_REPLY_WORDS = 4  # a reply of at most this many words may be an answer
-_SENTENCE_WORDS = 20  # most words of a one-line answer to a factual question
+# length of the beginning of a prompt that the operator's pattern is applied to, in characters
+_MAX_PROMPT = 20_000
+_MIN_SILENT = 2  # minimum number of samples before a vote is given up for lack of answers
+_TAIL = 4_000  # number of characters at the end of a response that are searched for an answer
+_MAX_TRAILING = 300  # maximum length of what follows a stated answer, e.g. a reason, in characters
+_MAX_ANSWER_WORDS = 12  # maximum number of words of an answer stated as "Answer: …"
+# maximum number of words of a reply that may be an answer, if the prompt doesn't ask for a fact or a value
+_SHORT_REPLY_WORDS = 4
+_SENTENCE_WORDS = 20  # maximum number of words of a one-line answer to a factual question
 
 _MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
-# how many messages, and how many parts of each, are searched for instructions
+# maximum number of messages, and of parts of each, that are searched for instructions
 _MAX_INSTRUCTIONS = 20
 _LAST_WORD = re.compile(r"\w{1,40}\Z")
 
 
 class VoteEligibility:
-    """Decides which requests of a gateway are voted on."""
+    """Decides which requests get a vote, by the operator's settings."""
 
     def __init__(self, settings: ServeConfig, task: Task) -> None:
         self._vote = settings.vote
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
         self._votes_on_tools = settings.vote_tools
-        self.votes_on_json = settings.vote_json  # JSON is voted on even if no field is named
+        # whether to vote on JSON replies even if no field is named as the answer
+        self.votes_on_json = settings.vote_json
         # whether to accept any answer in a response, even if it doesn't answer the question
         self.reads_everything = settings.vote == "always"
 
     def check_request(self, request: ChatRequest) -> str:
-        """Returns why a request is never voted on, or "" if it may be."""
+        """Returns why there can be no vote on a request, or "" if there may be one."""
         if self._vote == "never":
             return "the operator votes on nothing"
         if request.options.extract == "none":
@@ -79,10 +83,10 @@ class VoteEligibility:
         return bool(self._kind in ("json", "regex", "function") or options.extract or options.fields)
 
     def is_doubtful(self, request: ChatRequest) -> bool:
-        """Checks whether there may be nothing to vote on, so that one sample is drawn first."""
+        """Checks whether there may be nothing to vote on, so that a single sample should be drawn first."""
         if self._vote != "auto":
             return False
-        # the reply may contain free text
+        # tool calls and JSON may contain free text, which can't be voted on
         if request.tools or (request.json and not self._names_field(request)):
             return True
         return self._kind == "auto" and classify_purpose(request.prompt) != "value"
@@ -92,11 +96,11 @@ class VoteEligibility:
         return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
 
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
-        """Decides how much of a streamed first sample is held back, because there may still be a vote.
+        """Decides how much of a streamed first sample to hold back, because a vote may choose another reply.
 
         Nothing is held back if the prompt asks for a text. Everything is held back if the answer is expected
-        at the end, in JSON or in sections (`shape`). Otherwise only the beginning is held back, until it is
-        too long for an answer.
+        at the end, in JSON or in sections (`shape`). Otherwise the beginning is held back until it is too
+        long for a short answer.
         """
         if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
             return "all"
@@ -117,9 +121,9 @@ class VoteEligibility:
         )
 
     def check_first_sample(self, prompt: str, first: Response, sample: Sample) -> str:
-        """Returns why a request isn't voted on, judging by its first sample, or "" if it is.
+        """Returns why the first sample rules out a vote, or "" if it doesn't.
 
-        `sample` is the response after reading.
+        `first` is the response as it was received, and `sample` is the same response with its answer.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -136,14 +140,14 @@ class VoteEligibility:
         return _explain_silence(prompt, first.text, truncated=truncated)
 
     def limit_wave(self, tally: Tally, count: int) -> int:
-        """Returns how many samples to draw next: at most one until a sample has an answer."""
+        """Returns how many of `count` samples to draw next: at most one until a sample has an answer."""
         return count if self._vote == "always" or tally.answered else min(count, 1)
 
     def check_tally(self, tally: Tally, silent: int) -> str:
-        """Returns why there is nothing to vote on, judging by several samples, or "" if there may be.
+        """Returns why the samples so far rule out a vote, or "" if they don't.
 
-        `silent` is the number of samples that finished without a readable answer. If they are the majority,
-        the few readable answers must not win.
+        `silent` is the number of samples that finished without a readable answer. If they outnumber the
+        samples with one, the few readable answers must not win.
         """
         if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
@@ -155,7 +159,7 @@ class VoteEligibility:
 
 
 def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
-    """Returns why no sample is drawn after a first one without an answer, or "" if one should be."""
+    """Returns why sampling stops after a first sample without an answer, or "" if it should continue."""
     purpose = classify_purpose(prompt)
     if purpose == "text":
         return TEXT_REASON
@@ -167,7 +171,7 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     if DATA.match(text[:200]):
         return "the first sample is code or data"
     if purpose and abstains(ending):
-        return ""  # the sample says that it can't tell, and others may disagree
+        return ""  # this sample says that it can't answer, but others may be able to
     return "the first sample states no answer"
 
 
@@ -181,7 +185,7 @@ def _states_answer(ending: str) -> bool:
 
 
 def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
-    """Checks whether a reply that begins like this may be a short answer, and so isn't streamed yet.
+    """Checks whether a reply with this beginning may be a short answer, which must not be streamed yet.
 
     >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
     (True, False)
@@ -191,14 +195,14 @@ def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
     chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))
     if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
-    if "\n" in reply or len(reply) > 300:  # may be "Answer: …" followed by a reason
+    if "\n" in reply or len(reply) > 300:  # a longer reply may state "Answer: …" followed by a reason
         return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply)
     words = len(reply.split())
     return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
 
 
 def _asks_for_mark(request: ChatRequest) -> bool:
-    """Checks whether an instruction asks for answers in a box, in a tag or after ####."""
+    """Checks whether a system prompt asks for the answer in a LaTeX box, in <answer> tags or after ####."""
     return any(
         message.get("role") in ("system", "developer")
         and _MARK.search(_join_content(message.get("content"))[:_MAX_PROMPT]) is not None
@@ -223,15 +227,15 @@ def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class SampleSource:
-    """One model with its options (a mode) that samples are drawn from."""
+    """A model with its options (a mode), and the client that draws samples from it."""
 
     def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
         self.client, self.mode = client, mode
         self.name = mode.name  # name of the mode; "" if the gateway has only one upstream
         self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
-        self.limit = mode.max_tokens  # the mode's own limit of response tokens; None: no limit
-        self.added_tokens = mode.added_tokens  # most tokens that the mode adds to a prompt
-        self.is_plain = not mode.model and not mode.all_options  # whether requests are sent unchanged
+        self.limit = mode.max_tokens  # the mode's own limit on response tokens; None: no limit
+        self.added_tokens = mode.added_tokens  # maximum number of tokens that the mode adds to a prompt
+        self.is_plain = not mode.model and not mode.all_options  # whether the mode sends requests unchanged
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
         """Builds a request's body for this mode, with the operator's token limit."""
@@ -246,24 +250,24 @@ class SampleSource:
         return request.has_token_limit or self.limit is not None
 
     def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
-        """Returns the most prompt and response tokens that a call for one sample can use."""
+        """Returns the maximum numbers of prompt and response tokens that a call for one sample can use."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
         return request.prompt_tokens + self.added_tokens, limit
 
 
 @dataclass(eq=False, kw_only=True)
 class SamplingResources:
-    """What all requests share: modes, ledger, and the rules for voting."""
+    """Resources that all requests share: modes, the ledger, and the rules for voting."""
 
-    # by name of the mode, cheapest first; the name is "" if there is only one upstream
+    # sources of samples by the name of the mode, cheapest first; the name is "" if there is only one upstream
     sources: Mapping[str, SampleSource]
     default: str = ""  # name of the mode for requests that can't be voted on
     ledger: LedgerProtocol
     task: Task
     eligibility: VoteEligibility
-    scorer: SampleScorer | None = None  # None if there is no verifier
-    max_rounds: int = 0  # most rounds of samples per request; 0: no limit
-    max_samples: int = 0  # most samples per request; 0: no limit
+    scorer: SampleScorer | None = None  # gets a verifier's scores for samples; None if there is no verifier
+    max_rounds: int = 0  # maximum number of rounds of samples per request; 0: no limit
+    max_samples: int = 0  # maximum number of samples per request; 0: no limit
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:
@@ -271,11 +275,12 @@ class SamplingResources:
         self.client = default.client  # the default mode's client, for everything other than samples
         self.rates = default.rates  # token prices of the default mode
         self.has_choice = len(self.sources) > 1  # whether there are several modes
-        # names; empty if there is only one upstream
+        # names of the modes; empty if there is only one upstream
         self.modes = tuple(name for name in self.sources if name)
 
 
-# requested alternatives per token: most endpoints allow 5, and 20 make a reply four times as long
+# number of alternatives requested per token: most endpoints allow 5, and 20 would make replies 4 times as
+# long
 _TOP_LOGPROBS = 5
 
 
@@ -288,18 +293,20 @@ class RequestVotes:
         self.responses: list[Response] = []
         self.modes: list[str] = []  # mode of each response; "" if there is only one upstream
         self.samples: list[Sample] = []
-        self.policy_modes = served.names  # modes that the policy knows; empty: any
+        self.policy_modes = served.names  # modes that the policy was fitted for; empty if it accepts any
         # why there is no vote; "" if there is one
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
-        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # may become False later
+        # becomes False if samples show that there is nothing to vote on
+        self.has_vote = not self.no_vote_reason and route.mode != "pass"
         self._request = request
         self._served = served
         self._resources = resources
         self._model = str(request.body.get("model", ""))
         self._candidates: list[bool] = []  # for each sample, whether it is voted on
-        # answer of each counted sample, and whether the sample is voted on
+        # for each sample already counted: its answer, and whether it is voted on
         self._counted: list[tuple[str | None, bool]] = []
-        self._unobserved: list[tuple[slice, str]] = []  # samples not yet used to scale vote weights
+        # slices of `samples` that vote weights haven't learned from yet, each with its mode or model
+        self._unobserved: list[tuple[slice, str]] = []
         self.is_refuted = False  # whether the first sample shows that there is nothing to vote on
         self._answered_by_default = False  # whether the default mode gave the reply without a vote
         self.weigh = self._choose_weights() if self.has_vote else None
@@ -313,18 +320,19 @@ class RequestVotes:
         )
 
     def _check_modes(self, route: Route) -> str:
-        """Returns why there is no vote over the modes that a request names, or "" if there may be one."""
+        """Returns why the modes that a request names rule out a vote, or "" if they don't."""
         if not self.policy_modes or not route.modes:
             return ""
         knows = any(name in self.policy_modes for name in route.modes)
         return "" if knows else "the policy knows none of the modes that the request names"
 
     def _choose_weights(self) -> VoteWeights | None:
-        """Chooses the vote weights, scaled to live samples of the model or of each mode."""
+        """Chooses the vote weights, adapted to recent samples of the model or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
         if not resources.has_choice:
             gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
-            if gives_logprobs is False and weigh is not None:  # only scores are left to weigh votes
+            # without log-probabilities, only a verifier's scores can weigh votes
+            if gives_logprobs is False and weigh is not None:
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
         scorer = resources.scorer
         if scorer is None or self._served.policy.needs_plain_votes:
@@ -336,12 +344,12 @@ class RequestVotes:
 
     @property
     def counted_tally(self) -> Tally | None:
-        """The counted votes; None if there are none."""
+        """The count of the votes so far; None if there are no votes."""
         return self.tally if self.has_vote and self.tally.drawn else None
 
     @property
     def is_weighted(self) -> bool:
-        """Whether votes are weighted by log-probabilities from an upstream."""
+        """Whether votes are weighted by the upstream's log-probabilities."""
         weigh = self.weigh
         if weigh is None:
             return False
@@ -355,7 +363,7 @@ class RequestVotes:
         )
 
     def choose_fields(self, mode: str) -> dict[str, Any]:
-        """Returns fields that request log-probabilities, if the policy or the vote uses them."""
+        """Returns the fields that ask for log-probabilities; empty if neither policy nor vote uses them."""
         policy, weigh = self._served.policy, None if self.weigh is None else self.weigh.get_mode(mode)
         if self.has_vote and (policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)):
             return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
@@ -363,7 +371,7 @@ class RequestVotes:
 
     @property
     def representative(self) -> int | None:
-        """Index of the response that represents the winning answer; the first one without a winner."""
+        """Index of the response to return: one with the winning answer or, without a winner, the first."""
         if not self.responses:
             return None
         if self._answered_by_default:
@@ -373,7 +381,7 @@ class RequestVotes:
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         if index is not None:
             return index
-        # the first sample of the most common kind: a text, or a call of certain tools
+        # the first sample of the kind that is voted on: a text, or a call of certain tools
         return self._candidates.index(True) if True in self._candidates else 0
 
     def list_notes(self) -> list[str]:
@@ -389,18 +397,18 @@ class RequestVotes:
         return notes
 
     def skip(self, reason: str) -> None:
-        """Cancels the vote, because what was already streamed can't be replaced."""
+        """Cancels the vote, because a reply that is already streamed can't be replaced."""
         self.no_vote_reason, self.has_vote, self.weigh = reason, False, None
 
     def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
-        """Adds responses from a mode. If there is a vote, `read` and `count` follow."""
+        """Adds responses from a mode. If there is a vote, call `read` and `count` next."""
         self.responses += responses
         self.modes += [source.name] * len(responses)
         if not self.has_vote and responses and len(self.responses) > self._request.n:
             self._answered_by_default = True
 
     async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
-        """Reads responses as samples. Earlier texts are read again with them; their answers may change."""
+        """Reads responses as samples. Earlier texts are read again with them, so their answers may change."""
         samples = await self.reader.read(responses)
         for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
             if new.answer != old.answer:
@@ -412,7 +420,7 @@ class RequestVotes:
         return [replace(sample, mode=source.name) for sample in added] if source.name else added
 
     async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
-        """Counts the votes of new samples; counts all again if earlier ones are now read differently."""
+        """Counts the votes of new samples; counts all votes again if answers of earlier samples changed."""
         places = slice(len(self.samples), len(self.samples) + len(samples))
         self.samples += samples
         self._candidates = select_candidates(self.reader.readings)
@@ -437,9 +445,9 @@ class RequestVotes:
         self.reader.teach()
 
     def check(self, *, is_first: bool) -> bool:
-        """Checks whether there may be something to vote on, judging by the samples so far.
+        """Checks, by the samples so far, whether there may be something to vote on.
 
-        `is_first` says whether these samples are the first round.
+        `is_first` says whether they are all from the first round.
         """
         self.no_vote_reason = self._find_no_vote_reason(is_first=is_first)
         self.has_vote = not self.no_vote_reason
@@ -459,7 +467,7 @@ class RequestVotes:
         )
 
     def _check_first(self, first: Sample) -> str:
-        """Returns why the first sample shows that there is nothing to vote on, or "" if it doesn't."""
+        """Returns why the first sample rules out a vote by its form or its text, or "" if it doesn't."""
         eligibility, reader = self._resources.eligibility, self.reader
         reason = None if eligibility.reads_everything else reader.check_first_sample()
         if reason is None:
@@ -472,7 +480,7 @@ class RequestVotes:
         if self.samples or not wave:
             return False
         if wave[0].answer is None and any(sample.answer is not None for sample in wave):
-            return False  # the first sample has no answer, but another one has
+            return False  # a vote is possible: the first sample has no answer, but another one has
         return bool(self._check_first(wave[0]))
 
     @property

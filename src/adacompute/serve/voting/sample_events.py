@@ -1,7 +1,7 @@
 """Streams a request's samples and decisions as events, for clients that ask for them.
 
-Each event is a chat completion chunk with an empty delta and its own event name. Clients that don't know
-these events skip them. Then the chunks of the winning sample follow.
+Each event is a chat completion chunk with an empty delta and its own event name, so clients that don't know
+these events skip them. Afterwards, the chunks of the winning sample follow.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from adacompute.serve.pricing.pacer import SampleCosts
 from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 
-EVENT_FIELD = "adacompute_event"  # name of the field in a chunk that holds an event
-_MAX_TEXT = 20_000  # most characters of a sample's text in an event
+EVENT_FIELD = "adacompute_event"  # name of the field that holds an event in a streamed chunk
+_MAX_TEXT = 20_000  # maximum length of a sample's text in an event, in characters
 _STOP_NOTE = "stopped by "
 
 
@@ -34,24 +34,24 @@ class SampleEvents:
         self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
         self._source_rates = {name: source.rates for name, source in resources.sources.items()}
         has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
-        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of costs in events
+        self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of the costs that events show
         self._came: list[Response] = []  # responses in order of arrival
         self._began = sampling.now
-        # the first decision's event; sent with the first sample, so that an early error can still set the
-        # HTTP status
+        # the event of the first decision; it waits for the first sample, so that an early error can still set
+        # the HTTP status
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
         sampling.drawer.on_samples = self._add_samples
 
     def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
-        """Yields events while `work` runs. Raises its exceptions; cancels it if the client leaves."""
+        """Yields events while `work` runs. Raises its exceptions; cancels it if the client disconnects."""
         return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
         """Builds the last event: what the request cost, and what uniform sampling would have cost.
 
-        `costs` holds the mean cost per sample, for each mode and (under "") for all modes.
+        `costs` holds the mean cost per sample by mode; that of all modes together has the key "".
         """
         fields = {
             "samples": outcome.samples,
@@ -69,7 +69,7 @@ class SampleEvents:
     def _describe_uniform(
         self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]
     ) -> dict[str, Any] | None:
-        """Describes what equally accurate uniform sampling would have cost; None if unknown."""
+        """Describes what uniform sampling with the same accuracy would have cost; None if unknown."""
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
             return None
@@ -151,7 +151,7 @@ class SampleEvents:
             self._held = b""
 
     def _list_answers(self, tally: Tally | None) -> list[dict[str, Any]]:
-        """Lists each sample's answer, in order of arrival, with the number of the answer it voted for."""
+        """Lists samples in order of arrival, each with its answer and that answer's index in the vote."""
         votes = self._sampling.votes
         classes = () if tally is None else tally.classes
         places = {id(response): place for place, response in enumerate(votes.responses)}
@@ -173,7 +173,7 @@ class SampleEvents:
 
 
 def describe_decision(sampling: SampleLoop, draws: Sequence[Draw], criterion: Criterion | None) -> str:
-    """Describes in words why a request continues or stops."""
+    """Describes in words why sampling continues or stops."""
     votes, route = sampling.votes, sampling.route
     more = " and ".join(_describe_draw(draw) for draw in draws)
     if not votes.responses:
@@ -217,7 +217,7 @@ def _describe_agreement(tally: Tally) -> str:
 
 
 def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
-    """Describes the policy's criterion in words; "" if it is unknown, or isn't the reason."""
+    """Describes in words how the policy's criterion decided; "" if it is unknown or wasn't the reason."""
     if criterion is None:
         return ""
     kind, value, limit, mode = criterion

@@ -1,8 +1,8 @@
 """Draws the samples of one request in rounds (waves), and counts votes, until the policy stops.
 
-The policy is called exactly as in replay: with the prompt, the votes so far, and a price or threshold (dial)
-that is fixed for the request. `SampleLoop` decides what to draw. `SampleDrawer` builds the calls, reserves
-their highest cost and draws.
+The policy is called exactly as in a replay: with the prompt, the votes so far, and a price or threshold (the
+dial) that is fixed for the request. `SampleLoop` decides what to draw. `SampleDrawer` builds the calls,
+reserves their maximum cost, and draws the samples.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from adacompute.serve.voting.sample_scorer import SampleScorer
 
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses, and errors of failed calls
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
-_NO_TIME = 0.05  # with fewer seconds left until the deadline, no other mode is tried
+_NO_TIME = 0.05  # with fewer seconds left before the deadline, no other mode is tried after a failure
 
 
 class SampleWave(NamedTuple):
@@ -38,7 +38,7 @@ class SampleWave(NamedTuple):
     sent: int  # number of samples requested
     seconds: float
     errors: tuple[EndpointError, ...] = ()
-    refusal: CapReached | None = None  # the cap's error if not all samples were sent
+    refusal: CapReached | None = None  # the cap's error if it kept some samples from being requested
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +50,15 @@ class _SourceUse:
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND
     calls: list[Call] = field(default_factory=list)
-    server_info: dict[str, str] = field(default_factory=dict)  # from the mode's first reply
+    # what the upstream says about itself in the mode's first reply
+    server_info: dict[str, str] = field(default_factory=dict)
 
 
 class SampleDrawer:
     """Draws samples for one request, and counts their cost.
 
-    `add_fields` returns extra body fields for a mode, such as log-probabilities. Notes for the client are
-    added to `notes`.
+    `add_fields` returns extra fields for the body of calls to a mode, such as log-probabilities. Notes for
+    the client are added to `notes`, in place.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class SampleDrawer:
         tracer: AttemptTracer | None = None,
     ) -> None:
         self.has_streamed = False  # whether streaming of a first sample has begun
-        # called when samples arrive, with the calls they came from
+        # called when samples arrive, with their mode, the responses and the calls that returned them
         self.on_samples: Callable[[SampleSource, Sequence[Response], Sequence[Call]], None] | None = None
         self._request = request
         self._route = route
@@ -79,7 +80,8 @@ class SampleDrawer:
         self._add_fields = add_fields
         self._notes = notes
         self._tracer = tracer
-        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in order of first use
+        # what was drawn from each mode, in order of first use
+        self._uses = defaultdict[str, _SourceUse](_SourceUse)
         self._others = [(NO_SPEND, NO_SPEND)]  # actual and possible costs of a verifier
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
@@ -100,13 +102,13 @@ class SampleDrawer:
         return [call for use in self._uses.values() for call in use.calls]
 
     def get_server_info(self, mode: str) -> dict[str, str]:
-        """Returns what the upstream says about itself, for the reply."""
+        """Returns what a mode's upstream says about itself, for the reply."""
         return self._uses[mode].server_info if mode in self._uses else {}
 
     def describe_modes(
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
-        """Describes what was drawn from each mode, and its leading answer."""
+        """Describes how many samples came from each mode, what they cost, and the mode's leading answer."""
         modes = {name: self._resources.sources[name].mode for name in self._uses if name}
         return tuple(
             ModeUse(
@@ -132,16 +134,16 @@ class SampleDrawer:
         use.missing += missing
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
-        """Adds costs that aren't for samples, such as a verifier's."""
+        """Adds actual and possible costs of anything but samples, such as a verifier."""
         self._others.append((spent, maybe))
 
     def sum_costs(self) -> tuple[Spend, Spend]:
-        """Returns the actual cost of everything, and the possible cost beyond it."""
+        """Returns the actual cost of the request, and the possible cost beyond it."""
         costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
         return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
     async def draw(self, source: SampleSource, count: int) -> SampleWave:
-        """Draws samples, or fewer if a cap requires; CapReached or LedgerUnavailable if none is allowed."""
+        """Draws samples, as many as caps allow; raises CapReached or LedgerUnavailable if they allow none."""
         reservation = await self._reserve(source, count)
         began = self._loop.time()
         draw = self._draw_one if reservation.count == 1 else self._draw_several
@@ -160,7 +162,7 @@ class SampleDrawer:
 
     @asynccontextmanager
     async def stream(self, source: SampleSource) -> AsyncIterator[Stream]:
-        """Streams all choices that the client requested; CapReached if a cap ends the stream."""
+        """Streams all choices that the client requested; raises CapReached if a cap forbids or stops it."""
         n, body = self._request.n, self._build_body(source)
         reservation = await self._begin(source, n)
         try:
@@ -180,9 +182,10 @@ class SampleDrawer:
         self._uses[source.name].server_info = read_server_info(stream.body)
 
     def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
-        """Builds the body for a mode: the request, and what the policy or the vote needs.
+        """Builds the body for a mode: the request with the fields that the policy or the vote needs.
 
-        Adds the operator's token limit if a cap on tokens or money would otherwise have no bound.
+        Adds the operator's token limit if there is a cap on tokens or money, and a response might otherwise
+        have any length.
         """
         body, added = source.build_body(self._request), dict(self._add_fields(source.name))
         if self._adds_limit(source):
@@ -201,13 +204,14 @@ class SampleDrawer:
         }
 
     def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
-        """Lists fields added by the gateway, which are changed or omitted if the upstream refuses them."""
+        """Lists the fields that the gateway added, and may change or omit if the upstream refuses them."""
         fields, body = LOGPROBS, self._request.body
         if not fields.isdisjoint(body):
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # in a translated chat, or for a mode, the gateway chose the name of the token limit
+        # for translated chats and for modes, the gateway chose the name of the token limit, so it may be
+        # changed
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
@@ -216,7 +220,7 @@ class SampleDrawer:
         return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
 
     async def _draw_one(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
-        """Draws one sample like `_draw_several`, in a fifth of the processor time."""
+        """Does the work of `_draw_several` for a single sample in a fifth of the processor time."""
         try:
             reply = await source.client.call(
                 self._build_body(source),
@@ -257,7 +261,7 @@ class SampleDrawer:
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
     def _next_index(self, source: SampleSource) -> int:
-        """Returns the index of a mode's next sample. A first sample that is being streamed counts."""
+        """Returns the index of a mode's next sample, after any first sample that is still being streamed."""
         use = self._uses[source.name]
         is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
         return max(use.samples + use.missing, int(is_streaming))
@@ -318,39 +322,41 @@ class SampleLoop:
         self.drawer = SampleDrawer(
             request, route, resources, add_fields=self.votes.choose_fields, notes=self.notes, tracer=tracer
         )
-        self.weak = False  # whether the agreement is below the operator's minimum
+        self.weak = False  # whether the votes' agreement is below the operator's minimum
         self.waves = 0
         self.would: int | None = None  # in shadow mode, how many more samples the policy would have drawn
-        self.left_out: dict[str, str] = {}  # kind of error of each failed mode
+        self.left_out: dict[str, str] = {}  # failed modes, each with its kind of error
         self.verified = NO_VERIFICATIONS
         self.on_decision: Callable[[Sequence[Draw]], None] | None = (
-            None  # called with the samples to draw next; empty: sampling stops
+            None  # called with the samples to draw next, which are empty if sampling stops
         )
         self._resources = resources
-        self._explore = explore and not route.modes  # requests that name modes aren't explored
-        self._exploring = False  # whether the request is sampled fully, to learn from it
+        # requests that name modes aren't fully sampled for learning
+        self._explore = explore and not route.modes
+        self._exploring = False  # whether the request is sampled fully, so that the gateway can learn from it
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
         self._slowest = 0.0  # duration of the slowest round in seconds
         self._error: EndpointError | None = None
-        self._features: Floats | None = None  # what the policy has read from the prompt
+        self._features: Floats | None = None  # features of the prompt, as the policy reads them
         self._stopped = False  # True if no more samples are drawn, whatever the policy says
-        self._rest: Draw | None = None  # rest of the first round if its first sample is streamed
-        self._ahead: asyncio.Task[SampleWave | None] | None = None  # draws the rest of the first round
+        self._rest: Draw | None = None  # samples of the first round that remain after a streamed one
+        # draws the rest of the first round during the stream
+        self._ahead: asyncio.Task[SampleWave | None] | None = None
 
     @property
     def now(self) -> float:
-        """The event loop's time."""
+        """The event loop's time, in seconds."""
         return self._loop.time()
 
     @property
     def price(self) -> float | None:
-        """The price or threshold at which the policy decided; None if it didn't decide."""
+        """The price or threshold that the policy decided with; None if it didn't decide."""
         return self.dial if self._policy_decides else None
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the policy certifies the winning answer; None if there is none, or it never certifies."""
+        """Whether the policy certifies the winning answer; None if there is no winner or no certificate."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
@@ -358,10 +364,10 @@ class SampleLoop:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy decided the number of samples, so that the cost counts in its average.
+        """Whether the policy decided the number of samples, so that its average cost includes this request.
 
-        False if the first sample shows that there is nothing to vote on, or if only one was possible. True if
-        several samples were drawn and none has an answer.
+        False if the first sample shows that there is nothing to vote on, or if no vote was possible at all.
+        True if several samples were drawn and none has an answer.
         """
         if not self._policy_decides or self.votes.is_refuted:
             return False
@@ -369,20 +375,20 @@ class SampleLoop:
 
     @property
     def explored(self) -> bool:
-        """Whether the request was sampled fully, to learn from it."""
+        """Whether the request was sampled fully, so that the gateway can learn from it."""
         if not self._exploring or not self.votes.has_vote or self.drawer.missing:
             return False
         return not self._list_unexplored()
 
     @property
     def most_samples(self) -> int:
-        """The most samples that the request may draw."""
+        """The maximum number of samples that the request may draw."""
         longest = self.served.policy.longest
         return min(longest, self._resources.max_samples or longest)
 
     @property
     def is_single_round(self) -> bool:
-        """Whether there is certainly only one round, so that its stream can be passed on directly."""
+        """Whether there is certain to be only one round, so that its stream can go to the client directly."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
         if not self.served.policy.one_shot or self._explore:
@@ -399,16 +405,17 @@ class SampleLoop:
         )
 
     def list_notes(self) -> list[str]:
-        """Returns notes for the client that go with the reply."""
+        """Returns the notes that are sent to the client with the reply."""
         return [*self.notes, *self.votes.list_notes()]
 
     async def run(self) -> None:
-        """Draws until the policy stops; a first sample may have been streamed before.
+        """Draws samples until the policy stops; the first one may have been streamed before.
 
         Raises EndpointError or ServeError only if there is no sample at all.
         """
         if self.request.options.extract:
-            await self.votes.reader.prepare()  # raises RequestInvalid, even if there is no vote
+            # an invalid pattern must raise RequestInvalid even if there is no vote
+            await self.votes.reader.prepare()
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
         draws = self._decide()
@@ -430,9 +437,9 @@ class SampleLoop:
     async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
         """Streams the first sample, or all requested choices, and counts their votes at the end.
 
-        Raises EndpointError or ServeError. Afterwards, `run` draws what else the policy wants; call
-        `end_round` instead if no more may be drawn. With `ahead`, the rest of the first round is drawn
-        meanwhile.
+        Raises EndpointError or ServeError. Afterwards, call `run` to draw the other samples that the policy
+        wants, or `end_round` if no more may be drawn. With `ahead`, the rest of the first round is drawn
+        during the stream.
         """
         request = self.request
         if request.options.extract:
@@ -462,38 +469,38 @@ class SampleLoop:
         await self._count_votes(source, list(stream.responses), request.n)
 
     async def drop_ahead(self) -> None:
-        """Cancels the samples drawn during the stream; their cost counts."""
+        """Cancels the samples that are drawn during the stream; what they cost so far still counts."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
             await asyncio.wait([ahead])
             if not ahead.cancelled():
-                ahead.exception()  # marks the exception as retrieved
+                ahead.exception()  # retrieves the exception, so that asyncio doesn't log it
 
     def end_round(self) -> None:
-        """Ends sampling after a stream that was passed on directly."""
+        """Ends sampling after a stream that went to the client directly."""
         self._next_draws()
 
     def skip_vote(self, reason: str) -> None:
-        """Cancels the vote, because what was already streamed can't be replaced."""
+        """Cancels the vote, because a reply that is already streamed can't be replaced."""
         self.votes.skip(reason)
         self._policy_decides = False
 
     @property
     def _open_sources(self) -> list[str]:
-        """The modes that may be drawn from, cheapest first: those that work and the request allows."""
+        """Names of the modes that haven't failed and that the request allows, cheapest first."""
         names, known = self.route.modes or self._resources.sources, self.votes.policy_modes
         votable = names if not known or not self.votes.has_vote else known
         return [name for name in names if name not in self.left_out and name in votable]
 
     @property
     def _plain_mode(self) -> str:
-        """The mode for samples without a vote: the default mode, or else the most expensive one left."""
+        """Name of the mode to use without a vote: the default, or the most expensive if that failed."""
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
     def _get_source(self, draw: Draw) -> SampleSource:
-        """Returns the mode that samples are drawn from."""
+        """Returns the mode that these samples are to be drawn from."""
         return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
     def _decide(self) -> tuple[Draw, ...]:
@@ -503,7 +510,7 @@ class SampleLoop:
         return draws
 
     def find_criterion(self) -> Criterion | None:
-        """Returns the numbers that the policy compares to decide; None if unknown, or not yet asked."""
+        """Returns the numbers that the policy compares to decide; None if unknown, or before it was asked."""
         tally = self.votes.counted_tally
         if tally is None or self._features is None:
             return None
@@ -523,7 +530,7 @@ class SampleLoop:
         return (draw,)
 
     def _next_draws(self) -> tuple[Draw, ...]:
-        """Returns what to draw next; empty at the end, with a note unless the policy decided to stop."""
+        """Returns the samples to draw next, or none to stop; adds a note if the deadline is the reason."""
         if self.votes.no_vote_reason or self.route.mode == "pass":
             return ()
         if not self.votes.check(is_first=self.waves == 1):
@@ -545,7 +552,7 @@ class SampleLoop:
         return draws
 
     def _list_unexplored(self) -> tuple[Draw, ...]:
-        """Lists the samples that a request still needs, from every mode, to be sampled fully."""
+        """Lists the samples that are still missing, by mode, before the request is fully sampled."""
         policy = self.served.policy
         if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
@@ -554,7 +561,7 @@ class SampleLoop:
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
-        """Draws one sample of the default mode if there is no vote and that mode wasn't used."""
+        """Returns a draw of one sample from the default mode if there is no vote and it wasn't used yet."""
         resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
         if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
@@ -565,7 +572,8 @@ class SampleLoop:
     def _ask_policy(self) -> Draw | None:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.votes.tally
         if self._features is None and not policy.skips_prompt(tally):
-            self._features = policy.read([prompt])  # once per request, because a long prompt takes time
+            # read only once per request, because a long prompt takes time
+            self._features = policy.read([prompt])
         modes = self._open_sources if self._resources.has_choice else None
         price = None if self.dial is None else OwnPrice(self.dial)
         draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
@@ -577,19 +585,19 @@ class SampleLoop:
         return replace(draw, count=left) if left > 0 else None
 
     async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
-        """Counts the samples drawn during the stream, unless the first one shows that there is no vote."""
+        """Counts the samples drawn during the stream, unless the streamed one shows that there is no vote."""
         votes = self.votes
         if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
             await self.drop_ahead()
             return
         self._rest = None
-        wave = await ahead  # cancelled if the caller is cancelled
+        wave = await ahead  # if the caller is cancelled, `ahead` is cancelled too
         self._ahead = None
         if wave is not None:
             await self._count_wave(wave)
 
     async def _draw_waves(self, draws: Sequence[Draw]) -> None:
-        """Draws several sets of samples at the same time, and counts their votes in the order given."""
+        """Draws samples from several modes at once, and counts their votes in the order of `draws`."""
         if len(draws) == 1:
             waves = [await self._fetch_wave(draws[0])]
         else:
@@ -601,12 +609,12 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> SampleWave | None:
-        """Draws samples from one mode; None if a cap or the ledger forbids more, but others have arrived."""
+        """Draws samples from one mode; returns None if no more are allowed but there are earlier ones."""
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
         except (CapReached, LedgerUnavailable) as exc:
             if not self.votes.responses and not self.drawer.has_streamed:
-                raise  # otherwise, the samples already paid for are used
+                raise  # raised only if there are no samples yet; otherwise those already paid for are used
             cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
             self.notes.append(f"stopped by {cause}: {exc}")
             self._stopped = True
@@ -622,7 +630,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
-        """Handles the failure of a mode: sampling continues with other modes while there is time."""
+        """Handles the failure of a mode: sampling continues with other modes if there is time left."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline
@@ -633,7 +641,7 @@ class SampleLoop:
             self.notes.append(f"mode {source.name} failed ({error.kind}), and is left out")
 
     def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
-        """Handles samples that a cap forbade: the request continues with those that arrived, if any."""
+        """Stops sampling because of a cap; raises its error if no sample has arrived."""
         if not self.votes.responses and not received:
             raise refusal
         self.notes.append(f"stopped by a cap: {refusal}")
@@ -651,13 +659,13 @@ class SampleLoop:
             return
         await source.client.share.take_turn()
         samples, scorer = await votes.read(source, responses), self._resources.scorer
-        # samples without a vote need no score
+        # samples need no score if there is no vote
         if scorer is not None and not votes.is_refuted_by(samples):
             samples = await self._verify(scorer, samples)
         await votes.count(source, samples)
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
-        """Lets the verifier score the samples; the cost counts for the request."""
+        """Lets the verifier score the samples; the request pays for it."""
         began = self._loop.time()
         samples, use = await scorer.score(
             self.request,

@@ -17,25 +17,28 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
 
 _log = logging.getLogger("adacompute.serve")
-_SCORE_MEMORY = 2000  # approximate number of scores that the running means cover
-_MIN_SHIFT = 0.05  # changes of the scores' centre or spread below this share of the spread are ignored
-_MIN_VARIANCE = 1e-9  # with a smaller variance, relative to the mean square, scores differ only by rounding
+_SCORE_MEMORY = 2000  # approximate number of recent scores that the running means cover
+# weights change only if the scores' centre or spread moves by more than this share of the spread
+_MIN_SHIFT = 0.05
+# minimum variance relative to the mean square; with less, scores differ only by rounding
+_MIN_VARIANCE = 1e-9
 
 
 class SampleScorer:
     """Lets the verifier score samples, and reserves the possible cost.
 
-    Calls to a plain scoring endpoint use no tokens, and cost nothing here. Calls to a judge model cost tokens
-    and money at the verifier's prices. They don't count as samples.
+    Calls to a plain scoring endpoint are counted as free of charge and without tokens. Calls to a judge model
+    cost tokens and money at the verifier's prices. Neither counts as a sample.
     """
 
     def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
-        self._beta = beta  # strength of scores in the vote, for policies that don't set it
+        self._beta = beta  # strength of scores in the vote if the policy doesn't set it
         self._rates = rates
-        self._count, self._mean, self._square = 0, 0.0, 0.0  # scores' count, mean and mean of squares
-        self._last: ScoreWeights | None = None  # the weights in use, until live scores have moved
-        self._failing = False  # whether a failure was logged and no call has succeeded since
+        # count of scores, their mean, and the mean of their squares
+        self._count, self._mean, self._square = 0, 0.0, 0.0
+        self._last: ScoreWeights | None = None  # weights in use until recent scores differ enough
+        self._failing = False  # whether the latest calls failed, so that failures aren't logged again
 
     async def score(
         self,
@@ -47,9 +50,9 @@ class SampleScorer:
         deadline: float,
         on_spent: Callable[[Spend, Spend], None],
     ) -> tuple[list[Sample], VerifierUse]:
-        """Returns the samples with scores, and the verifier's usage; never raises if the verifier fails.
+        """Returns the samples with scores, and the verifier's usage; a failed verifier never raises.
 
-        `on_spent` gets the actual and possible cost, even if this task is cancelled.
+        `on_spent` is called with the actual and possible cost, even if this task is cancelled.
         """
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
@@ -94,7 +97,7 @@ class SampleScorer:
         )
 
     def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """Adds weights for scores to a policy's vote weights, scaled to live scores once there are enough."""
+        """Adds score weights to a policy's vote weights, adapted to recent scores once there are enough."""
         fitted = None if weigh is None else weigh.score
         score = self._settle_weights(fitted)
         if score is None or score is fitted:
@@ -112,7 +115,7 @@ class SampleScorer:
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # reuses the weights after small changes, so that equal votes have equal weights
+        ):  # keeps the weights after small changes, so that samples with equal scores have equal weights
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 
@@ -137,7 +140,7 @@ class SampleScorer:
         )
 
     def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
-        """Logs the first of several consecutive failures; shows the verifier's reply only at debug level."""
+        """Logs only the first of consecutive failures; the verifier's reply is logged at debug level."""
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if error is None:
             self._failing = False

@@ -1,1 +1,1 @@
-"""Observes requests: metrics, the dashboard, traces, logs, and recording to a pool."""
+"""Observes requests: metrics, the dashboard, traces and logs; records them to a pool."""

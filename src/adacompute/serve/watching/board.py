@@ -1,4 +1,4 @@
-"""Merges the dashboard's data of several processes: adds sums, averages means, joins the latest requests."""
+"""Merges the dashboard data of several processes: adds sums, averages means, joins the latest requests."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,13 +13,13 @@ _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
 
 
 def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merges the dashboard data of several processes. Takes what can't be added from the first process."""
+    """Merges the dashboard data of several processes. What can't be merged is taken from the first one."""
     first, has_history = boards[0], "recent" in boards[0]
     sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     drifts = [drift for board in boards for drift in board["drift"]]
-    # sorted so that each policy's strongest drift comes last and is shown
+    # sorted so that each policy's strongest drift comes last, and is the one that the dict below keeps
     drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))
     merged |= {
         "since": min(board["since"] for board in boards),
@@ -31,14 +31,14 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if has_history:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
-        merged["recent"] = recent[:50]  # a single process shows 50 too
+        merged["recent"] = recent[:50]  # as many as a single process shows
         merged["upstream"].sort(key=lambda pair: -pair[1])
         merged[MODES_KEY] = first[MODES_KEY] and _merge_modes([board[MODES_KEY] for board in boards])
     return merged
 
 
 def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
-    """Adds numbers: in objects by name, in lists by index, in lists of lists by their first elements."""
+    """Adds JSON data: objects by name, lists by index, and lists of rows by the rows' first elements."""
     if isinstance(values[0], dict):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: _add([value[name] for value in values if name in value]) for name in names}
@@ -57,7 +57,7 @@ def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(parts: Sequence[dict[str, Any]], name: str, count: str) -> float | None:
-    """Returns the mean over processes, weighted by the count; None if no process has a value."""
+    """Returns the mean of the field `name`, weighted by the field `count`; None if no process has a value."""
     known = [(part[name], part[count]) for part in parts if part[name] is not None]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
@@ -70,7 +70,7 @@ def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         flat = [dial | dial["averages"] for dial in group]
         averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
         sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
-        # the fleet's average, or each process's own if the price is fixed
+        # processes with a shared pacer all report the same average; others each report their own
         average = _mean(group, "average", "decided")
         merged.append(group[0] | sums | {"average": average, "averages": averages})
     return sorted(merged, key=lambda dial: -dial["requests"])

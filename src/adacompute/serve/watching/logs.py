@@ -1,8 +1,8 @@
-"""Writes structured logs. `Reporter` informs logs, metrics, telemetry and the recorder of what happens.
+"""Writes structured logs. `Reporter` passes events on to logs, metrics, telemetry and the recorder.
 
-The log has one JSON line per request, with all secrets masked and without texts. A stalled reader of the log
-doesn't stall the gateway: lines are queued. If the queue is full, they are dropped and counted. Keys are
-recognised if they are plain, quoted for a URL, escaped for JSON or by `repr`, or in Base64.
+The log has one JSON line per request, with secrets masked and without prompts and answers. Lines are queued,
+so that a stalled reader of the log doesn't stall the gateway. If the queue is full, lines are dropped and
+counted. Keys are recognised in plain text, quoted for a URL, escaped for JSON or by `repr`, or in Base64.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ _SECRET_NAMES = (
     r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"  # noqa: S105
 )
 _SECRET_PATTERNS = (
-    # keeps an Authorization header's scheme, and masks its credentials
+    # masks the credentials in an Authorization header, but keeps its scheme
     (re.compile(r"\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=\-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),
-    # matches a secret's name, maybe a quote, a separator, maybe a quote, and the value to its end
+    # matches the name of a secret, a separator such as a colon, and the value, each with or without quotes
     (
         re.compile(
             rf"\b({_SECRET_NAMES})\b(\\?['\"]?\s*(?:[:=]|,)\s*(?:b?\\?['\"])?)(?!(?:bearer|basic)\b)[^\s'\",;&\\)}}\]]{{4,}}",
@@ -60,7 +60,8 @@ _SECRET_PATTERNS = (
     (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
 )
 _SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
-# Each name and pattern above contains one of these texts. Checking them first is a hundred times faster.
+# Every text that the patterns above match contains one of these. Searching for them first is a hundred times
+# faster.
 _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
@@ -78,7 +79,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         nonempty = [secret for secret in dict.fromkeys(secrets) if secret.reveal()]
         forms = {form for secret in nonempty if secret.masked for form in _list_encodings(secret.reveal())}
-        # longest first, because one encoding may contain another
+        # longest first, because one encoded key may contain another
         self._forms = sorted(forms, key=len, reverse=True)
         self._short = [secret for secret in nonempty if not secret.masked]
 
@@ -97,7 +98,7 @@ class Redactor:
         return text
 
     def is_clean(self, line: str) -> bool:
-        """Checks quickly that a JSON line needs no masking, which is usual."""
+        """Checks quickly whether a JSON line needs no masking, as is usually the case."""
         return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
 
     def mask_value(self, value: object, depth: int = 0) -> object:
@@ -119,7 +120,7 @@ class Redactor:
         return self.mask_text(str(value))
 
     def mask_named(self, name: object, item: object, depth: int = 0) -> object:
-        """Masks the whole value if its name says that it is secret; otherwise like `mask_value`."""
+        """Masks the whole value if its name says that it is secret; otherwise masks it like `mask_value`."""
         if isinstance(item, str | bytes) and _SECRET_NAME.fullmatch(str(name)):
             return MASK
         return self.mask_value(item, depth)
@@ -130,7 +131,7 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _list_encodings(text: str) -> set[str]:
-    """Returns all ways in which a text may be encoded."""
+    """Returns all forms in which a key may appear in a log line."""
     raw = text.encode("utf-8", "surrogatepass")
     forms = {
         text,
@@ -145,11 +146,12 @@ def _list_encodings(text: str) -> set[str]:
     return forms
 
 
-_MAX_QUEUED = 10_000  # most log lines in the queue
-_GATHER_SECONDS = 0.02  # seconds to wait for more lines; a killed process loses the lines of that time
-_LINES_PER_WRITE = 100  # a stalled write holds at most this many lines
-_MAX_TEXT = 20_000  # most characters of a message or traceback
-_MAX_KEY = 1000  # most characters of an encoded key
+_MAX_QUEUED = 10_000  # maximum number of log lines in the queue
+# seconds to wait for more lines before writing; a process that is killed loses these lines
+_GATHER_SECONDS = 0.02
+_LINES_PER_WRITE = 100  # maximum number of lines per write, which are lost if the write fails
+_MAX_TEXT = 20_000  # maximum length of a message or traceback, in characters
+_MAX_KEY = 1000  # maximum length of an encoded key, in characters
 _PLAIN_JSON = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
@@ -157,14 +159,14 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one masked JSON line: message, arguments, extra fields and traceback."""
+    """Formats a log record as one JSON line with secrets masked: message, extra fields and traceback."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats the record without a line end."""
+        """Formats the record as a line, without a newline at the end."""
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -178,32 +180,33 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
-        with contextlib.suppress(TypeError):  # raised if the record isn't plain JSON
+        with contextlib.suppress(TypeError):  # raised if a field can't be written as plain JSON
             text = orjson.dumps(line, option=_PLAIN_JSON).decode()
             if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
                 return text
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
-        except TypeError:  # raised by huge numbers and unpaired surrogates
+        except TypeError:  # orjson raises it for huge numbers and unpaired surrogates
             return json.dumps(masked, default=str)
 
     def _mask(self, name: str, value: object) -> object:
         if isinstance(value, str) and len(value) > _MAX_TEXT:
-            # Half a key at the end wouldn't be recognised, so the end is cut off after masking.
+            # The cut may leave a part of a key at the end, which isn't recognised, so more is cut off after
+            # masking.
             return str(self._redactor.mask_named(name, value[:_MAX_TEXT]))[:-_MAX_KEY] + "…"
         return self._redactor.mask_named(name, value)
 
 
 class RepeatFilter(logging.Filter):
-    """Passes the same warning a few times per minute. Counts those skipped, and adds this to the next one."""
+    """Passes the same warning a few times per minute. The next one passed says how many were skipped."""
 
     def __init__(
         self, *, limit: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        # for each warning: start time, number passed, number skipped
+        # for each warning: when counting began, how many were written, and how many were skipped
         self._counts: dict[tuple[str, int, str], list[float]] = {}
         self._lock = threading.Lock()
 
@@ -228,7 +231,7 @@ class RepeatFilter(logging.Filter):
 
 
 def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
-    """Returns all keys known to a gateway: its clients' and its own."""
+    """Returns all secrets that a gateway knows: its clients' keys and its own."""
     config, modes = read_mode_list(config)
     upstreams = [config.endpoint] if modes is None else [mode.endpoint for mode in modes.modes]
     places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
@@ -246,9 +249,10 @@ def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
 def log_to(
     stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (), shared: bool = False
 ) -> Iterator[None]:
-    """Writes all logs of the process, including uvicorn's, as masked lines while the context is open.
+    """Writes all logs of the process, including uvicorn's, with secrets masked, while the context is open.
 
-    `shared` says that other processes write to the stream too. Then each write must fit a pipe's atomic size.
+    `shared` says that other processes write to the stream too, so each write must be small enough to be
+    atomic in a pipe.
     """
     root = logging.getLogger()
     handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
@@ -271,12 +275,12 @@ def log_to(
 
 
 class _LineWriter(logging.Handler):
-    """Writes formatted log lines in a separate thread."""
+    """Formats log records, and writes the lines to a stream in a separate thread."""
 
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # most bytes per write, unless a single line is longer
+        self._max_bytes = max_bytes  # maximum size of a write in bytes, unless a single line is longer
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._ready = threading.Event()  # set when lines are queued
@@ -285,7 +289,7 @@ class _LineWriter(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues a log line for the thread, without waiting."""
+        """Queues a log line for the writing thread, without waiting for it."""
         try:
             line = self.format(record)
         except Exception:  # noqa: BLE001 - logging's own handling would print the arguments, unmasked
@@ -298,7 +302,7 @@ class _LineWriter(logging.Handler):
             self._dropped += 1
 
     def close(self) -> None:
-        """Writes the queued lines, within two seconds."""
+        """Writes the queued lines, if that takes at most two seconds."""
         self._stopping.set()
         self._ready.set()
         self._thread.join(2.0)
@@ -308,18 +312,18 @@ class _LineWriter(logging.Handler):
         stopping = False
         while not stopping:
             self._ready.wait()
-            self._stopping.wait(_GATHER_SECONDS)  # waits so that several lines are written together
+            self._stopping.wait(_GATHER_SECONDS)  # waits for more lines, so that they are written together
             self._ready.clear()
-            # read after `clear`, so that a call of `close` in between isn't missed
+            # read after clearing `_ready`, so that a call of `close` in between isn't missed
             stopping = self._stopping.is_set()
             while self._lines:
                 before = len(self._lines)
                 try:
                     self._stream.write(self._take_lines())
                     self._stream.flush()
-                except (BrokenPipeError, ValueError):  # the log's reader is gone
+                except (BrokenPipeError, ValueError):  # nobody reads the log any more
                     return
-                except OSError:  # a full disk or a slow reader may recover
+                except OSError:  # the cause may be temporary, such as a full disk or a slow reader
                     self._dropped += before - len(self._lines)
                     self._ready.set()
                     break
@@ -347,14 +351,14 @@ def _format_message(record: logging.LogRecord) -> str:
 _log = logging.getLogger("adacompute.serve")
 _request_log = logging.getLogger("adacompute.request")
 _call_log = logging.getLogger("adacompute.upstream")
-_REPORT_SECONDS = 0.05  # delay before observers such as metrics and logs are informed
-_SLICE_SECONDS = 0.001  # longest time that observers may block the event loop
-_PAUSE_SECONDS = 0.002  # pause before observers may block the event loop again
-_MAX_WAITING = 128  # most calls and requests that wait to be reported
+_REPORT_SECONDS = 0.05  # seconds between an event and the calls to its observers, such as metrics and logs
+_SLICE_SECONDS = 0.001  # maximum number of seconds for which observers block the event loop at a time
+_PAUSE_SECONDS = 0.002  # seconds between two slices of observer calls in the event loop
+_MAX_WAITING = 128  # maximum number of events that wait to be reported
 
 
 def log_request(outcome: RequestOutcome) -> None:
-    """Logs an ended request in one line, without texts."""
+    """Logs a finished request in one line, without prompt and answers."""
     fields: dict[str, object] = {
         "policy": outcome.policy,
         "mode": outcome.mode,
@@ -380,12 +384,12 @@ def log_request(outcome: RequestOutcome) -> None:
 
 
 def log_forward(outcome: ForwardOutcome) -> None:
-    """Logs an ended forwarded request."""
+    """Logs a finished forwarded request."""
     _log_outcome(_log, "forwarded", outcome, {"route": outcome.route, "method": outcome.method})
 
 
 def log_call(call: Call) -> None:
-    """Logs an ended upstream call at debug level."""
+    """Logs a finished upstream call at debug level."""
     if _call_log.isEnabledFor(logging.DEBUG):
         fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
         more = {"seconds": round(call.seconds, 4), "paid": call.paid}
@@ -395,7 +399,7 @@ def log_call(call: Call) -> None:
 def _log_outcome(
     log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
 ) -> None:
-    """Logs a request with the time when it ended, because the line is written later."""
+    """Logs a request under the time when it finished, because the line is written later."""
     if not log.isEnabledFor(logging.INFO):
         return
     fields = {
@@ -413,9 +417,9 @@ def _log_outcome(
 
 
 class ObserverGuard:
-    """Calls observers; logs the first exception of each, and never raises.
+    """Calls observers without ever raising, and logs the first exception of each.
 
-    The reply is already paid for, so a failing observer must not cost the client its reply, or keep other
+    The reply is already paid for, so a failing observer must not keep it from the client, or keep other
     observers from being called.
     """
 
@@ -435,13 +439,13 @@ class ObserverGuard:
 
 
 class Reporter:
-    """Informs metrics, dashboard, log, telemetry and the recorder about ended requests.
+    """Tells metrics, the dashboard, logs, telemetry and the recorder about finished requests and calls.
 
-    No reply waits for this. Observers are informed in order after 50 ms, for 1 ms at a time, so that the next
-    request of the same client usually isn't delayed. Whoever needs current data calls `report` first, e.g.
-    `/metrics`. If more than 128 events wait, some are reported at once, which limits memory.
+    No reply waits for this. Observers are called in order after 50 ms, for 1 ms at a time, so that the next
+    request of the same client usually isn't delayed. Code that needs current data, such as `/metrics`, calls
+    `report` first. If more than 128 events wait, some are reported at once, which limits memory.
 
-    The recorder is informed in the next round of the event loop, so that little is lost if the process is
+    The recorder is called in the next round of the event loop, so that little is lost if the process is
     killed.
     """
 
@@ -449,20 +453,20 @@ class Reporter:
         self.recorder = recorder  # None if traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()
-        # events with the functions to call, oldest first
+        # events that wait, oldest first, each with the functions to call
         self._waiting: deque[tuple[object, tuple[Callable[[Any], None], ...]]] = deque()
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
         self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def on_call(self, call: Call) -> None:
-        """Queues an ended upstream call for the observers."""
+        """Queues a finished upstream call for the observers."""
         self._add(call, self._observability.on_call, log_call)
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """Notes a policy's price and average at a budget for the observers; they only get the latest."""
+        """Stores the latest price and average of a policy at a budget until the observers are called."""
         self._prices[policy, budget, unit] = price, average
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)
@@ -470,7 +474,7 @@ class Reporter:
     def on_request_end(
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None
     ) -> None:
-        """Queues an ended request for the observers and the recorder."""
+        """Queues a finished request for the observers and the recorder."""
         ends = () if span is None else (span.end,)
         self._add(outcome, self._observability.on_request_end, log_request, *ends)
         if self.recorder is not None:
@@ -479,12 +483,12 @@ class Reporter:
             self._unrecorded.append((outcome, sampling))
 
     def on_forward_end(self, outcome: ForwardOutcome, span: "ForwardSpan | None" = None) -> None:
-        """Queues an ended forwarded request for the observers."""
+        """Queues a finished forwarded request for the observers."""
         ends = () if span is None else (span.end,)
         self._add(outcome, self._observability.on_forward_end, log_forward, *ends)
 
     def report(self) -> None:
-        """Informs the observers of everything that waits, now."""
+        """Passes all waiting events to the observers now."""
         self._record()
         self._report_for(math.inf)
 
@@ -505,7 +509,7 @@ class Reporter:
             self._start_timer(_PAUSE_SECONDS)
 
     def _report_for(self, seconds: float) -> None:
-        """Informs observers for at most `seconds`, but of at least one event."""
+        """Passes waiting events to the observers for about `seconds`, but at least one event."""
         end = time.perf_counter() + seconds
         prices, self._prices = self._prices, {}
         for (policy, budget, unit), (price, average) in prices.items():

@@ -1,13 +1,13 @@
 """Collects statistics of each mode, for Prometheus and the dashboard.
 
-`ModeStatus` gets every ended request; only gateways with several modes have one. Metric labels are names of
-modes and kinds of errors or tokens.
+`ModeStatus` gets every finished request; only gateways with several modes have one. Metric labels are names
+of modes and kinds of errors or tokens.
 
-If a request has answers of a cheaper mode and of the most expensive one, these are compared. If a mode's
+If a request has answers from a cheaper mode and from the most expensive one, these are compared. If a mode's
 model or prompt has changed, they agree less often. As correct answers aren't known, this is the best sign of
-accuracy. The price influences which requests have both answers, because the expensive mode is used when cheap
-ones disagree. So if the operator explores, only randomly chosen, fully sampled requests count. Otherwise all
-requests count, and a new policy restarts the comparison.
+accuracy. The price influences which requests have both answers, because the expensive mode is used if cheap
+ones disagree. So if the operator lets some requests explore, only these randomly chosen, fully sampled
+requests are compared. Otherwise all requests are compared, and a new policy restarts the comparison.
 """
 
 import logging
@@ -33,8 +33,9 @@ _OTHER = "other"
 _LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
-_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # counts stored for each mode across restarts
-_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # parts of a mode's cost stored across restarts
+# counts of each mode that are kept across restarts
+_KEPT_COUNTS = ("requests", "samples", "missing", "replies")
+_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # parts of each mode's cost that are kept across restarts
 
 _log = logging.getLogger("adacompute.serve")
 
@@ -43,14 +44,16 @@ _log = logging.getLogger("adacompute.serve")
 class ModeSums:
     """Sums for one mode over many requests."""
 
-    requests: int = 0  # requests with samples from the mode
+    requests: int = 0  # requests that drew samples from the mode
     samples: int = 0
     missing: int = 0  # samples requested but not received
-    replies: int = 0  # requests whose reply is a sample of the mode
+    replies: int = 0  # requests whose reply was a sample from the mode
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # highest possible cost of failed calls
-    failures: Counts[str] = field(default_factory=Counts)  # requests that left the mode out, by kind of error
-    tokens: Counts[str] = field(default_factory=Counts)  # tokens as counted by the upstream, by kind
+    maybe: Spend = NO_SPEND  # maximum cost of failed calls, which may have been charged
+    # requests in which the mode failed, by kind of error
+    failures: Counts[str] = field(default_factory=Counts)
+    # tokens counted by the upstream, by kind such as "prompt"
+    tokens: Counts[str] = field(default_factory=Counts)
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
         """Adds what one request drew from the mode."""
@@ -77,28 +80,28 @@ class ModeSums:
 class SumsByMode:
     """Sums for all modes over many requests."""
 
-    at: float = 0.0  # start of the time slot
-    requests: int = 0  # requests with samples from any mode
-    modes: dict[str, ModeSums] = field(default_factory=dict)  # by name of the mode
+    at: float = 0.0  # start of the time slot, in seconds since 1970
+    requests: int = 0  # requests that drew samples from any mode
+    modes: dict[str, ModeSums] = field(default_factory=dict)  # sums for each mode, by its name
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
-        """Adds an ended request."""
+        """Adds a finished request."""
         self.requests += any(use.samples for use in outcome.modes)
         for use in outcome.modes:
             sums = self.modes.setdefault(use.name, ModeSums())
             sums.add_use(use, is_reply=outcome.status == 200 and outcome.answered_by == use.name)
 
     def add_sums(self, other: "SumsByMode") -> None:
-        """Adds sums over other requests."""
+        """Adds the sums over other requests, mode by mode."""
         self.requests += other.requests
         for name, sums in other.modes.items():
             self.modes.setdefault(name, ModeSums()).add_sums(sums)
 
 
 class ModeStatus:
-    """Sums by mode since the start, and alarms if a mode agrees less with the most expensive one.
+    """Keeps sums by mode, and raises an alarm if a mode agrees less often with the most expensive one.
 
-    As a Prometheus collector, it yields all gauges of modes from `collect`.
+    It is a Prometheus collector: `collect` yields all gauges of modes.
     """
 
     def __init__(
@@ -110,13 +113,13 @@ class ModeStatus:
         *,
         now: Callable[[], float],
     ) -> None:
-        """`modes` are listed cheapest first. `endpoint` has the highest of their prices."""
+        """`modes` are names of modes, cheapest first. `endpoint` has the highest prices of any mode."""
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         self._modes = tuple(modes)
         self._unit: Unit = "money" if in_money else "tokens"  # unit of the costs that the dashboard shows
         self._currency = endpoint.currency
-        # if requests are explored, only these show how often modes agree
+        # whether some requests are fully sampled; if so, only these are used to compare the modes' answers
         self._exploring = settings.explore > 0
         self._ever = _make_sums(modes)  # sums of this run and earlier ones
         self._now, self._since = now, now()
@@ -124,9 +127,9 @@ class ModeStatus:
         registry.register(self)
         self._drifts = self._make_monitors()
         self.start()
-        # finds a mode's mean cost per sample
+        # returns a mode's mean cost per sample, or None if unknown
         self.find_cost: Callable[[str, Unit], float | None] = lambda *_: None
-        # lists the modes left alone after failures
+        # returns the modes that are not called for a while after failures
         self.list_resting: Callable[[], Collection[str]] = tuple
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
@@ -146,19 +149,19 @@ class ModeStatus:
         self._maybe = make("maybe_spent", "Possible additional cost of a mode's failed calls", "unit")
         self._alarms = make("drift_alarms", "Drift alarms raised for a mode")
         for name in self._modes:
-            self._count(name, ModeSums())  # so that counters at zero are shown too
+            self._count(name, ModeSums())  # creates the counters, so that they are shown even at zero
         for name in self._modes[:-1]:
             self._alarms.labels(name)
 
     def start(self) -> None:
-        """Starts the dashboard's hour and day, at first and whenever the budget's unit changes."""
+        """Clears the dashboard's last hour and day, initially and whenever the budget's unit changes."""
         self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:
         return {name: DriftMonitor() for name in self._modes[:-1]}
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
-        """Adds an ended request."""
+        """Adds a finished request."""
         drawn = SumsByMode()
         drawn.add_outcome(outcome)
         at = self._now()
@@ -181,12 +184,12 @@ class ModeStatus:
                 counter.labels(name, unit).inc(amount.amount_in(unit))
 
     def forget_agreement(self) -> None:
-        """Restarts the comparison of answers after a policy changes, unless only explored requests count."""
+        """Restarts the comparison of answers after a new policy, unless only explored requests are used."""
         if not self._exploring:
             self._drifts = self._make_monitors()
 
     def _compare_answers(self, outcome: RequestOutcome) -> None:
-        """Compares each mode's answer with that of the most expensive mode; equal ones have equal texts."""
+        """Compares each mode's answer with that of the most expensive mode, character by character."""
         answers = {use.name: use.answer for use in outcome.modes if use.answer is not None}
         dearest = answers.get(self._modes[-1])
         if dearest is None:
@@ -244,14 +247,15 @@ class ModeStatus:
     def describe_span(self, span: str) -> dict[str, Any]:
         """Returns the dashboard's data about modes in a span (hour or day), as JSON data.
 
-        - `unit`: the unit of all costs, "money" or "tokens". `requests`: requests with samples in the span.
+        - `unit`: the unit of all costs, "money" or "tokens". `requests`: requests in the span that drew
+          samples.
         - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
           agreement} each, cheapest first. `failures` are by kind of error. `sample_cost` is the mean
-          cost of a sample, or None. `agreement` is that with the most expensive mode, in the same form as
-          the dashboard's `drift`, or None.
-        - `spent`: for each time slot [time, cost of each mode].
+          cost of a sample, or None if unknown. `agreement` says how often the mode agrees with the most
+          expensive one, in the same form as the dashboard's `drift`, or None.
+        - `spent`: a list [time, cost of each mode] for each time slot.
         - `ever`: {since, requests, spent} of this run and earlier ones; `spent` lists the cost of each mode.
-        - `explored_only`: whether `agreement` only covers fully sampled requests.
+        - `explored_only`: whether `agreement` covers only fully sampled requests.
         """
         total, spent = _make_sums(self._modes), []
         for slot in self._rings[span].slots_since(self._now()):
@@ -314,7 +318,7 @@ def _make_sums(modes: Iterable[str]) -> SumsByMode:
 
 
 def _read_sums(numbers: Sequence[int]) -> ModeSums:
-    """Parses a mode's stored sums; ValueError if they are invalid."""
+    """Parses a mode's stored sums; raises ValueError if they are invalid."""
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("sums are whole numbers")
     requests, samples, missing, replies, *amounts = numbers

@@ -1,10 +1,11 @@
 """Collects statistics for Prometheus and the dashboard. `Observability` is told of every event.
 
-In order: `Metrics` (Prometheus); `Observability`, which updates them and the dashboard's sums
-(traffic_history.py).
+`Metrics` has the metrics for Prometheus. `Observability` updates them, and the dashboard's sums from
+traffic_history.py.
 
-There is no process-wide state, because a process may have several gateways. Memory is limited to sums by time
-slot for an hour and a day, and the latest requests. Texts are kept only if the operator allows it.
+There is no process-wide state, because a process may have several gateways. Memory is limited: only the
+latest requests and, for an hour and a day, sums by time slot are kept. Texts are kept only if the operator
+allows it.
 
 Every metric label has a limited number of values, e.g. 64 policies; further ones become `other`. Prompts,
 answers, keys and names chosen by clients are never labels.
@@ -45,7 +46,7 @@ from adacompute.serve.watching.traffic_history import (
 )
 
 OTHER = "other"
-MAX_LABELS = 64  # most values of a label whose values aren't fixed
+MAX_LABELS = 64  # maximum number of values of a metric label whose values aren't known in advance
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
@@ -55,7 +56,8 @@ _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
 _SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
-# words in the note on why there was no vote, and the label for that reason; the first match counts
+# each pair has words from a note on why there was no vote, and the metric label for it; the first match is
+# used
 UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
@@ -81,7 +83,7 @@ _T = TypeVar("_T", bound=MetricWrapperBase)
 
 
 class BoundedLabels:
-    """Limits the values of a label: the first ones keep their name, the rest become `other`."""
+    """Limits the number of values of a label: the first ones are kept, all others become `other`."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -96,7 +98,7 @@ class BoundedLabels:
 
 
 def classify_unvoted(outcome: RequestOutcome) -> str:
-    """Returns the label for the reason why a request had no vote."""
+    """Returns the metric label for the reason why a request had no vote."""
     if outcome.mode != "adaptive":
         return "mode"
     reason = (outcome.no_vote_reason or "").lower()
@@ -163,7 +165,7 @@ class Metrics:
         self.policy = gauge("policy_info", "1: the version in service", "policy", "version")
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
-        """Counts an ended request. `unvoted` is the reason if it had no vote."""
+        """Counts a finished request. `unvoted` is the label of the reason if it had no vote."""
         at_labels, policy, status = self.at_labels, self.policy_label(outcome.policy), outcome.status
         at_labels(self.requests, policy, outcome.mode, _status_label(status)).inc()
         self.seconds.observe(outcome.seconds)
@@ -217,7 +219,7 @@ class Metrics:
         return code
 
     def count_call(self, call: Call) -> str:
-        """Counts an ended upstream call; returns the label of its outcome."""
+        """Counts a finished upstream call; returns the label of its outcome."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
         self.at_labels(self.calls, kind).inc()
         self.call_seconds.observe(call.seconds)
@@ -228,11 +230,11 @@ class Metrics:
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Reserves a label for an operator's budget, because clients' budgets could use up all labels."""
+        """Reserves a label for the operator's budget, because budgets of clients could use up all labels."""
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the averages since the start; those in samples become NaN if the budget has another unit."""
+        """Sets the average and the target cost since the start; gauges in samples are NaN in other units."""
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
         if unit != "samples":
@@ -267,14 +269,14 @@ class Metrics:
                 gauge.labels(label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
-        """Sets the version of a policy that serves now."""
+        """Sets which version of a policy is now in use."""
         label = self.policy_label(policy)
         if old is not None:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
 
     def at_labels(self, metric: _T, *labels: str) -> _T:
-        """Returns the metric with these labels."""
+        """Returns the metric for these values of its labels, from a cache if it is there."""
         key = (metric, *labels)
         child = self._children.get(key)
         if child is None:
@@ -296,7 +298,7 @@ class Metrics:
 
 
 class _WorkersCollector(Collector):
-    """Collects this process's gauges, and all workers' counters and histograms from Prometheus's files."""
+    """Collects this process's gauges, and the counters and histograms of all workers from shared files."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -313,16 +315,16 @@ def _status_label(status: int) -> str:
 
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_POLICIES = 64  # most policies whose versions are kept
-_MAX_KEYS = 20  # most keys shown on the dashboard
-_MAX_MODEL = 80  # most characters of a model's name on the dashboard
+_MAX_POLICIES = 64  # maximum number of policies whose versions are kept
+_MAX_KEYS = 20  # maximum number of keys shown on the dashboard
+_MAX_MODEL = 80  # maximum length of a model's name on the dashboard, in characters
 
 
 class Observability:
     """Counts every event for metrics and the dashboard.
 
-    A request that starts sampling calls `on_request_start` and `on_request_end`. One refused before calls
-    only `on_refusal`.
+    For a request that starts sampling, `on_request_start` and `on_request_end` are called; for one that is
+    refused before, only `on_refusal`.
     """
 
     def __init__(
@@ -333,7 +335,7 @@ class Observability:
         modes: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`endpoint` has prices and their currency. `modes` are listed cheapest first."""
+        """`endpoint` has the prices and their currency. `modes` are names of modes, cheapest first."""
         self._settings = settings
         self._endpoint = EndpointConfig() if endpoint is None else endpoint
         self._budget = parse_serve_budgets(settings)[0]
@@ -341,9 +343,9 @@ class Observability:
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
-        self.cap_unit: BudgetUnit = settings.unit  # replaced if a cap has another unit
+        self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
-        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # drift of agreement by policy
+        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # monitors of each policy's agreement
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
         # the budget at which each policy's expected agreement was measured
@@ -353,12 +355,12 @@ class Observability:
         self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
-        # returns the total spending first, then each key's
+        # returns the spending of the whole gateway first, then that of each key
         self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple
-        # returns the numbers of requests stored and dropped
+        # returns how many requests the recorder has stored and how many it has dropped
         self.read_recorder: Callable[[], tuple[int, int]] | None = None
         self.read_fleet: Callable[[], FleetStatus] | None = None
-        # returns the models left alone after failures; "": all of them
+        # returns the models that are not called for a while after failures; "" stands for all models
         self.list_resting: Callable[[], Sequence[str]] = tuple
         self.describe_quality: Callable[[], str] = str
         # returns a warning if one sample costs more than the budget, or ""
@@ -374,7 +376,7 @@ class Observability:
         self._in_flight += 1
 
     def on_request_end(self, outcome: RequestOutcome) -> None:
-        """Counts an ended request, successful or not."""
+        """Counts a finished request, successful or not."""
         self._in_flight -= 1
         self._requests += 1
         agreement = outcome.calibrated_agreement
@@ -391,7 +393,7 @@ class Observability:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
-            # at another budget, another agreement is expected
+            # expected agreement was measured at one budget; at others, it would differ
             if self._expected_at.get(outcome.policy, at) == at:
                 self._track_agreement(outcome.policy, agreement)
 
@@ -400,12 +402,12 @@ class Observability:
         self._refused[self._metrics.count_refusal(status, code)] += 1
 
     def on_forward_end(self, outcome: ForwardOutcome) -> None:
-        """Counts an ended forwarded request, which never counts in the average."""
+        """Counts a finished forwarded request; it isn't included in any average cost."""
         self._forwarded[outcome.route] += 1
         self._metrics.count_forward(outcome)
 
     def on_call(self, call: Call) -> None:
-        """Counts an ended upstream call."""
+        """Counts a finished upstream call."""
         self._history.add_call(self._metrics.count_call(call))
 
     def on_price(
@@ -418,10 +420,10 @@ class Observability:
             self._history.add_price((policy, dial.budget, unit), price)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Notes which policy serves now, and its budget for requests that name none.
+        """Stores which version of a policy is now in use, and its budget for requests that name none.
 
-        The policy's chart says which agreement to expect. Data about another version of the policy are
-        forgotten.
+        The policy's chart says which agreement to expect. Data about earlier versions of the policy are
+        deleted.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -438,13 +440,15 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            return  # charts are in samples, so the first votes serve as the reference
+            # charts only have budgets in samples; with other units, the first votes set the expected
+            # agreement
+            return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
             self._drifts[name].expect(row.agreement, row.deviation)
 
     def on_budget(self, budget: Budget) -> None:
-        """Changes the budget; `on_policy` is called next. If its unit is another one, averages restart."""
+        """Changes the budget; call `on_policy` next. If the unit changes, averages restart."""
         if budget.unit != self._budget.unit:
             for which in ("overall", "voted"):
                 self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
@@ -455,20 +459,20 @@ class Observability:
         self._budget = budget
         self._history.reserved_dials.clear()
         self._expected_at.clear()
-        self._drifts.clear()  # agreement depends on the budget
+        self._drifts.clear()  # drift starts anew, because agreement depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
-        """Counts a reload of the policies; `ok` is False if a policy was refused."""
+        """Counts a reload of the policies; `ok` is False if the gateway refused one of them."""
         result = "ok" if ok else "refused"
         self._reloads[result] += 1
         self._metrics.reloads.labels(result).inc()
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets a function that counts answers that took too long to read. Earlier ones are ignored."""
+        """Sets a function that returns how many answers took too long to read; only later ones are shown."""
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
-        """Returns the averages for `restore`."""
+        """Returns what `restore` needs: the averages of policies and the sums of modes."""
         return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -480,14 +484,15 @@ class Observability:
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
         """Returns the text of `/metrics` for Prometheus.
 
-        With `of_workers`, it covers all worker processes, whose current values `summary` holds.
+        With `of_workers`, it covers all worker processes; `summary` then holds their current values.
         """
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
         for dial in shown["dials"]:
             names = ("policy", "budget", "price", "average", "unit")
             policy, budget, price, average, unit = (dial[name] for name in names)
-            paced = None if price is None else average  # without a price, nothing steers the average
+            # without a price, nothing controls the average, so none is reported
+            paced = None if price is None else average
             metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
         for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
             if means["requests"]:
@@ -510,7 +515,7 @@ class Observability:
         return metrics.render(of_workers=of_workers)
 
     def summarise(self) -> dict[str, Any]:
-        """Returns counts since the start and current values as JSON data; `dashboard_data` explains them."""
+        """Returns counts since the start and current values as JSON data, described at `dashboard_data`."""
         if self._late is not None:
             late = self._late()
             self._metrics.late.inc(late - self._late_before)
@@ -537,7 +542,7 @@ class Observability:
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
         """Returns the dashboard's data as JSON data. `span` is "hour" or "day"; anything else means an hour.
 
-        Times are seconds since 1970; pairs and triples are lists.
+        Times are in seconds since 1970. Tuples in this description are lists in the data.
 
         - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` and `window` of caps, `keys`
           (whether there are any), `texts` (whether they are shown), `currency`, `priced` (whether prices are
@@ -546,26 +551,26 @@ class Observability:
         - `shortfall`: a warning if one sample costs more than the budget; "" if not.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
-          `reloads`, and in `ever` {requests, average, target} of requests that count in the average. `voted`
-          in it has the same numbers for requests that can be voted on.
-        - `average_over`: which of these averages the price steers, "voted" or "all". Averages, `cost` and
+          `reloads`, and in `ever` {requests, average, target} of requests included in the average. Its
+          `voted` has the same numbers for requests that can be voted on.
+        - `average_over`: which of these averages the price controls, "voted" or "all". Averages, `cost` and
           `target` are in the unit of the budget.
-        - `in_flight`: number of requests now.
+        - `in_flight`: number of requests that haven't finished.
         - The span: its name `span`, seconds per slot `step`, `columns` and `rows` of its slots, their sums
           `total`, `samples` as (samples, requests), `rounds` as (rounds, requests, total seconds until the
           reply), `upstream` as (kind, calls), and `prices` as {policy, budget, unit, points}, where a point
           is (time, price).
         - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
-          busiest first; `average` is what the price steers, `averages` has both.
-        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}, of requests
-          with a vote that their policy decided. `covered` is their share of all counted requests. `uniform`
-          and `average` are samples per request. `tokens` and `money` are totals {spent, uniform, saved}, or
-          None. If `share` is None, `why` says why.
+          busiest first; `average` is the one that the price controls, `averages` has both.
+        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money} of requests
+          that had a vote. `covered` is their share of all requests included in averages. `uniform` and
+          `average` are samples per request. `tokens` and `money` are totals {spent, uniform, saved}, or None.
+          If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `MODES_KEY`: what `ModeStatus.describe_span` returns; None without several modes.
-        - `resting`: models that keep failing and are left alone for a while; "" is the whole upstream.
+        - `MODES_KEY`: what `ModeStatus.describe_span` returns; None if there is only one mode.
+        - `resting`: models that keep failing and aren't called for a while; "" stands for all models.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
-        - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
+        - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without a fleet.
         - `recent`: the last 50 requests, newest first, from `_describe_request`. Their `votes` are (label,
           count), the winner first.
         """

@@ -1,10 +1,11 @@
 """Records live requests to a pool in a separate thread: no request waits for the disk.
 
-What can't be stored is dropped and counted: a gateway with a full disk still answers.
+Requests that can't be stored are dropped and counted: a gateway with a full disk still answers.
 
 In the pool, equal conversations are one problem. Each model with its parameters is a source of samples, and
-so is each mode. Requests that were sampled fully to learn from have a separate source, marked `explored`. In
-the others, easy problems have few samples, because the policy stopped, so learning from them would be biased.
+so is each mode. Fully sampled requests have a separate source, marked `explored`, because policies can learn
+from them. Learning from the others would be biased: easy problems have few samples, because the policy
+stopped early.
 """
 
 import asyncio
@@ -32,10 +33,10 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # larger parameters are replaced by a hash
-# of larger conversations, only the size is kept, because images may take megabytes
+_MAX_PARAMETER_BYTES = 4_096  # maximum size of a parameter in bytes; larger ones are replaced by a hash
+# maximum size of a stored conversation in bytes; for larger ones, e.g. with images, only the size is stored
 _MAX_MESSAGES_BYTES = 262_144
-# fields that don't change a model's answers, such as user and metadata
+# fields of a request that don't change a model's answers, such as user and metadata
 _IRRELEVANT_FIELDS = frozenset(
     (
         *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
@@ -46,7 +47,7 @@ _IRRELEVANT_FIELDS = frozenset(
 
 def build_problem(request: ChatRequest) -> Problem:
     """Makes a problem from the conversation, identified by a hash of the messages."""
-    # JSON escapes can contain unpaired surrogates, which can't be encoded
+    # JSON escapes may be unpaired surrogates, which can't be encoded as UTF-8
     messages = _clean(request.body.get("messages"))
     text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
     extra = {"messages": messages} if len(text) <= _MAX_MESSAGES_BYTES else {"messages_bytes": len(text)}
@@ -58,7 +59,7 @@ def build_problem(request: ChatRequest) -> Problem:
 def build_source(
     outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the model and parameters that drew the samples; `use` is the mode if there are several."""
+    """Returns the model that drew the samples, and its parameters; `use` is the mode if there are several."""
     parameters = {
         name: _shorten_parameter(_clean(value))
         for name, value in request.body.items()
@@ -81,7 +82,7 @@ def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
-    """Adds what the gateway did to the first sample of a request."""
+    """Adds data on the request, such as its policy and budget, to the first sample."""
     note = {
         "request": outcome.id,
         "at": outcome.at,
@@ -109,40 +110,41 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
     return value
 
 
-_MAX_QUEUED = 1_000  # most requests in the queue
-_MAX_CHARACTERS = 64_000_000  # most characters of all texts in the queue
-_MAX_BATCH = 100  # most requests per transaction
-_GATHER_SECONDS = 0.1  # seconds to wait for more requests, because each write to disk is slow
-_CLOSE_SECONDS = 20.0  # seconds to store the last requests when closing
-_WARNING_SECONDS = 60.0  # seconds between two warnings
+_MAX_QUEUED = 1_000  # maximum number of requests in the queue
+_MAX_CHARACTERS = 64_000_000  # maximum total length of the texts in the queue, in characters
+_MAX_BATCH = 100  # maximum number of requests per transaction
+# seconds to wait for more requests to write together, because each write to disk is slow
+_GATHER_SECONDS = 0.1
+_CLOSE_SECONDS = 20.0  # maximum number of seconds for storing the last requests on closing
+_WARNING_SECONDS = 60.0  # minimum number of seconds between two warnings
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 
 _log = logging.getLogger("adacompute.serve")
 
 
 class QueuedRequest(NamedTuple):
-    """What is queued for a request, or for one of its modes."""
+    """A request that waits to be recorded, or the part of it that one mode answered."""
 
     outcome: RequestOutcome  # the outcome without its responses
     request: ChatRequest
     samples: Sequence[Sample]  # samples already read from the responses, or empty
     responses: Sequence[Response]  # responses that must still be read, or empty
-    size: int  # size in characters
-    use: ModeUse | None = None  # the mode that drew the samples; None if there is only one
+    size: int  # total length of its texts, in characters
+    use: ModeUse | None = None  # the mode that drew the samples; None if there is only one mode
 
 
 class RecordedRequest(NamedTuple):
-    """What a pool stores for a request, or for one of its modes."""
+    """A request as a pool stores it, or the part of it that one mode answered."""
 
     problem: Problem
     model: str
     parameters: dict[str, Any]
     samples: Sequence[Sample]
-    size: int  # size in characters
+    size: int  # total length of its texts, in characters
 
 
 def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
-    """Makes what a pool stores for a request. This is slow if responses must be read."""
+    """Converts a queued request to what a pool stores. This is slow if responses must be read."""
     model, parameters = build_source(item.outcome, item.request, item.use)
     read_samples = item.samples or AnswerReader(item.request, task).read_blocking(item.responses)
     samples = annotate_samples(item.outcome, read_samples)
@@ -150,13 +152,14 @@ def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
 
 
 class RecordQueue:
-    """Queues requests for a thread that stores them, so that no request waits."""
+    """Queues requests for a thread that stores them, so that no reply waits for the disk."""
 
     gather_seconds = _GATHER_SECONDS
 
     def __init__(self) -> None:
         self._queue: queue.Queue[QueuedRequest | RecordedRequest | None] = queue.Queue(_MAX_QUEUED)
-        self._lock = threading.Lock()  # guards the queue's size and the counts below
+        # guards the size of the queue, and the counts of stored and dropped requests
+        self._lock = threading.Lock()
         self._queued_characters = 0
         self._last_warning = float("-inf")
         self._unreported = 0  # requests dropped since the last warning
@@ -168,7 +171,7 @@ class RecordQueue:
         self._thread.start()
 
     async def close(self) -> None:
-        """Stores the queued requests, within 20 seconds."""
+        """Stores the queued requests, and drops those left after 20 seconds."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -179,13 +182,14 @@ class RecordQueue:
                     self._queue.put_nowait(None)
                     sent = True
             await asyncio.sleep(0.005)
-        if thread.is_alive():  # the thread ends with the process, and what it has committed is complete
+        # the thread will be stopped with the process; every transaction it has committed is complete
+        if thread.is_alive():
             self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
         await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Queues an ended request if it could be voted on. `samples` were read from its responses."""
+        """Queues a finished request if it could be voted on; `samples` are its responses after reading."""
         for item in _make_items(outcome, request, samples):
             self.enqueue(item)
 
@@ -208,7 +212,7 @@ class RecordQueue:
             self._queued_characters -= size
 
     def drop(self, count: int, reason: str) -> None:
-        """Counts requests that couldn't be stored, and warns at most once a minute."""
+        """Counts requests that couldn't be stored, and logs a warning at most once a minute."""
         with self._lock:
             self.dropped += count
             self._unreported += count
@@ -229,7 +233,7 @@ class RecordQueue:
             self._release(sum(item.size for item in batch))
 
     def _take_batch(self) -> tuple[list[QueuedRequest | RecordedRequest], bool]:
-        """Takes a batch from the queue; returns it, and whether it was the last one."""
+        """Takes a batch from the queue; returns it, and whether it is the last one."""
         item = self._queue.get()
         batch = [] if item is None else [item]
         if batch and self._queue.empty():
@@ -244,7 +248,7 @@ class RecordQueue:
         return batch, item is None
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """Stores a batch; called in the thread."""
+        """Stores a batch; called in the recorder's thread."""
         raise NotImplementedError
 
     def _end(self) -> None:
@@ -252,7 +256,7 @@ class RecordQueue:
 
 
 class Recorder(RecordQueue):
-    """Records requests to one pool. `open` creates it; afterwards it never raises."""
+    """Records requests to one pool. Only `open`, which creates a recorder, can raise errors."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -260,7 +264,7 @@ class Recorder(RecordQueue):
 
     @classmethod
     async def open(cls, path: Path, task: Task) -> "Recorder":
-        """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
+        """Opens or creates the pool; raises ConfigError if it isn't one or another process writes to it."""
         try:
             return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
         except AdacomputeError as exc:
@@ -270,7 +274,7 @@ class Recorder(RecordQueue):
         self._pool.close()
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """Stores each source's requests in one transaction; a failure doesn't affect other sources."""
+        """Stores the requests of each source in one transaction; its failure doesn't affect other sources."""
         sources: dict[tuple[str, str], list[RecordedRequest]] = {}
         for item in batch:
             try:
@@ -294,13 +298,13 @@ class Recorder(RecordQueue):
             self.drop(1, _describe_error(exc))
 
     def _add(self, rows: list[RecordedRequest]) -> None:
-        """Stores requests of one source: all of them, or none."""
+        """Stores requests that have the same source: all of them, or none if there is an error."""
         model, parameters = rows[0].model, rows[0].parameters
         problems = {row.problem.id: row.problem for row in rows}
         self._pool.add_problems(
             problem for id_, problem in problems.items() if self._pool.problem(id_) is None
         )
-        # samples are numbered after those already stored for the same problem and source
+        # index of the next sample of each problem, after those already stored from the same source
         following = {id_: self._pool.next_index(id_, model, parameters) for id_ in problems}
         drawn = []
         for row in rows:
@@ -312,7 +316,7 @@ class Recorder(RecordQueue):
 
 
 class RowWriter(RecordQueue):
-    """Passes requests, as a pool stores them, to `write`, which sends them to the process with the pool."""
+    """Converts requests to what a pool stores; `write` sends them to the process that has the pool open."""
 
     gather_seconds = 0.0
 
@@ -331,11 +335,11 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """Yields what to queue for a request: one item, one per mode if there are several, or nothing.
+    """Yields the items to queue for a request: one, or one per mode if there are several, or none.
 
-    A request is recorded if it could be voted on, and the client stayed until the end.
+    A request is recorded only if it could be voted on and the client stayed until the end.
     """
-    is_complete = outcome.status != CLIENT_GONE_STATUS  # else the last response may have been cut off
+    is_complete = outcome.status != CLIENT_GONE_STATUS  # if the client left, the last response may be cut off
     if not outcome.responses or outcome.agreement is None or not is_complete:
         return
     if not outcome.modes:
@@ -350,7 +354,7 @@ def _make_items(
 
 
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> QueuedRequest:
-    """Makes an item for the queue; drops log-probabilities, a hundred times larger than the texts."""
+    """Makes an item for the queue, without log-probabilities, which are a hundred times larger than texts."""
     is_read = len(samples) == len(outcome.responses)
     responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
     size = count_characters(request.body.get("messages"))
@@ -362,12 +366,12 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
 
 
 def _keep_calls(response: Response) -> Response:
-    """Removes what isn't stored from a response: log-probabilities, and its message except tool calls."""
+    """Removes what isn't stored from a response: log-probabilities, and the message except its tool calls."""
     calls = {name: response.message[name] for name in _CALL_FIELDS if response.message.get(name)}
     return replace(response, message=calls, logprobs=None)
 
 
 def _describe_error(error: Exception) -> str:
-    """Describes an error for the log. Some errors may quote a client, so only their type is named."""
+    """Describes an error for the log. If its message may quote a client, only its type is named."""
     is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
     return str(error) if is_safe else type(error).__name__

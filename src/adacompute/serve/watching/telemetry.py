@@ -3,9 +3,9 @@
 Attributes follow OpenTelemetry's GenAI conventions; our own begin with `adacompute.`. Spans and metrics never
 contain prompts, answers, keys or upstream addresses.
 
-Needs the extra adacompute[otel]: only `lifespan` imports this file, if the operator enables it. Spans begin
-with their request, because their ids go upstream. The `Reporter` completes them after the reply, and threads
-of the SDK export them from limited queues.
+It needs the extra adacompute[otel], so `lifespan` imports this file only if the operator enables telemetry. A
+span begins together with its request, because the span's id is sent upstream. The `Reporter` completes it
+after the reply, and threads of the SDK export it from a queue of limited size.
 """
 
 import asyncio
@@ -47,46 +47,49 @@ from adacompute.serve.messages.trace_context import TRACE_PARENT, TRACE_STATE
 from adacompute.serve.watching.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
 
 _log = logging.getLogger("adacompute.serve")
-_NAME = "adacompute"  # name of the instrumentation, and the default name of the service
-_PROVIDER = "openai"  # the provider whose API is spoken, even if others serve it
-_MAX_TEXT = 200  # most characters of an attribute
-_LAST_WORDS_SECONDS = 0.5  # time in which exporters that gave up can log it
+_NAME = "adacompute"  # name of this package in OpenTelemetry data, and the default name of the service
+_PROVIDER = "openai"  # the provider whose API the gateway uses, even if another provider serves the models
+_MAX_TEXT = 200  # maximum length of an attribute, in characters
+# extra seconds in which exporters can stop, and log their failure, after they were told to give up
+_LAST_WORDS_SECONDS = 0.5
 _INT64 = 2**63
-_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # pattern of a finish reason or error code
-_UNKNOWN_ERROR = "_OTHER"  # error type that the conventions prescribe for unknown errors
+_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # format of a valid finish reason or error code
+_UNKNOWN_ERROR = "_OTHER"  # error type that OpenTelemetry's conventions prescribe for unknown errors
 
-# numeric fields of a request's body, and the attributes they become
+# names of numeric fields in a request's body, and of the attributes that hold their values
 _FLOAT_FIELDS: Final = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-# bucket boundaries from OpenTelemetry's conventions
+# bucket boundaries that OpenTelemetry's conventions recommend
 _TOKEN_BUCKETS: Final = [4.0**power for power in range(14)]
 _SECOND_BUCKETS: Final = [0.01 * 2.0**power for power in range(14)]
 _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
-_OPERATIONS: Final = {"completions": "text_completion"}  # routes whose names differ in the conventions
-# path of the reasoning tokens in an upstream's usage
+# routes that have another name in OpenTelemetry's conventions
+_OPERATIONS: Final = {"completions": "text_completion"}
+# path to the number of reasoning tokens in an upstream's usage data
 _REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 
 
 class ModelLabels:
-    """Limits model names in labels to those that the upstream lists or has answered for.
+    """Limits model names in labels to models that the upstream lists, or that have answered a request.
 
-    Clients can name any model. A name that isn't served, or exceeds the limit, becomes `other`.
+    Clients can name any model. A name becomes `other` if no such model is known, or there are too many names.
     """
 
     def __init__(self) -> None:
-        self.list_known: Callable[[], Collection[str]] = frozenset  # names that the upstream lists
+        # returns the names of models that the upstream lists
+        self.list_known: Callable[[], Collection[str]] = frozenset
         self._names: set[str] = set()
 
     def label(self, name: str, *, answered: bool) -> str:
-        """Returns the name, or `other`. `answered`: the upstream has just answered for that model."""
+        """Returns the name or `other`; `answered` says whether the model has just answered a request."""
         if name in self._names:
             return name
         if len(self._names) >= MAX_LABELS or not (answered or name in self.list_known()):
@@ -96,7 +99,7 @@ class ModelLabels:
 
 
 class AttemptSpan:
-    """The span of an upstream call. Keeps the call's result until the request is reported."""
+    """The span of an upstream call. It keeps the call's result until the request is reported."""
 
     def __init__(self, span: Span, headers: Mapping[str, str] | None, resends: int) -> None:
         self.span = span
@@ -108,18 +111,18 @@ class AttemptSpan:
         self.reply: _Attributes = {}
 
     def mark_answering(self) -> None:
-        """Records when the first event of a stream arrived."""
+        """Stores the time when the first event of a stream arrived."""
         self.answering_at = time.time_ns()
 
     def end(self, call: Call, body: Mapping[str, Any] | None) -> None:
-        """Records the end of the call. `body` is the completion, if there is one."""
+        """Stores the end and the result of the call; `body` is the completion, or None if there is none."""
         self.ended_at, self.call = time.time_ns(), call
         if body is not None:
             self.reply = _describe_reply(body)
 
 
 class RequestSpan:
-    """The span of a request. As the client's tracer, it begins a span for each upstream call."""
+    """The span of a request. The upstream client uses it as a tracer, to begin a span for each call."""
 
     def __init__(self, telemetry: "Telemetry", request: ChatRequest, route: Route) -> None:
         self.request = request
@@ -133,7 +136,7 @@ class RequestSpan:
         self._context = set_span_in_context(self.span, Context())
 
     def begin_attempt(self, resends: int) -> AttemptSpan:
-        """Begins the span of an upstream call, after `resends` earlier attempts."""
+        """Begins the span of an upstream call, which is a retry if `resends` is above 0."""
         span = self._telemetry.start_span(SpanKind.CLIENT, self._context, self._operation)
         attempt = AttemptSpan(span, _build_headers(span, self._incoming), resends)
         self.attempts.append(attempt)
@@ -149,7 +152,7 @@ class ForwardSpan:
 
     def __init__(self, telemetry: "Telemetry", request: ForwardRequest, route: str) -> None:
         self.route = route
-        # empty if the route doesn't generate anything
+        # OpenTelemetry's name for the operation; "" if the route doesn't generate anything
         self.operation = _OPERATIONS.get(route, route) if request.samples else ""
         self.model = _clip(request.model)
         self.started_at = time.time_ns()
@@ -180,11 +183,11 @@ class Telemetry:
         _quiet_sdk()
         self.models = ModelLabels()
         self._unit = settings.unit
-        self._answering_models = ModelLabels()  # names of models in upstream replies
+        self._answering_models = ModelLabels()  # limits the model names in upstream replies
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
-        except Exception as exc:  # the SDK may raise anything for wrong environment variables
+        except Exception as exc:  # the SDK may raise any exception if an environment variable is wrong
             raise ConfigError(
                 f"otel {settings.otel!r} can't be set up ({shorten(' '.join(str(exc).split()), _MAX_TEXT)}); "
                 "check the environment variables OTEL_…"
@@ -213,7 +216,7 @@ class Telemetry:
         )
 
     def begin(self, request: ChatRequest, route: Route) -> RequestSpan:
-        """Begins the span of a request, as a child of the trace that the client sent."""
+        """Begins the span of a request, as a child of the client's span if the client sent one."""
         return RequestSpan(self, request, route)
 
     def begin_forward(self, request: ForwardRequest, route: str) -> ForwardSpan:
@@ -221,7 +224,7 @@ class Telemetry:
         return ForwardSpan(self, request, route)
 
     def start_span(self, kind: SpanKind, parent: Context, attributes: "_Attributes") -> Span:
-        """Starts a span with its first attributes; it gets its name once the model is known to be served."""
+        """Starts a span with its first attributes; it gets its final name when it ends."""
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def _end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
@@ -268,7 +271,8 @@ class Telemetry:
         for attempt in attempts:
             self._end_attempt(attempt, request, latest=ended_at)
         replies = [attempt.reply for attempt in attempts if attempt.reply]
-        model = str(replies[0].get("gen_ai.response.model", "")) if replies else ""  # named in the reply
+        # name of the model that the first reply states
+        model = str(replies[0].get("gen_ai.response.model", "")) if replies else ""
         label = self.models.label(_read_model(request), answered=outcome.status == 200)
         error = self._label_error(outcome.error)
         attributes = _describe_operation(label)
@@ -292,7 +296,7 @@ class Telemetry:
         span.end(ended_at)
 
     def end_forward(self, forward: ForwardSpan, status: int, call: Call | None, seconds: float) -> None:
-        """Completes the spans of a forwarded request, and counts it if it generates something."""
+        """Completes the spans of a forwarded request, and counts it if its route generates something."""
         label = self.models.label(forward.model, answered=status < 300) if forward.model else ""
         error = "" if status < 400 else "client_gone" if status == CLIENT_GONE_STATUS else str(status)
         call_error = error
@@ -371,12 +375,12 @@ class Telemetry:
         return code
 
     async def close(self, seconds: float) -> None:
-        """Sends pending data for at most `seconds`; the rest is lost."""
+        """Sends the remaining data for at most `seconds`; what isn't sent by then is lost."""
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
         if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
             for exporter in self._exporters:
-                threads.append(_run_in_thread(exporter.shutdown))  # ends the exporter's retries
+                threads.append(_run_in_thread(exporter.shutdown))  # makes the exporter stop retrying
             await _have_ended(threads, _LAST_WORDS_SECONDS)
         self._watch.close()
 
@@ -393,7 +397,7 @@ async def _have_ended(threads: Sequence[threading.Thread], seconds: float) -> bo
 
 
 def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
-    """Starts a function in a daemon thread, which ignores its exceptions."""
+    """Starts a function in a daemon thread; its exceptions are ignored."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -405,8 +409,8 @@ def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
 
 
 def _list_endpoints(otel: str) -> tuple[str | None, str | None]:
-    """Returns where spans and metrics are sent; None if environment variables say so."""
-    if otel == "env":  # OpenTelemetry's environment variables name the collector
+    """Returns the URLs for spans and for metrics; None if environment variables define them."""
+    if otel == "env":  # the SDK reads the collector's address from OpenTelemetry's environment variables
         return None, None
     base = otel.rstrip("/")
     return f"{base}/v1/traces", f"{base}/v1/metrics"
@@ -422,7 +426,7 @@ def _build_resource() -> Resource:
 
 
 def _build_headers(span: Span, incoming: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Returns the headers that continue a span in an upstream call, with the state of the incoming trace."""
+    """Returns the trace headers of an upstream call: the span as its parent, and the incoming trace state."""
     context = span.get_span_context()
     if not context.is_valid:  # OpenTelemetry is disabled
         return incoming
@@ -440,7 +444,7 @@ def _clip(text: str) -> str:
 
 
 def _mark_error(span: Span, error: str, *, is_fault: bool) -> None:
-    """Sets the error type of a span if there is one. `is_fault` marks the span as failed."""
+    """Sets a span's error type unless `error` is ""; `is_fault` says whether the span counts as failed."""
     span.set_attributes(_describe_error(error))
     if error and is_fault:
         span.set_status(Status(StatusCode.ERROR))
@@ -451,13 +455,13 @@ def _describe_error(error: str) -> _Attributes:
 
 
 def _describe_operation(model: str, operation: str = "chat") -> _Attributes:
-    """Returns the attributes that all spans and metrics have; `model` is "" if the request names none."""
+    """Returns the attributes common to all spans and metrics; `model` is "" if the request names none."""
     attributes: _Attributes = {"gen_ai.operation.name": operation, "gen_ai.provider.name": _PROVIDER}
     return attributes | {"gen_ai.request.model": model} if model else attributes
 
 
 def _describe_request(request: ChatRequest, n: int, *, stream: bool) -> _Attributes:
-    """Returns a request's settings as attributes; `n` is the number of choices."""
+    """Returns a request's settings as attributes; `n` is the number of choices requested."""
     body = request.body
     attributes: _Attributes = {"gen_ai.system": _PROVIDER}  # an older name of `gen_ai.provider.name`
     for field, name in _FLOAT_FIELDS.items():
@@ -482,7 +486,7 @@ def _omit_none(attributes: Mapping[str, Any]) -> _Attributes:
 
 
 def _describe_reply(body: Mapping[str, Any]) -> _Attributes:
-    """Returns what a completion says about itself as attributes."""
+    """Returns a completion's metadata, such as its id and model, as attributes."""
     attributes: _Attributes = {}
     for field in ("id", "model"):
         if isinstance(text := body.get(field), str) and text:
@@ -517,14 +521,14 @@ def _describe_tokens(call: Call) -> _Attributes:
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
         "gen_ai.usage.reasoning.output_tokens": _read_reasoning(call.usage_details),
-        # True if the token counts are estimates, not the upstream's
+        # True if the token counts are estimates rather than the upstream's, otherwise left out
         "adacompute.call.estimated": call.estimated or None,
     }
     return _omit_none(attributes)
 
 
 def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
-    """Returns the tokens spent on reasoning; None if the upstream doesn't say."""
+    """Returns the number of reasoning tokens; None if the upstream doesn't report it."""
     tokens = details.get(_REASONING_PATH)
     return None if tokens is None else int(tokens)
 
@@ -532,7 +536,7 @@ def _read_reasoning(details: Mapping[tuple[str, ...], float]) -> int | None:
 def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
     usage, best = outcome.usage, outcome.best or 0
     returned = outcome.responses if outcome.n > 1 else outcome.responses[best : best + 1]
-    is_received = outcome.status != CLIENT_GONE_STATUS  # otherwise nobody received the status
+    is_received = outcome.status != CLIENT_GONE_STATUS  # if the client left, it didn't receive the status
     reasons = [response.finish_reason for response in returned]
     attributes = {
         "http.request.method": "POST",
@@ -549,14 +553,14 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
 
 
 class _ExportWatch:
-    """Logs when the collector begins to reject data, instead of at every failure."""
+    """Logs a warning when exports begin to fail, rather than at every failure."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
-        """Stops logging, because an exporter's thread may outlive the log."""
+        """Stops logging, because an exporter's thread may still run after the log is closed."""
         self._closed = True
 
     def note_export(self, what: str, *, ok: bool) -> None:
@@ -604,7 +608,7 @@ class _SdkLog(logging.Handler):
 
 
 def _quiet_sdk() -> None:
-    """Keeps the SDK from logging every failure, because `_ExportWatch` logs it once."""
+    """Stops the SDK from logging every failed export, because `_ExportWatch` logs the first one."""
     logger = logging.getLogger("opentelemetry")
     if not any(isinstance(handler, _SdkLog) for handler in logger.handlers):
         logger.addHandler(_SdkLog())

@@ -1,10 +1,10 @@
-"""Keeps average costs of each policy and budget, traffic of the last hour and day, and drift.
+"""Keeps average costs by policy and budget, the traffic of the last hour and day, and drift.
 
-`DialTable` has averages and savings for each policy at a budget (called a dial here); `TrafficHistory` has
-the data of the dashboard's charts; `DriftMonitor` says whether the votes' agreement has left the calibrated
+`DialTable` has averages and savings for each pair of policy and budget (called a dial here). `TrafficHistory`
+has the data of the dashboard's charts. `DriftMonitor` says whether the votes' agreement has left the expected
 range. Averages are in the unit of the budget: samples, tokens or money. *voted* averages cover requests whose
-number of samples a policy decided. *all* also covers requests that can't be voted on, which cost one sample
-at any price.
+number of samples a policy decided. *all* averages also cover requests that can't be voted on, which cost one
+sample at any price of compute.
 """
 
 import math
@@ -23,14 +23,15 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import PromptCost, Spend
 
-MAX_DIALS = 64  # most pairs of policy and budget
-_MAX_CHOICES = 64  # upstreams that return more samples per call count as returning this many
+MAX_DIALS = 64  # maximum number of pairs of policy and budget
+# maximum number of samples per call in statistics; if an upstream returns more, this number is used
+_MAX_CHOICES = 64
 # fields of `DialStats` stored across restarts
 _KEPT = ("requests", "samples", "decided", "cost", "decided_cost")
 
 
 def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
-    """Returns a rounded budget as text, so that clients can't create unlimited labels."""
+    """Formats a budget as a label, rounded so that clients can't create an unlimited number of labels."""
     return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
@@ -40,30 +41,32 @@ class DialStats:
 
     policy: str
     budget: float
-    unit: BudgetUnit = "samples"  # unit of the budget
+    unit: BudgetUnit = "samples"
     price: float | None = None
-    average: float | None = None  # average cost that the pacer reports
-    requests: int = 0  # requests that count in the average, including those of earlier runs
+    average: float | None = None  # average cost that the pacer reports; None if it hasn't reported any
+    requests: int = 0  # requests included in the average, also from earlier runs of the gateway
     samples: int = 0
     decided: int = 0  # requests whose number of samples the policy decided
-    cost: float = 0.0  # cost of all counted requests, in the budget's unit
-    decided_cost: float = 0.0  # cost of the requests that the policy decided
+    cost: float = 0.0  # cost of all requests included in the average, in the budget's unit
+    decided_cost: float = 0.0  # cost of the requests whose number of samples the policy decided
     voted: int = 0  # requests with a vote, except fully sampled ones
     voted_samples: int = 0  # samples of the voted requests
     voted_tokens: float = 0.0  # tokens of the voted requests
     voted_money: float = 0.0
-    single_tokens: float = 0.0  # sum over voted requests of their mean response tokens per sample
+    single_tokens: float = 0.0  # sum of each voted request's mean response tokens per sample
     single_money: float = 0.0
-    # prompt costs by samples per call: tokens and money of one prompt per voted request
+    # for each number of samples per call: tokens and money of one prompt, summed over voted requests
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
-    uniform: float | None = None  # uniform samples for equal accuracy; None: unknown
-    choices: int | None = None  # samples per call in the recorded pool, used while the upstream's is unknown
+    # samples per request that uniform sampling needs for the same accuracy; None: unknown
+    uniform: float | None = None
+    # samples per call in the recorded pool, used until the upstream's number is known
+    choices: int | None = None
     protocol: str = ""  # how `uniform` was measured
     reason: str = ""  # why `uniform` is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Mean cost per request, for voted and for all requests; None without requests."""
+        """Mean cost per request for voted and for all requests; None if there are none."""
         return {
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
@@ -71,7 +74,7 @@ class DialStats:
 
     @property
     def uniform_cost(self) -> tuple[float, float]:
-        """Tokens and money that equally accurate uniform sampling would cost."""
+        """Tokens and money that uniform sampling with the same accuracy would cost."""
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
@@ -80,32 +83,32 @@ class DialStats:
         return tokens, money
 
     def set_worth(self, uniform: float | None, protocol: str = "", reason: str = "") -> None:
-        """Sets how many samples make uniform sampling as accurate; None: unknown because of `reason`."""
+        """Sets how many samples uniform sampling needs for the same accuracy; None: unknown for `reason`."""
         is_known = uniform is not None and math.isfinite(uniform) and uniform > 0 and bool(protocol)
         self.uniform = uniform if is_known else None
         self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
 
 
 class DialTable:
-    """Statistics of at most 64 pairs of policy and budget. Others only count in the total."""
+    """Statistics of at most 64 pairs of policy and budget; requests with others only enter the totals."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
-        self._currency = currency  # statistics stored in another currency aren't used
+        self._currency = currency  # stored statistics in another currency are ignored
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
-        self._counted = 0  # requests since the start, with budgets in any unit
+        self._counted = 0  # requests included in averages since the start, with budgets in any unit
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
-        """Restarts the overall average, which covers requests with budgets in this unit."""
+        """Restarts the overall average, which from now on covers requests with budgets in this unit."""
         self._unit = unit
-        # number of requests, their cost and their budgets, for all and for voted requests
+        # sums for all requests and for voted ones: [number of requests, their cost, their budgets]
         self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
 
     def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
-        """Returns the statistics of a policy at a budget; they aren't kept if there are too many."""
+        """Returns the statistics of a policy at a budget; new ones aren't kept if there are too many."""
         key = (policy, round_budget(budget, unit), unit)
         dial = self._dials.get(key)
         if dial is None:
@@ -115,7 +118,7 @@ class DialTable:
         return dial
 
     def add_request(self, outcome: RequestOutcome) -> None:
-        """Adds a request that counts in the average."""
+        """Adds a request that is included in averages."""
         dial = self.get(outcome.policy, outcome.budget, outcome.unit)
         samples, cost = outcome.cost_samples, outcome.budget_cost
         dial.requests += 1
@@ -135,7 +138,7 @@ class DialTable:
                     sums[place] += amount
 
     def forget(self, policy: str) -> None:
-        """Resets a policy's savings when another version serves."""
+        """Resets a policy's savings, because another version of it is now in use."""
         for dial in self:
             if dial.policy == policy:
                 dial.voted = dial.voted_samples = 0
@@ -144,7 +147,7 @@ class DialTable:
                 dial.set_worth(None)
 
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
-        """Looks up in the policies' charts how many uniform samples reach the same accuracy."""
+        """Looks up in the policies' charts how many samples uniform sampling needs for the same accuracy."""
         for dial in self:
             chart = charts.get(dial.policy)
             if chart is None or not dial.voted:
@@ -161,7 +164,7 @@ class DialTable:
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
-        """Returns the average cost and budget since the start, for all counted requests and for voted ones.
+        """Returns average cost and budget since the start, for all requests and for voted ones.
 
         Only covers requests whose budget is in the gateway's unit.
         """
@@ -171,7 +174,7 @@ class DialTable:
         }
 
     def state(self) -> dict[str, list[float]]:
-        """Returns the sums of each policy and budget, for `restore`."""
+        """Returns the sums of each pair of policy and budget, for `restore`."""
         return {
             name_lane(lane, self._currency): [getattr(dial, name) for name in _KEPT]
             for lane, dial in self._dials.items()
@@ -190,7 +193,7 @@ class DialTable:
                     setattr(dial, field_name, number)
 
     def compute_savings(self) -> dict[str, Any]:
-        """Returns the savings compared with equally accurate uniform sampling, and how they were measured."""
+        """Returns how much was saved compared with uniform sampling of the same accuracy, as JSON data."""
         voted = [dial for dial in self if dial.voted]
         known = [dial for dial in voted if dial.uniform is not None]
         n = sum(dial.voted for dial in known)
@@ -217,7 +220,7 @@ class DialTable:
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
-        """Returns all statistics as JSON data, busiest first; `paced` is the setting `average`."""
+        """Returns all statistics as JSON data, busiest first; `paced` is the operator's setting `average`."""
         return [
             {
                 "policy": dial.policy,
@@ -233,12 +236,13 @@ class DialTable:
                 "version": versions.get(dial.policy, ""),
             }
             for dial in sorted(self, key=lambda dial: -dial.requests)
-            if dial.requests or dial.price is not None  # otherwise only a label is reserved for it
+            # without either, this is only a place reserved for an operator's budget
+            if dial.requests or dial.price is not None
         ]
 
 
 def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
-    """Adds the costs of a voted request, of one of its samples, and of one prompt."""
+    """Adds the costs of a voted request, its mean cost per sample, and the cost of its prompt."""
     samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
     dial.voted_tokens += spent.tokens
     dial.voted_money += spent.money
@@ -250,11 +254,12 @@ def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
 
 
 def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
-    """Sums what requests cost, what equally accurate uniform sampling would cost, and the difference.
+    """Sums pairs of what requests cost and what uniform sampling would have cost; None without costs.
 
-    Uniform sampling draws equally many samples for every request. Each costs the mean response of its
-    request. The policy may pay more per sample, if it draws more for requests with longer responses. Each
-    call also pays for its prompt. The number of calls (`count_calls`) follows from the most samples per call.
+    Uniform sampling draws the same number of samples for every request, enough for the same accuracy. Each
+    sample is assumed to cost as much as the request's mean response. The policy may pay more per sample, if
+    it draws more samples for requests with longer responses. Each call also pays for its prompt; the number
+    of calls (`count_calls`) follows from the maximum number of samples per call.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
@@ -268,50 +273,53 @@ def _compute_means(requests: float, cost: float, target: float) -> dict[str, Any
     }
 
 
-# seconds per time slot, and number of slots
+# for each span: seconds per time slot, and number of slots
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}
 COLUMNS = (
     *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
     *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
 )
 _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
-MAX_SAMPLES = 32  # requests with more samples count as having this many
-_MAX_DIALS = 6  # most policies and budgets whose prices are kept per time slot
+# maximum number of samples in the charts; a request with more is shown as having this number
+MAX_SAMPLES = 32
+_MAX_DIALS = 6  # maximum number of pairs of policy and budget whose prices are kept per time slot
 _MAX_RECENT = 50
-_MAX_CLASSES = 8  # most answers shown separately; the rest are summed up
-_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # most characters kept of each
+_MAX_CLASSES = 8  # maximum number of answers shown separately; the rest are shown as one sum
+# maximum number of characters kept of an answer, a prompt and a note
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200
 
 _DialKey = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the budget's unit
-_COST_PLACES = 9  # decimals of costs, which may be small amounts of money
+_COST_PLACES = 9  # number of decimals of costs, which may be small amounts of money
 
 
 @dataclass(slots=True)
 class TimeSlot:
     """Sums over the requests that ended in a time slot."""
 
-    at: float = 0.0  # when the slot begins
+    at: float = 0.0  # start of the time slot, in seconds since 1970
     requests: int = 0
     errors: int = 0  # requests with status 4xx or 5xx, except disconnected clients
-    counted: int = 0  # requests in the average, with budgets in the gateway's unit
-    samples: int = 0  # samples of the counted requests
-    target: float = 0.0  # sum of the counted requests' budgets
-    decided: int = 0  # counted requests that the policy decided, because they can be voted on
-    decided_samples: int = 0  # samples of the decided requests
-    decided_target: float = 0.0  # sum of the decided requests' budgets
+    counted: int = 0  # requests included in the average, with a budget in the gateway's unit
+    samples: int = 0  # samples of the requests in `counted`
+    target: float = 0.0  # sum of the budgets of the requests in `counted`
+    decided: int = 0  # requests in `counted` whose number of samples the policy decided
+    decided_samples: int = 0  # samples of the requests in `decided`
+    decided_target: float = 0.0  # sum of the budgets of the requests in `decided`
     voted: int = 0
-    agreement: float = 0.0  # sum of the agreement of voted requests
-    seconds: float = 0.0  # sum of the durations of all requests
-    cost: float = 0.0  # cost of counted requests, in the unit of their budgets
-    decided_cost: float = 0.0  # cost of the decided requests
+    agreement: float = 0.0  # sum of the agreement between the votes of each voted request
+    seconds: float = 0.0  # total duration of all requests
+    cost: float = 0.0  # cost of the requests in `counted`, in the unit of their budgets
+    decided_cost: float = 0.0  # cost of the requests in `decided`
     money: float = 0.0  # money spent on all requests
-    drawn: Counter[int] = field(default_factory=Counter)  # number of requests, by number of samples
-    # number of requests and their seconds, by number of rounds
+    drawn: Counter[int] = field(default_factory=Counter)  # number of requests for each number of samples
+    # for each number of rounds: number of requests, and their total duration in seconds
     rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)  # number of upstream calls, by kind
+    # number of upstream calls for each kind of result, such as "ok"
+    calls: Counter[str] = field(default_factory=Counter)
     prices: dict[_DialKey, float] = field(default_factory=dict)  # latest price of each policy and budget
 
     def add(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds an ended request. `in_unit` says whether its budget is in the gateway's unit."""
+        """Adds a finished request. `in_unit` says whether its budget is in the gateway's unit."""
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
@@ -336,7 +344,7 @@ class TimeSlot:
             self.agreement += agreement
 
     def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
-        """Adds requests with this number of rounds, and their total duration."""
+        """Adds requests that took this number of rounds; `seconds` is their total duration."""
         known, lasted = self.rounds.get(rounds, (0, 0.0))
         self.rounds[rounds] = known + requests, lasted + seconds
 
@@ -348,7 +356,7 @@ class TimeSlot:
 class Slot(Protocol):
     """Sums over the requests that ended in a time slot."""
 
-    at: float  # when the slot begins
+    at: float  # start of the time slot, in seconds since 1970
 
 
 S = TypeVar("S", bound=Slot)
@@ -370,38 +378,38 @@ class SlotRing(Generic[S]):
         return self._slots[-1]
 
     def slots_since(self, at: float) -> Iterator[S]:
-        """Returns the slots of the span that ends at this time, oldest first; leaves out empty slots."""
+        """Returns the slots of the hour or day that ends at this time, oldest first, without empty ones."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
 
 
 class TrafficHistory:
-    """Keeps sums by time slot for an hour and a day, and the last 50 requests."""
+    """Keeps sums by time slot for the last hour and the last day, and the last 50 requests."""
 
     def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
         self._texts = texts
         self._now = now
         self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self.start()
-        self.reserved_dials: list[_DialKey] = []  # the operator's own policies and budgets
+        self.reserved_dials: list[_DialKey] = []  # the operator's own pairs of policy and budget
 
     def start(self) -> None:
-        """Clears all slots, initially and whenever the unit of sums changes."""
+        """Clears all slots, initially and whenever the budget's unit changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
 
     def reserve_dial(self, dial: _DialKey) -> None:
-        """Reserves a place for an operator's policy and budget, however many others come first."""
+        """Makes sure that prices of the operator's policy and budget are kept, among any number of others."""
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
     def add_request(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds an ended request. `in_unit` says whether its budget is in the gateway's unit."""
+        """Adds a finished request. `in_unit` says whether its budget is in the gateway's unit."""
         for slot in self._current_slots():
             slot.add(outcome, in_unit=in_unit)
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
-        """Adds an ended upstream call. `kind` is one of a fixed set."""
+        """Adds a finished upstream call; `kind` is its result, from a fixed set."""
         for slot in self._current_slots():
             slot.calls[kind] += 1
 
@@ -413,7 +421,7 @@ class TrafficHistory:
                 prices[dial] = price
 
     def _current_slots(self) -> list[TimeSlot]:
-        """Returns the current time slot of the hour and that of the day."""
+        """Returns the current time slots: that of the hourly data and that of the daily data."""
         at = self._now()
         return [ring.slot_at(at) for ring in self._rings.values()]
 
@@ -422,7 +430,7 @@ class TrafficHistory:
         return list(reversed(self._recent))
 
     def board(self, span: str) -> dict[str, Any]:
-        """Returns the slots of a span and their sums as JSON data, for `Observability.dashboard_data`."""
+        """Returns the time slots of an hour or day and their sums as JSON data for the dashboard."""
         slots = list(self._rings[span].slots_since(self._now()))
         total = TimeSlot()
         prices: dict[_DialKey, list[list[float]]] = {}
@@ -483,7 +491,7 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Returns labels and counts of answers, winner first. Labels are numbers if texts aren't shown."""
+    """Returns a [label, count] for each answer, the winner first; labels are numbers without `texts`."""
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
@@ -499,57 +507,61 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
 
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
-DRIFT_WINDOW = 500  # number of latest votes that are compared
-MIN_DRIFT_VOTES = 200  # votes needed for an alarm
-ALARM_ON = (5.0, 0.05)  # standard errors and difference in agreement; above both of these, an alarm starts
-ALARM_OFF = (3.0, 0.03)  # standard errors and difference in agreement; below either of these, the alarm ends
-_CHECK_EVERY = 10  # votes between two checks
-_MIN_DEVIATION = 0.02  # least standard deviation; with 0 any difference would be an alarm
+DRIFT_WINDOW = 500  # number of recent votes whose agreement is compared with the expected one
+MIN_DRIFT_VOTES = 200  # minimum number of votes for an alarm
+# (standard errors, absolute difference): an alarm starts if the difference in agreement exceeds both limits
+ALARM_ON = (5.0, 0.05)
+# (standard errors, absolute difference): an alarm ends once the difference in agreement is within either
+# limit
+ALARM_OFF = (3.0, 0.03)
+_CHECK_EVERY = 10  # number of votes between two checks for drift
+_MIN_DEVIATION = 0.02  # minimum standard deviation; with 0, any difference would raise an alarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftState:
-    """How a policy's agreement compares with what is expected."""
+    """How the agreement of a policy's votes compares with the expected agreement."""
 
-    live: float | None  # mean of the latest votes; None: no votes yet
+    live: float | None  # mean agreement of recent votes; None if there are no votes yet
     expected: float | None
     source: ExpectationSource  # where the expected agreement comes from
-    requests: int  # number of the latest votes
-    z: float | None  # standard errors between live and expected; None: too few votes
+    requests: int  # how many recent requests these figures cover
+    # difference between live and expected agreement in standard errors; None if there are too few votes
+    z: float | None
     alarm: bool
 
 
 class DriftMonitor:
     """Raises an alarm if the agreement of a policy's votes leaves the expected range.
 
-    The alarm starts and ends at different levels, so that it doesn't flicker. Without calibration data the
-    first 500 requests are the reference. If neighbouring requests are similar, they count as fewer, by their
-    correlation. Votes are measured after every tenth request, because that takes time.
+    An alarm ends at a smaller difference than it starts at, so that it doesn't flicker. Without calibration
+    data, the first 500 requests are the reference. If consecutive requests are correlated, they count as
+    fewer independent ones. Drift is checked only after every tenth request, because that takes time.
     """
 
     def __init__(self) -> None:
-        self._votes: deque[float] = deque(maxlen=DRIFT_WINDOW)  # the latest agreements
+        self._votes: deque[float] = deque(maxlen=DRIFT_WINDOW)  # agreement of each of the most recent votes
         self._expected: float | None = None
         self._deviation = 0.0
-        self._reference_size = math.inf  # number of requests that the expected agreement comes from
+        self._reference_size = math.inf  # number of requests from which the expected agreement was computed
         self._source: ExpectationSource = "none yet"
         self._alarm = False
         self._unmeasured = 0  # number of votes since the last check
 
     def expect(self, agreement: float, deviation: float) -> None:
-        """Sets the expected agreement: mean and standard deviation over requests in calibration."""
+        """Sets the expected agreement: its mean and standard deviation over the calibration data."""
         if math.isfinite(agreement) and math.isfinite(deviation):
             self._set_reference(agreement, deviation, math.inf, "calibration")
 
     def add(self, agreement: float) -> bool:
-        """Adds the agreement of a request's votes; returns whether the alarm started or ended."""
+        """Adds the agreement of a request's votes; returns whether an alarm has just started or ended."""
         if not 0.0 <= agreement <= 1.0:
             return False
         self._votes.append(agreement)
         if self._source == "none yet":
             if len(self._votes) == DRIFT_WINDOW:
                 self._set_reference(*_measure_votes(self._votes), "first requests")
-                self._votes.clear()  # these votes are the reference now
+                self._votes.clear()  # these votes have become the reference, so they aren't compared with it
             return False
         self._unmeasured += 1
         if self._unmeasured < _CHECK_EVERY:
@@ -559,7 +571,7 @@ class DriftMonitor:
         return self._alarm != previous
 
     def state(self) -> DriftState:
-        """Returns the current state."""
+        """Returns the current agreement, the expected one, and whether there is an alarm."""
         return DriftState(
             live=_measure_votes(self._votes)[0] if self._votes else None,
             expected=self._expected,
@@ -574,7 +586,7 @@ class DriftMonitor:
         self._reference_size, self._source = size, source
 
     def _compare(self) -> tuple[float, float] | None:
-        """Returns how far votes are from the expected, in standard errors and agreement; None: too few."""
+        """Returns live minus expected agreement, in standard errors and absolute; None with too few votes."""
         if self._expected is None or len(self._votes) < MIN_DRIFT_VOTES:
             return None
         mean, _, size = _measure_votes(self._votes)
@@ -590,7 +602,7 @@ class DriftMonitor:
 
 
 def _measure_votes(votes: Sequence[float]) -> tuple[float, float, float]:
-    """Returns mean and deviation, and how many independent requests these agreements are worth."""
+    """Returns the votes' mean and standard deviation, and the equivalent number of independent requests."""
     values = np.array(votes)
     mean, deviation, count = float(values.mean()), float(values.std()), float(len(values))
     if count < 3 or deviation < 1e-5:

@@ -31,7 +31,7 @@ def _build_page(name: str, *scripts: str) -> WebPage:
     style = _read_asset("base.css") + _read_asset(f"{name}.css")
     sources = [_read_asset(f"{script}.js") for script in ("elements", *scripts, name)]
     script = "\n".join(['"use strict";', *sources])
-    policy = (  # the page only runs its own scripts, and only contacts the gateway
+    policy = (  # lets the page run only its own scripts, and contact only the gateway
         f"default-src 'none'; style-src {_hash_source(style)}; script-src {_hash_source(script)}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
