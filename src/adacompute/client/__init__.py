@@ -1,6 +1,6 @@
 """A client for one OpenAI-compatible endpoint: retries, rate limits, token counts.
 
-Knows nothing about problems, pools or policies.
+This package knows nothing about problems, pools or policies.
 """
 
 from adacompute.client.client import Client, ModelList

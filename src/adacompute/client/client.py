@@ -39,11 +39,12 @@ from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
-_MAX_LISTING = 4 * 2**20  # bytes of a list of models; beyond this, models are listed by name only
-_LISTING_SECONDS = 30.0  # timeout for a list of models
-_CALLS_AHEAD = 2  # tasks started per allowed concurrent call; some of them wait for a turn
-_SEED_BITS = (31, 32, 63)  # integer sizes (bits) that servers use for seeds
-# status codes: if even a single response is refused with one of them, the request itself is invalid
+# maximum size of a list of models, in bytes; a longer one is cut to the models' names
+_MAX_LISTING = 4 * 2**20
+_LISTING_SECONDS = 30.0  # timeout for fetching the list of models, in seconds
+_CALLS_AHEAD = 2  # number of tasks started for each call that may run concurrently; the extra tasks wait
+_SEED_BITS = (31, 32, 63)  # sizes in bits of the integers that servers use for seeds
+# HTTP status codes that mean an invalid request if the server returns them even for a single response
 _REQUEST_FAULTS = (400, 413, 422)
 
 
@@ -54,7 +55,7 @@ class _Span:
     first: int
     count: int
     most: int
-    calls: tuple[Call, ...] = ()  # failed calls for these responses so far
+    calls: tuple[Call, ...] = ()  # calls for these responses that have failed so far
 
 
 @dataclass(eq=False)
@@ -69,17 +70,17 @@ class _DrawState:
     def __post_init__(self) -> None:
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
-        # most responses per call; lowered each time the server refuses so many
+        # maximum number of responses per call; lowered whenever the server refuses that many
         self._max_choices = sys.maxsize
         self.todo: deque[_Span] = deque()
-        self.held: list[_Span] = []  # held back until a call for fewer responses has ended
+        self.held: list[_Span] = []  # spans held back until a call for fewer responses has ended
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
 
     async def run(self, n: int, first: int) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """Yields the outcome of each call as it ends.
 
-        First requests everything in one call, unless the endpoint is known to return fewer choices; then
-        requests what is missing by parallel calls.
+        First requests all responses in one call, unless the endpoint is known to return fewer; then requests
+        the missing responses in parallel calls.
         """
         if n > 0:
             self.todo.append(_Span(first, n, n))
@@ -100,7 +101,7 @@ class _DrawState:
             body = step_seed(self.body, part.first)
             is_only_call = not (self.todo or self.running)
             pending = CompletionCall(self.context, body, part.count, self.deadline, **self.options)
-            if is_only_call:  # a single call needs no task
+            if is_only_call:  # if there is only one call, await it directly, without a task
                 return part, await _await_outcome(pending.run())
             task = asyncio.ensure_future(pending.run())
             self.running[task] = part, pending
@@ -144,14 +145,14 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # even a small call was refused, so the request is invalid: larger calls would fail too
+        # calls for the responses in `held` would fail in the same way, so they aren't sent
         return [
             DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
             for span in [failed, *_join_spans(held)]
         ]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels all calls that wait to be sent; returns their ranges of responses, with attempts so far."""
+        """Cancels all calls that aren't sent yet; returns their ranges of responses, with attempts so far."""
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
             if pending.idle and not task.done():
@@ -162,7 +163,7 @@ class _DrawState:
         return spans
 
     def _split_span(self, span: _Span) -> list[_Span]:
-        """Splits a range of responses into what one call may request, and the rest."""
+        """Splits off as many responses as one call may request; returns this range, and the rest if any."""
         wanted = min(span.count, span.most, self._max_choices)
         size = max(1, self.context.quirks.get(self.body.get("model")).pick_n(wanted))
         if size >= span.count:
@@ -217,7 +218,8 @@ class Client:
     """A client for one endpoint, with one long-lived session: an async context manager.
 
     `on_call` is called in the event loop for every attempt, including failed and cancelled ones. `rng`
-    jitters waits between attempts. Clients in one event loop can share its time through `share`.
+    randomises the waits between attempts. If clients in the same event loop get the same `share`, their
+    replies take turns.
     """
 
     def __init__(
@@ -230,8 +232,8 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
-        self.share = LoopShare() if share is None else share  # divides the event loop's time among replies
-        self.gate = SendGate()  # shut: unsent requests wait; ended: they are refused
+        self.share = LoopShare() if share is None else share  # lets replies take turns in the event loop
+        self.gate = SendGate()  # if it is shut, unsent requests wait; if it has ended, they are refused
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
         self._context: CallContext | None = None
@@ -267,7 +269,7 @@ class Client:
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models left alone for a while because they keep failing; "" means the whole endpoint."""
+        """Models that get no calls for a while because they keep failing; "" means the whole endpoint."""
         return () if self._context is None else self._context.breakers.resting
 
     @property
@@ -288,9 +290,9 @@ class Client:
 
         Raises EndpointError; its `calls` are the attempts, and `paid` says whether any of them may have been
         charged. The reply may have fewer responses than requested. `deadline` is in seconds from now and
-        includes the wait for a turn; the settings' deadline starts with the first turn. `on_call` is called
+        includes the wait in our queue; the settings' deadline starts after that wait. `on_call` is called
         for every attempt of this call, in addition to the client's listener. `may_send` is asked once per
-        attempt when its turn comes; if it returns False, nothing more is sent and SendingStopped or the
+        attempt, just before sending; if it returns False, nothing more is sent and SendingStopped or the
         previous attempt's error is raised. `first` is the index of the first response, as in `draw`.
         `optional` names fields that are omitted if refused: "logprobs" and "top_logprobs". "max_tokens" in it
         lets the token limit be renamed, lowered or omitted as the model requires; "limit_name" only lets it
@@ -313,8 +315,9 @@ class Client:
         """Draws `n` responses, numbered from `first`, in as few calls as the server allows, in parallel.
 
         Yields as calls end; never raises EndpointError. Closing the generator cancels its calls. An integer
-        "seed" applies to index 0: a call for responses from index i sends seed + i, so that no two are equal.
-        If `may_send` returns False, unsent responses end as DrawFailure. `optional`, `headers` and `tracer`
+        "seed" is the one for index 0: a call whose first response has index i sends seed + i, so that no two
+        calls send the same seed. If `may_send` returns False, a DrawFailure is yielded for all responses that
+        weren't requested yet. `optional`, `headers` and `tracer`
         are as in `call`.
         """
         context = self._require_open()
@@ -330,9 +333,9 @@ class Client:
     ) -> AsyncIterator[Stream]:
         """Makes a call whose reply is a stream of events, and retries it until the first event arrives.
 
-        Entering the `with` block raises the errors of `call`. The attempt is recorded when the stream ends,
-        breaks off or is left; leaving it closes the connection at once. Token usage is always requested,
-        unless the endpoint refused that.
+        Entering the `with` block raises the errors of `call`. The attempt is recorded when the stream ends or
+        breaks off, or when the block is left, which closes the connection at once. Token usage is always
+        requested, unless the endpoint has refused to report it.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -351,9 +354,10 @@ class Client:
         on_call: CallListener | None = None,
         may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[ForwardReply]:
-        """Passes on any other request unchanged, without retries. Leaving the `with` block ends the reply.
+        """Passes on a request to any other route unchanged, without retries.
 
-        The reply may have any status; EndpointError is raised if there was none. `on_call` is called once
+        Leaving the `with` block ends the reply, which may have any status. EndpointError is raised only if
+        there is no reply. `on_call` is called once
         unless the request is free; `may_send` is asked just before sending.
         """
         context = self._require_open()
@@ -420,21 +424,25 @@ _FAILURE_SECONDS = 5.0  # how long a failure to fetch the list is cached
 
 
 class ModelList:
-    """The models that the upstream lists, fetched once for concurrent callers, and cached."""
+    """The upstream's list of models, which is cached, and fetched only once for concurrent callers."""
 
     def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
-        self.known: dict[str, dict[str, Any]] = {}  # models of the last list, by name; empty at first
+        # models in the most recent list, by name; empty before the first fetch
+        self.known: dict[str, dict[str, Any]] = {}
         self._fetch = fetch
         self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
-        self._expires = 0.0  # when the cached list expires (event loop's time)
+        self._expires = 0.0  # when the cached list expires (event loop's clock)
 
     async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """Returns the models by name; EndpointError if fetching fails. `refresh` ignores a cached error."""
+        """Returns the models by name; raises EndpointError if fetching fails.
+
+        With `refresh`, a cached error is ignored, and the list is fetched again.
+        """
         now, task = asyncio.get_running_loop().time(), self._task
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):
             task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # or asyncio would log an exception that nobody waits for
+            task.add_done_callback(_has_failed)  # reads the exception; asyncio logs those that nobody reads
         return await asyncio.shield(task)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Converts an endpoint's error to OpenAI's format, and removes the endpoint's key and address.
 
 OpenAI error objects are kept unchanged, including extra keys. Other formats (`{"detail": …}`, `{"message":
-…}`, plain text) are converted. The functions at the end describe errors of aiohttp and HTTP.
+…}`, plain text) are converted. The functions at the end of this module describe connection errors and HTTP
+statuses.
 """
 
 import os
@@ -34,44 +35,47 @@ from adacompute.errors import (
 )
 from adacompute.records import Secret
 
-_MAX_SIZE = 8 * 2**10  # most characters in all texts of an error together
-_MARGIN = 1000  # so many characters beyond a limit are masked too: a cut then leaves no part of a key
-_MAX_CODE = 200  # most characters of a type, code or parameter
-_MAX_KEYS = 32  # most keys of an object
-_MAX_DEPTH = 8  # most levels of nested objects
+_MAX_SIZE = 8 * 2**10  # maximum number of characters in all texts of an error together
+# number of characters beyond a cut that are also searched for keys, so that the cut leaves no part of one
+_MARGIN = 1000
+_MAX_CODE = 200  # maximum number of characters in an error's type, code or parameter
+_MAX_KEYS = 32  # maximum number of keys in an object
+_MAX_DEPTH = 8  # maximum depth of nested objects
 _MAX_HEADERS = 16
-_MAX_HEADER = 100  # most characters of a header value
+_MAX_HEADER = 100  # maximum number of characters in a header value
 _SHAPE = ("message", "type", "param", "code")
-# keys that servers use for the message
+# keys under which servers send the error message
 _MESSAGE_KEYS = ("message", "error", "detail", "msg", "error_message", "title")
 _HEADER_PATTERN = re.compile(r"x-ratelimit-[a-z-]{1,40}|retry-after-ms|x-should-retry")
 _SECRET_PATTERN = re.compile(
     r"\bsk-[\w*-]{8,}|(?<=\bBearer )[\w.~+/*-]{8,}=*"
-    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"  # account ids, but not "org-wide"
+    # matches account ids, but not "org-wide"
+    r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"
 )
-# a key after its name; after a colon and a space, it must look like a key: not "api_key: field required"
+# matches an API key after its name, e.g. "api_key=abc"; after a colon and a space, the text must look like
+# a key, unlike "api_key: field required"
 _NAMED_KEY_PATTERN = re.compile(
     r"""((?:api[_-]?key|access[_-]?token|secret[_-]?key)["']?[ ]{0,3}
         (?:=[ ]{0,3}|:|:[ ]{0,3}(?=["'])|:[ ]{1,3}(?=[^\s0-9]{0,80}[0-9]|[^\s]{20}))["']?)
         (?!(?:none|null|true|false|required|missing)(?![\w-]))[^\s"',;&)\]}]+""",
     re.IGNORECASE | re.VERBOSE,
 )
-# the length of the scheme ("https") is limited, because long words would take quadratic time
+# matches a URL; the length of the scheme ("https") is limited, because long words would take quadratic time
 _URL_PATTERN = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>)\],;`]+", re.IGNORECASE)
 _PRIVATE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".home", ".localhost", ".arpa", ".test")
-# a host name or IP address; matched only at word boundaries, which takes linear time
+# matches a host name or IP address, only at word boundaries so that searching takes linear time
 _HOST_PATTERN = re.compile(r"(?<![\w.-])(?:localhost(?=:\d)|[\w-]+(?:\.[\w-]+)+)(?::\d{1,5}(?!\d))?")
 _IP6_PATTERN = re.compile(
     r"\[[0-9a-f:.]{2,45}\]:\d{1,5}|(?<![\w:.])(?:f[cd][0-9a-f]{2}|fe80)(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
     re.IGNORECASE,
 )
 _BARE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".intranet", ".localdomain", ".home.arpa")
-_WORDS = ("threading.local",)  # Python names that look like hosts
+_WORDS = ("threading.local",)  # Python names that look like host names
 _VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGNORECASE)
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
 
-# HTTP status for an error that only has a code or type; others get 500
+# HTTP status for each code or type of an error that was sent without a status; 500 for all others
 _STATUS_OF_WORD = {
     "context_length_exceeded": 400,
     "content_filter": 400,
@@ -92,17 +96,17 @@ _STATUS_OF_WORD = {
     "overloaded_error": 503,
 }
 _PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
-_MAX_PAGE = 4096  # a web page's title is searched in so many characters
+_MAX_PAGE = 4096  # number of characters of a web page that are searched for its title
 _REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
 _ERROR_STATUSES = frozenset(map(str, range(400, 600)))
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorObject:
-    """An endpoint's error."""
+    """An endpoint's error in OpenAI's format, with keys and addresses masked."""
 
     fields: Mapping[str, Any]  # the `error` object: message, type, param, code, and other keys
-    native: bool  # whether the endpoint sent it in OpenAI's format
+    native: bool  # whether the endpoint sent this error in OpenAI's format
     headers: Mapping[str, str] = field(default_factory=dict)  # the reply's headers about when to retry
 
     @property
@@ -112,7 +116,7 @@ class ErrorObject:
 
 
 def unwrap_error(value: object) -> object:
-    """Takes an error out of a list, as Gemini's endpoint sends it; other JSON is returned unchanged.
+    """Unwraps an error that was sent inside a list, as by Gemini's endpoint; returns other JSON unchanged.
 
     >>> unwrap_error([{"error": {"code": 400}}]), unwrap_error([{"score": 1}])
     ({'error': {'code': 400}}, [{'score': 1}])
@@ -130,7 +134,7 @@ def build_error_object(
     url: str,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorObject | None:
-    """Builds the error from a reply's body; None if the body has no message, or is a web page.
+    """Builds an ErrorObject from a reply's body; None if the body has no message, or is a web page.
 
     >>> error = build_error_object({"detail": "too long for http://h:80/v1"}, 400, key=None, url="http://h:80/v1")
     >>> error.fields["message"], error.fields["type"], error.native
@@ -151,7 +155,7 @@ def build_error_object(
 
 
 def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> dict[str, Any]:
-    """Masks and shortens any object from an endpoint, as is done for errors.
+    """Masks keys and addresses in any JSON object from an endpoint, and shortens it, as for errors.
 
     >>> mask_object({"id": "m", "root": "http://h:80/m"}, key=None, url="http://h:80/v1")
     {'id': 'm', 'root': 'the upstream'}
@@ -193,7 +197,7 @@ def _describe_fault(item: object, depth: int) -> str:
 
 
 def _find_place(detail: object) -> str | None:
-    """Finds the field that the first of FastAPI's errors is about."""
+    """Finds the name of the request field that the first error in FastAPI's list is about."""
     first = detail[0] if isinstance(detail, list) and detail else None
     place = first.get("loc") if isinstance(first, Mapping) else None
     return str(place[-1]) if isinstance(place, list) and place else None
@@ -201,7 +205,8 @@ def _find_place(detail: object) -> str | None:
 
 def _shape_text(text: str, status: int) -> dict[str, Any] | None:
     text = text.strip()
-    if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:  # probably sent by a proxy
+    # a proxy probably sent this text, not the API
+    if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:
         return None
     return {"message": text, "code": "upstream_refused"}
 
@@ -213,7 +218,7 @@ def _find_type(status: int) -> str:
 
 
 def infer_status(value: Mapping[str, Any]) -> int:
-    """Infers the HTTP status of an error, e.g. in a stream, from its code or type; 500 if unknown.
+    """Infers an error's HTTP status from its code or type, e.g. for an error in a stream; 500 if unknown.
 
     >>> infer_status({"error": {"code": "context_length_exceeded"}}), infer_status({"error": {"code": "429"}})
     (400, 429)
@@ -229,7 +234,7 @@ def infer_status(value: Mapping[str, Any]) -> int:
 
 
 def pick_error_headers(headers: Mapping[str, str], key: Secret | None = None) -> dict[str, str]:
-    """Picks an error's headers about when to retry, if they are short plain text without the key."""
+    """Selects an error's headers that say when to retry, if they are short plain text without the key."""
     picked: dict[str, str] = {}
     for name, text in headers.items():
         if len(picked) < _MAX_HEADERS and _HEADER_PATTERN.fullmatch(name.lower()) and _is_plain(text, key):
@@ -249,10 +254,10 @@ class _Mask:
     def __init__(self, key: Secret | None, url: str) -> None:
         self._key = key
         self._url = url
-        self._left = _MAX_SIZE  # characters that the error's texts may still have
+        self._left = _MAX_SIZE  # how many more characters the error's texts may have
 
     def apply_to_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Masks an error's four standard fields first, then its other keys while there is room."""
+        """Masks an error's four standard fields, and then its other keys until the size limit is reached."""
         head = {name: self._apply_to_field(name, fields[name]) for name in _SHAPE}
         rest = {name: item for name, item in fields.items() if name not in _SHAPE}
         return head | self.apply_to_object(rest, 1)
@@ -265,7 +270,7 @@ class _Mask:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def apply_to_object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        """Masks an object's keys and values, while there is room."""
+        """Masks an object's keys and values until the size limit is reached."""
         masked: dict[str, Any] = {}
         for name, item in list(value.items())[:_MAX_KEYS]:
             if self._left <= 0:
@@ -338,13 +343,16 @@ def _mask_host(match: re.Match[str]) -> str:
 
 
 def _is_private_number(name: str) -> bool:
-    """Whether an IP address is private. What begins with 0 is probably a version number."""
+    """Whether an IP address is private; False if it begins with 0, like a version number."""
     return not ip_address(name).is_global and not name.startswith("0.")
 
 
 @lru_cache(maxsize=64)
 def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
-    """Returns the endpoint's host, and a pattern that finds it. A host without a dot must have its port."""
+    """Returns the endpoint's host, and a pattern that finds it in a text.
+
+    A host name without a dot is found only if its port follows.
+    """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     names = [parts.netloc.rpartition("@")[2]] if parts.netloc else []
@@ -376,7 +384,7 @@ def _is_ip_address(name: str) -> bool:
 
 
 def describe_page(message: str) -> str:
-    """Returns the message, or only its title if it is a web page, probably not from an API."""
+    """Returns the message; if it is a web page, returns a description with the page's title instead."""
     if not message.lstrip().startswith("<"):
         return message
     title = _PAGE_TITLE.search(message[:_MAX_PAGE])
@@ -426,10 +434,11 @@ class NotHttp(Exception):
     """The reply isn't HTTP/1.1."""
 
 
-# OpenSSL's names for a reply that isn't TLS; they depend on its version
+# names that different versions of OpenSSL give to the error that a reply isn't TLS
 _PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
-_TLS_ALERT = r"b'\x15\x03"  # a TLS server's answer to plain HTTP, as aiohttp quotes it
-_QUOTE = re.compile(r":?\s+b['\"]")  # the place where aiohttp's message begins to quote the reply
+# beginning of a TLS server's reply to plain HTTP, as aiohttp's error message quotes it
+_TLS_ALERT = r"b'\x15\x03"
+_QUOTE = re.compile(r":?\s+b['\"]")  # matches where aiohttp's error message begins to quote the reply
 
 
 def translate_error(exc: Exception) -> Exception:
@@ -445,9 +454,10 @@ def translate_error(exc: Exception) -> Exception:
 
 
 def explain_error(exc: BaseException) -> str:
-    """Describes a failure in a few words that don't depend on the event loop."""
+    """Describes a failure in a few words, which are the same for every kind of event loop."""
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        return f"it answered {exc.status}"  # the reply may repeat the proxy's password
+        # only the status, because the reply may repeat the proxy's password
+        return f"it answered {exc.status}"
     if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
         return "it is TLS; is it https://?"
     if isinstance(exc, HttpProcessingError):
@@ -461,7 +471,7 @@ def explain_error(exc: BaseException) -> str:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Returns the seconds to wait that a reply's headers (lower-case) ask for; None if they don't.
+    """Returns how many seconds a reply's headers (with lower-case names) ask to wait; None if they don't.
 
     >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
     2.5
@@ -490,7 +500,7 @@ def _parse_seconds(text: str) -> float | None:
 
 
 _CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
-_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, wrong host name, wrong IP address
+_CERTIFICATE_REMEDIES = {  # keyed by OpenSSL's codes: certificate expired, wrong host name, wrong IP address
     10: "have it renewed",
     62: "check the address",
     64: "check the address",

@@ -1,7 +1,7 @@
 """Passes one request on to the endpoint unchanged, and the reply to the caller as it arrives. No retries.
 
-It waits for the rate limiter once its body is complete. It ignores the circuit breakers: a failure on another
-route says nothing about chat completions.
+The request waits for the rate limiter once its body is complete. It ignores the circuit breakers, because a
+failure on another route says nothing about chat completions.
 """
 
 import re
@@ -34,12 +34,13 @@ from adacompute.client.transport import MAX_ERROR_BODY
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret
 
-_WHOLE_BYTES = 524_288  # only the end of larger JSON replies is kept
-_TAIL_BYTES = 65_536  # bytes kept from the end of a long reply, to find the usage
-_MAX_PLACES = 16  # most places in a reply where the usage is looked for
+# maximum size in bytes of a JSON reply that is kept as a whole; of a larger one, only the end is kept
+_WHOLE_BYTES = 524_288
+_TAIL_BYTES = 65_536  # number of bytes kept from the end of a long reply, to find its token usage
+_MAX_PLACES = 16  # maximum number of places in a reply where the token usage is looked for
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
 _IMAGE = b'"b64_json"'  # occurs once per image in a reply
-_MAX_TOKENS = 2**53  # larger numbers aren't counts
+_MAX_TOKENS = 2**53  # a larger number in a reply isn't taken for a token count
 _REPLY_HEADERS = frozenset(
     {
         *("content-type", "content-length", "content-disposition", "content-range", "content-language"),
@@ -47,26 +48,27 @@ _REPLY_HEADERS = frozenset(
         *("openai-processing-ms", "openai-model", "openai-version", "openai-poll-after-ms"),
     }
 )
-_MAX_HEADER = 1000  # longer headers of a reply aren't passed on
+_MAX_HEADER = 1000  # maximum length in characters of a reply's header that is passed on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest:
-    """A request to pass on."""
+    """A request to pass on to the endpoint unchanged."""
 
     method: str
-    path: str  # relative to the endpoint's address, begins with a slash, percent-encoded
+    path: str  # path relative to the endpoint's address; begins with a slash, percent-encoded
     query: str = ""  # percent-encoded, without "?"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | AsyncIterable[bytes] | None = field(default=None, repr=False)
     model: str = ""  # the model named in the body; "": none
-    samples: int = 0  # number of samples that the request counts as; 0: free
-    prompt_tokens: int = 0  # estimate, used if the reply has no usage
+    samples: int = 0  # number of samples that the request counts as; 0: the request is free
+    prompt_tokens: int = 0  # estimated tokens of the prompt, used if the reply doesn't report its usage
     completion_tokens: int = 0
     route: str = ""  # short name of the API route; each route has its own queue
-    # whether the endpoint may have begun to work before the upload was complete
+    # returns whether the whole body was passed on although its upload hasn't ended; may then be charged
     is_whole: Callable[[], bool] | None = None
-    count_further: Callable[[], int] | None = None  # additional samples that the sent body asked for
+    # returns how many samples the body asked for beyond `samples`, once it was sent
+    count_further: Callable[[], int] | None = None
     counted: tuple[str, ...] = ()  # names of lists in the reply whose items are counted as samples
 
 
@@ -90,7 +92,7 @@ class UsageReader:
 
     def __init__(self, *, stream: bool = False) -> None:
         self._stream = stream
-        self._kept = bytearray()  # the whole reply, or the end of a long one
+        self._kept = bytearray()  # the whole reply so far, or the end of a long one
         self._limit = _TAIL_BYTES if stream else _WHOLE_BYTES
         self._whole = True
         self._images, self._end = 0, b""
@@ -115,7 +117,7 @@ class UsageReader:
         return None if usage is None else _read_usage(usage)
 
     def count(self, lists: Collection[str]) -> int:
-        """Counts the items of the longest of these lists; for a long reply, counts the images."""
+        """Counts the items in the longest of the named lists; for a long reply, counts the images instead."""
         if self._stream or not lists:
             return 0
         if not self._whole:
@@ -136,7 +138,7 @@ def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
 def _find_usage(raw: bytes | bytearray) -> Mapping[str, Any] | None:
     """Finds the usage at the top level of a reply, or inside "response" in an event.
 
-    Also finds it if only the end of a long reply was kept.
+    This works even if only the end of a long reply was kept.
     """
     if value := _load_object(raw):
         return _get_usage(value)
@@ -162,7 +164,7 @@ def _read_usage(value: Mapping[str, Any]) -> ForwardUsage | None:
     elif completion is None:
         completion = total - prompt if _is_count(total) and _is_count(prompt) and total >= prompt else 0
     if not (_is_count(prompt) and _is_count(completion)) or prompt + completion == 0:
-        return None  # a usage of zero can't be right
+        return None  # zero tokens can't be right
     details = _first_of(value, "prompt_tokens_details", "input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return ForwardUsage(
@@ -181,11 +183,11 @@ def _is_count(value: object) -> bool:
 
 
 class KeyMask:
-    """Masks secrets in bytes that arrive in pieces, keeping the length."""
+    """Masks secrets in bytes that arrive in pieces, without changing the number of bytes."""
 
     def __init__(self, secret: Secret | None) -> None:
         self._texts = [text.encode() for text in (secret.masked if secret is not None else ())]
-        self._held = b""  # the last bytes, which may begin a secret
+        self._held = b""  # last bytes received, held back because a secret may begin in them
 
     def mask(self, chunk: bytes, *, last: bool = False) -> bytes:
         """Returns the masked bytes that can be passed on now; with `last`, all that remain."""
@@ -199,7 +201,7 @@ class KeyMask:
         return data[: len(data) - keep]
 
     def _count_held(self, data: bytes) -> int:
-        """Counts the last bytes that may be the beginning of a secret."""
+        """Returns how many bytes at the end may be the beginning of a secret."""
         longest = max(map(len, self._texts)) - 1
         sizes = range(min(longest, len(data)), 0, -1)
         return next((size for size in sizes if any(text.startswith(data[-size:]) for text in self._texts)), 0)
@@ -221,7 +223,7 @@ class RawReply(ReplyStream):
         return self._response.headers
 
     async def read_start(self) -> bytes:
-        """Reads the whole reply; of a long one reads only the beginning, and closes the connection."""
+        """Reads the reply; if it is long, reads only its beginning, and closes the connection."""
         parts, size = [], 0
         while size <= MAX_ERROR_BODY and (chunk := await self.read()):
             parts.append(chunk)
@@ -232,13 +234,13 @@ class RawReply(ReplyStream):
 
 
 class ForwardReply:
-    """The reply to a forwarded request; read it to the end or close it."""
+    """The reply to a forwarded request, which must be read to the end or closed."""
 
     def __init__(self, call: "ForwardCall", raw: RawReply) -> None:
         self.status = raw.status
         endpoint = call.context.endpoint
         self.headers = _select_headers(raw.headers, endpoint.secret, endpoint.url)
-        if raw.status in (204, 304):  # replies without a body, whatever their headers say
+        if raw.status in (204, 304):  # such replies have no body, whatever their headers say
             self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
@@ -263,7 +265,7 @@ class ForwardReply:
         return b""
 
     async def read_error(self) -> tuple[bytes, bytes]:
-        """Returns an error's body unchanged, and in OpenAI's format with key and addresses masked.
+        """Returns an error's body twice: unchanged, and in OpenAI's format with key and addresses masked.
 
         Raises for errors about the endpoint's own key, and for redirects, which aren't followed.
         """
@@ -283,7 +285,7 @@ class ForwardReply:
         return raw, encode_json(_shape_error(value, self.status, key, str(url)))
 
     def close(self) -> None:
-        """Ends the reply; the connection is kept if it was read to the end."""
+        """Ends the reply; keeps the connection if the reply was read to the end."""
         self._raw.close()
 
 
@@ -291,7 +293,7 @@ _NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers 
 
 
 def _select_headers(headers: Mapping[str, str], key: Secret | None, url: str) -> dict[str, str]:
-    """Selects the reply's headers to pass on, masked: none that reveal the upstream or set cookies."""
+    """Selects the reply's headers to pass on, and masks them; drops cookies and what reveals the upstream."""
     return {
         name: value if name in _NUMBER_HEADERS else _mask_header(value, key, url)
         for name, value in headers.items()
@@ -334,16 +336,17 @@ class ForwardCall:
         self._until = until
         self._on_call = on_call
         self._weight = float(request.prompt_tokens + request.completion_tokens)
-        self._limiter = context.limiters.pick("/" + request.route)  # one limiter per route
+        self._limiter = context.limiters.pick("/" + request.route)  # each route has its own limiter
         self.is_counted = request.samples > 0
-        self.is_reported = False  # whether the end of the call is recorded
+        self.is_reported = False  # whether the end of the call has been recorded
         self._has_turn = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            await self._take_turn()  # not for a body still being uploaded: a slow client would block others
+            # a body still being uploaded doesn't wait here, because a slow client would block other calls
+            await self._take_turn()
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)
         try:
@@ -371,7 +374,7 @@ class ForwardCall:
         usage = None if reader is None else reader.read()
         counted = 0 if reader is None else reader.count(request.counted)
         got = max(request.samples, counted)
-        if not counted and request.count_further is not None:  # the reply has no list to count
+        if not counted and request.count_further is not None:  # the reply has no list of items to count
             got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
@@ -387,12 +390,12 @@ class ForwardCall:
         self._record(error.kind, "maybe" if is_paid else "no", error.status)
 
     def report_cancelled(self) -> None:
-        """Records that the caller left before the end; has no effect after the end."""
+        """Records that the caller gave up; has no effect if the end of the call was already recorded."""
         self._record("cancelled", "maybe" if self._may_be_paid else "no", None)
 
     @property
     def _may_be_paid(self) -> bool:
-        """Whether the endpoint may have begun to work, even before an upload is complete."""
+        """Whether the call may be charged; the endpoint may begin to work before an upload is complete."""
         is_whole = self._request.is_whole is not None and self._request.is_whole()
         return self.timer.sent is not None or self.timer.headers or is_whole
 

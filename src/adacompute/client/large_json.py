@@ -1,8 +1,8 @@
-"""Reads JSON of many megabytes in a thread beside an event loop.
+"""Reads JSON of many megabytes in a thread, so that the event loop can go on.
 
-A parser holds Python's lock (GIL) until it returns, in any thread, which blocks everything else. Only
-log-probabilities have that many values, so one typed call reads a completion with its tokens as structs: they
-take a fraction of the time and memory of dictionaries, and the garbage collector ignores them.
+The thread alone isn't enough: a parser holds Python's lock (GIL) until it returns, which blocks all threads.
+Only log-probabilities have so many values that this matters. Tokens are therefore read as structs: they take
+a fraction of the time and memory of dictionaries, and the garbage collector ignores them.
 """
 
 import asyncio
@@ -20,19 +20,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Bytes = bytes | bytearray
 
-MAX_INLINE = 2**18  # bytes; larger replies are parsed in a thread, not in the event loop
-MAX_PLAIN_MARKS = 300_000  # most opening brackets and commas in a reply without log-probabilities
-_MAX_ODD_MARKS = 1_000_000  # most brackets and commas if a reply with log-probabilities isn't strict JSON
-MAX_MARKS = 12_000_000  # most brackets and commas with log-probabilities; real replies have fewer
-_MAX_WHOLE = 16 * 2**20  # bytes; tokens in larger replies lose their alternatives
-_PART = 2**18  # bytes scanned per step
-_MAX_DEPTH = 800  # most levels of nesting in a reply; orjson parses 1,024
+MAX_INLINE = 2**18  # size in bytes above which a reply is parsed in a thread, not in the event loop
+# maximum number of opening brackets and commas in a reply without log-probabilities
+MAX_PLAIN_MARKS = 300_000
+# maximum number of opening brackets and commas in a reply with log-probabilities that isn't strict JSON
+_MAX_ODD_MARKS = 1_000_000
+# maximum number of opening brackets and commas in a reply with log-probabilities; real ones have fewer
+MAX_MARKS = 12_000_000
+# size in bytes above which a reply's tokens are read without the alternatives to them
+_MAX_WHOLE = 16 * 2**20
+_PART = 2**18  # number of bytes scanned per step
+_MAX_DEPTH = 800  # maximum depth of nesting in a reply; orjson can parse 1,024 levels
 
-_executor: tuple[int, ThreadPoolExecutor] | None = None  # creator's process id, thread pool
+_executor: tuple[int, ThreadPoolExecutor] | None = None  # (id of the process that created the pool, pool)
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a function that reads a large reply in the one thread that is kept for this.
+    """Runs a function that reads a large reply, in a single thread shared by all of them.
 
     More threads wouldn't be faster, because they share the GIL.
     """
@@ -43,9 +47,9 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 
 
 class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
-    """A token and its log-probability, without alternative tokens. Other fields of a server are dropped.
+    """A token and its log-probability, without alternatives. Other fields that a server sends are dropped.
 
-    Read it like a dictionary:
+    Its fields can be read like those of a dictionary:
 
     >>> token = Alternative(token="4", logprob=-0.5)
     >>> token["logprob"], token.get("top_logprobs")
@@ -70,7 +74,7 @@ class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class ReplyToken(Alternative, gc=False):
-    """A token with the most likely tokens at its place."""
+    """A token of a response, with the most likely tokens at its position."""
 
     top_logprobs: list[Alternative] | UnsetType | None = UNSET
 
@@ -109,8 +113,8 @@ _TOKENS_DECODER = msgspec.json.Decoder(list[ReplyToken])
 def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, bool]:
     """Parses a large body, and returns whether it was strict JSON. ValueError if it has too many values.
 
-    For a completion or a stream event, reads only the fields of the API. Log-probabilities become structs;
-    above 16 MiB they lose the alternative tokens.
+    For a completion or a stream event, reads only the fields of OpenAI's API. Log-probabilities become
+    structs; if the body is larger than 16 MiB, the alternatives to each token are dropped.
 
     >>> value, strict = load_large_json(b'{"choices": [{"logprobs": {"content": []}}], "id": "x"}')
     >>> value == {"id": "x", "choices": [{"logprobs": {"content": []}}]}
@@ -121,9 +125,9 @@ def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, 
     completion: _Completion[Any]
     try:
         completion = (_DECODER if len(raw) <= _MAX_WHOLE else _BARE_DECODER).decode(raw)
-    except msgspec.ValidationError:  # another structure
+    except msgspec.ValidationError:  # the JSON isn't structured like a completion
         return _load_untyped(raw, limit)
-    except (ValueError, RecursionError):  # numbers such as NaN
+    except (ValueError, RecursionError):  # the JSON isn't strict, e.g. contains NaN
         return _load_untyped(raw, min(max_marks, _MAX_ODD_MARKS) if b'"logprobs"' in raw else limit)
     structs = (completion, *completion.choices)
     values = [getattr(struct, name) for struct in structs for name in struct.__struct_fields__]
@@ -131,12 +135,12 @@ def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, 
     try:
         choices = [_read_fields(choice) for choice in completion.choices]
         return {**_read_fields(completion), "choices": choices}, True
-    except ValueError:  # a part has unpaired surrogates
+    except ValueError:  # a part of the body has unpaired surrogates
         return _load_untyped(raw, min(max_marks, _MAX_ODD_MARKS))
 
 
 def _read_fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """The fields that are present; parses those that have no type."""
+    """Returns the fields that were in the JSON, and parses those that were left as raw bytes."""
     fields = {name: getattr(struct, name) for name in struct.__struct_fields__}
     return {name: _read_field(value) for name, value in fields.items() if value is not UNSET}
 
@@ -156,7 +160,7 @@ def _load_untyped(raw: Bytes, max_marks: int) -> tuple[object, bool]:
 
 
 def compact_tokens(tokens: list[Any]) -> list[Any]:
-    """Converts tokens to structs, if they have the structure of the API."""
+    """Converts tokens to structs, if they have the structure that OpenAI's API defines."""
     try:
         return _TOKENS_DECODER.decode(orjson.dumps(tokens, default=encode_token))
     except (TypeError, ValueError):
@@ -164,7 +168,7 @@ def compact_tokens(tokens: list[Any]) -> list[Any]:
 
 
 def encode_token(value: object) -> orjson.Fragment:
-    """Encodes a token as JSON, for orjson's `default`."""
+    """Encodes a token struct as JSON; passed to orjson as `default`."""
     if isinstance(value, Alternative):
         return orjson.Fragment(msgspec.json.encode(value))
     raise TypeError(f"{type(value).__name__} is no JSON")

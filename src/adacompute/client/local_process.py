@@ -1,8 +1,8 @@
 """The program that serves a GGUF file with llama.cpp until its parent process ends.
 
 `local.py` runs it in its own process, because llama.cpp can't be stopped otherwise and may crash. It doesn't
-import this package. Its argument is JSON with what to serve. It prints one line with the address, and ends
-when its stdin is closed.
+import this package. Its argument is a JSON object that says what to serve. It prints one line with
+the address, and ends when its stdin is closed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 _LOOPBACK = "127.0.0.1"
 _CHECK_SECONDS = 1.0  # interval between checks that the parent process still runs
 _ERRORS_ONLY = 1  # llama.cpp's verbosity: print only errors to stderr
-_SPARE_CONNECTIONS = 64  # HTTP threads in addition to one per slot, as idle connections occupy some
+_SPARE_CONNECTIONS = 64  # number of HTTP threads beyond one per slot, because idle connections occupy threads
 _ALLOWED_ORIGIN = "http://127.0.0.1"  # web pages from other origins can't read replies
 
 
@@ -35,7 +35,7 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
     for work in (params.cpuparams, params.cpuparams_batch):
         work.n_threads = config["threads"]
     params.n_threads_http = config["slots"] + _SPARE_CONNECTIONS
-    params.cache_ram_mib = 0  # cache prompts in the slots, not in additional gigabytes
+    params.cache_ram_mib = 0  # caches prompts only in the slots, without using extra gigabytes of memory
     params.fit_params = False  # True would load the file twice and then shrink the context
     params.verbosity = _ERRORS_ONLY
     params.ui = False
@@ -45,11 +45,11 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
 
 
 def _exit_with_parent(parent: int) -> NoReturn:
-    """Ends this process when stdin is closed, or when the parent is gone but a fork keeps stdin open."""
+    """Ends this process when stdin is closed, or when the parent has ended but its fork keeps stdin open."""
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
             break
-    os._exit(0)  # immediately: llama.cpp's threads can't be ended otherwise
+    os._exit(0)  # exits immediately, because llama.cpp's threads can't be ended otherwise
 
 
 def _end_with_input() -> None:
@@ -57,7 +57,8 @@ def _end_with_input() -> None:
 
     Nothing may be written to stdin, which would also end the process.
     """
-    with contextlib.suppress(OSError):  # on other systems, a thread ends the process, but only after loading
+    # where this isn't supported, a thread ends the process, but only after the model is loaded
+    with contextlib.suppress(OSError):
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
 
@@ -65,7 +66,7 @@ def _end_with_input() -> None:
 def main() -> None:
     """Reads the configuration, serves, prints the address, and runs until the parent ends."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # what libraries print goes to stderr, not to the parent
+    os.dup2(2, 1)  # so that what libraries print goes to stderr, not to the parent
     config = json.loads(sys.argv[1])
     sys.path[:] = config["path"]
     _end_with_input()

@@ -1,4 +1,4 @@
-"""The modes of a menu, read from its file, each with endpoint, options and token prices."""
+"""The modes listed in a file (menu.toml), each with its endpoint, options and token prices."""
 
 import json
 from collections.abc import Mapping
@@ -25,24 +25,24 @@ from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices, names_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeConfig:
-    """A mode of a menu, one table in menu.toml: how to request a sample, and its price."""
+    """A mode, one table in menu.toml: how to request a sample, and its price."""
 
     name: str
-    endpoint: EndpointConfig  # upstream, model, key, limits, timeouts and prices
-    # price per million cached prompt tokens; None: the same as other prompt tokens
+    endpoint: EndpointConfig  # settings of the endpoint: upstream, model, key, limits, timeouts and prices
+    # price per million cached prompt tokens; None: the price of other prompt tokens
     cached_price: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # fields added to every request
     system_suffix: str = ""  # appended to the system message
     is_default: bool = False  # whether this mode gets the requests that can't be voted on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeConfigs:
-    """The modes of a menu in file order, and the currency of all prices."""
+    """All modes of a gateway in the order of menu.toml, and the currency of their prices."""
 
     modes: tuple[ModeConfig, ...]
     currency: str = DEFAULT_CURRENCY
-    budget: str = ""  # average budget per request; "": the menu sets none
+    budget: str = ""  # average budget per request; "": the modes file sets none
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,35 +71,38 @@ class ModeConfigs:
         return marked[0] if marked else self.by_cost[-1]
 
 
-_MODE_KINDS = {  # types of the keys in a mode's table: the settings of [endpoint], and these
+_MODE_KINDS = {  # type of each key in a mode's table: the settings of [endpoint], and these
     "upstream": str,
     "cached_price": Price,
     "options": dict,
-    "prompt_tokens": Price,  # assumed length of a prompt, to price recorded samples
+    "prompt_tokens": Price,  # prompt length in tokens that is assumed to price recorded samples
     "default": bool,
     **get_type_hints(EndpointConfig, include_extras=True),
 }
 del _MODE_KINDS["url"]
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# options that would draw more or longer samples than are counted, or change what is voted on
+# options refused because they would draw more or longer samples than are counted, or change what is voted on
 _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-_RESERVED_MODES = ("default", EVERY_MODE)  # these names mean the whole menu
+# names that no mode may have, because they stand for all modes together
+_RESERVED_MODES = ("default", EVERY_MODE)
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
     "model": "its name at the upstream",
 }
 _MAX_MODES = 16
-_MODE_NAME = 64  # most characters of a mode's name
+_MODE_NAME = 64  # maximum number of characters in a mode's name
 
 
 def read_modes_file(file: Path) -> ModeConfigs:
-    """Reads the modes of a menu, one per table. ConfigError names file, table, key, value and remedy.
+    """Reads a modes file (menu.toml) with one table per mode.
 
-    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and no upstream may
-    get another's key.
+    Raises ConfigError, which names the file, table, key, value and remedy.
+
+    A mode without `key_env` and `key_file` has no key, because modes may have different upstreams, and no
+    upstream may get another's key.
     """
     tables = read_toml(file, "menu")
     budget = convert_value(tables.pop("budget", ""), float | str, f"{file}: budget")
@@ -123,9 +126,9 @@ def read_modes_file(file: Path) -> ModeConfigs:
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
-    """Reads token prices of recorded modes, one table per mode: a menu, or a file with prices alone."""
+    """Reads token prices of recorded modes from menu.toml, or from a similar file with only prices."""
     tables = read_toml(file, "the prices file")
-    tables.pop("budget", None)  # the only key that isn't a mode
+    tables.pop("budget", None)  # the only top-level key that isn't a mode
     if not tables:
         raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
     return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}
@@ -204,14 +207,15 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """Returns the settings with the menu's default mode as the endpoint, at the menu's highest prices.
+    """Returns the settings with the default mode's endpoint, and with the highest prices of all modes.
 
-    This endpoint handles all requests except samples. ConfigError if the budget doesn't fit the menu.
+    This endpoint handles all requests except those for samples. Raises ConfigError if the budget is a
+    number of samples although there are several modes.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     if menu.budget and config.serve.budget == ServeConfig().budget:
         config = replace(config, serve=replace(config.serve, budget=menu.budget))
-    by_quality = names_quality(config.serve.budget)  # what quality costs is known only with a policy
+    by_quality = names_quality(config.serve.budget)  # only a policy knows the cost of a required quality
     budget = None if by_quality else parse_serve_budgets(config.serve)[0]
     if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
@@ -229,7 +233,7 @@ def apply_menu(config: Config, menu: ModeConfigs) -> Config:
 
 
 def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
-    """Reads the menu that the settings name; returns adapted settings and the menu (None: no menu)."""
+    """Reads the modes file that the settings name; returns adapted settings, and the modes or None."""
     if not config.serve.menu:
         return config, None
     menu = read_modes_file(Path(config.serve.menu))
@@ -237,7 +241,7 @@ def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
 
 
 def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
-    """Builds a mode's endpoint, with its key; ConfigErrors name the mode."""
+    """Builds a mode's endpoint, with its key; any ConfigError names the mode."""
     settings = mode.endpoint
     try:
         endpoint = build_endpoint(settings)
@@ -255,5 +259,5 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
 
 
 def build_mode_endpoints(menu: ModeConfigs) -> tuple[ModeEndpoint, ...]:
-    """Builds the endpoints of all modes, in the menu's order."""
+    """Builds the endpoints of all modes, in the order of menu.toml."""
     return tuple(map(build_mode_endpoint, menu.modes))

@@ -19,8 +19,9 @@ from adacompute.client.server_quirks import RecentlyUsed, describe_kind, model_k
 from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
-_INITIAL_CONCURRENCY = 8  # concurrent calls, until the endpoint has shown that it can handle more
-_BURST_SECONDS = 1.0  # a bucket holds one second's amount, so a minute may exceed the rate by 1/60
+_INITIAL_CONCURRENCY = 8  # number of concurrent calls until the endpoint has shown that it can handle more
+# a token bucket holds the amount for one second, so the rate per minute may be exceeded by 1/60
+_BURST_SECONDS = 1.0
 
 
 class SendGate:
@@ -39,7 +40,7 @@ class SendGate:
         return not (self.ended or self._shut)
 
     def shut(self) -> None:
-        """Makes attempts wait."""
+        """Makes attempts wait until the gate opens again."""
         self._shut = True
 
     def open(self) -> None:
@@ -50,7 +51,7 @@ class SendGate:
                 self._on_open()
 
     def on_open(self, callback: Callable[[], None]) -> None:
-        """Sets a callback for when the gate opens; until then calls wait in the rate limiter."""
+        """Sets a function to call when the gate opens; while it is shut, calls wait in the rate limiter."""
         self._on_open = callback
 
     def end(self) -> None:
@@ -74,7 +75,8 @@ class SendGate:
         try:
             yield
         except asyncio.CancelledError:
-            if task in self._cancelled and task.uncancel() <= cancel_count:  # only `end` has cancelled it
+            # the task was cancelled by `end` only, not by its caller
+            if task in self._cancelled and task.uncancel() <= cancel_count:
                 raise _build_stopped_error() from None
             raise
         finally:
@@ -93,7 +95,7 @@ class TokenBucket:
     """
 
     def __init__(self, per_minute: float, *, now: float) -> None:
-        self._rate = per_minute / 60.0  # per second
+        self._rate = per_minute / 60.0  # amount added to the bucket per second
         self._size = max(1.0, self._rate * _BURST_SECONDS)
         self._level = self._size
         self._updated_at = now
@@ -117,11 +119,11 @@ class _Waiter:
 
 
 class RateLimiter:
-    """Admits calls in order of arrival, limiting concurrency and requests and tokens per minute.
+    """Admits calls in order of arrival; limits concurrency, requests per minute and tokens per minute.
 
     If adaptive, it starts with a few concurrent calls and doubles the limit after each successful round (slow
     start). If the endpoint is overloaded it halves the limit, at most once per round trip, and then raises it
-    by one per round. If there is an `outer` limiter, admitted calls then wait for that one too.
+    by one per round. If there is an `outer` limiter, calls admitted here must then be admitted there too.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class RateLimiter:
         outer: "RateLimiter | None" = None,
         adaptive: bool = True,
     ) -> None:
-        """An `outer` limiter applies the rates per minute instead of this one."""
+        """If there is an `outer` limiter, it enforces the rates per minute, and this limiter doesn't."""
         self._loop = loop
         self._outer = outer
         self._gate = gate or SendGate()
@@ -144,13 +146,14 @@ class RateLimiter:
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
-        self._slow_start_limit = float(self._max_concurrency)  # concurrency grows fast up to this limit
-        self._reduced_at = float("-inf")  # when the limit was last halved (loop clock)
+        # up to this limit, concurrency doubles in each round of calls
+        self._slow_start_limit = float(self._max_concurrency)
+        self._reduced_at = float("-inf")  # when the limit was last halved (event loop's clock)
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
             None if rate is None or outer is not None else TokenBucket(rate, now=now) for rate in per_minute
         )
-        self.paused_until = now  # no call is admitted before this time (loop clock)
+        self.paused_until = now  # no call is admitted before this time (event loop's clock)
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -166,7 +169,7 @@ class RateLimiter:
         return self._tokens is not None or (self._outer is not None and self._outer.counts_tokens)
 
     def try_enter(self, weight: float = 0.0) -> bool:
-        """Takes a turn if one is free and nobody is waiting."""
+        """Admits a call if this is possible now and no other call is waiting; returns whether it did."""
         if self._waiting or self._compute_delay(weight) > 0.0:
             return False
         if self._outer is not None and not self._outer.try_enter(weight):
@@ -175,7 +178,7 @@ class RateLimiter:
         return True
 
     async def enter(self, weight: float = 0.0, *, until: float = float("inf")) -> None:
-        """Waits for a turn; raises TimeoutError if none comes in time. End each turn with `leave`."""
+        """Waits until a call is admitted; raises TimeoutError after `until`. Must be followed by `leave`."""
         if self.try_enter(weight):
             return
         waiter = _Waiter(self._loop.create_future(), weight)
@@ -186,11 +189,11 @@ class RateLimiter:
                 await waiter.turn
         except BaseException:
             if waiter.turn.done() and not waiter.turn.cancelled():
-                self._return_own(weight)  # the turn came while the wait was being cancelled
+                self._return_own(weight)  # the call was admitted while its wait was being cancelled
             else:
-                with contextlib.suppress(ValueError):  # already removed from the queue
+                with contextlib.suppress(ValueError):  # the call may already be removed from the queue
                     self._waiting.remove(waiter)
-                self._admit_waiters()  # others may have waited behind this one
+                self._admit_waiters()  # calls that waited behind this one may be admitted now
             raise
         if self._outer is not None:
             try:
@@ -200,7 +203,7 @@ class RateLimiter:
                 raise
 
     def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Ends a turn; `used` is the call's actual number of tokens, if known."""
+        """Makes room for another call; `used` is this call's actual number of tokens, if known."""
         if self._outer is not None:
             self._outer.leave(weight, used=used)
         self._end_turn(weight, used)
@@ -213,7 +216,7 @@ class RateLimiter:
             self._admit_waiters()
 
     def return_unused(self, weight: float = 0.0) -> None:
-        """Returns a turn in which nothing was sent."""
+        """Undoes the admission of a call that wasn't sent."""
         if self._outer is not None:
             self._outer.return_unused(weight)
         self._return_own(weight)
@@ -224,27 +227,27 @@ class RateLimiter:
         self._end_turn(weight, 0.0)
 
     def pause(self, until: float) -> None:
-        """Admits nobody before `until`: if the endpoint tells one caller to wait, all wait.
+        """Admits no call before `until`: if the endpoint tells one caller to wait, all callers wait.
 
         The endpoint's message isn't kept: it may quote that caller's request.
         """
         self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
-        """Records a success; raises the limit if all turns are taken. To be called before `leave`."""
+        """Records a success, and raises the limit if it has been reached; must be called before `leave`."""
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
 
     def report_answering(self) -> None:
-        """Records that a reply has begun, which counts as a success; the call keeps its turn."""
+        """Records that a reply has begun, which counts as a success; the call is still running."""
         self.report_success()
         self._admit_waiters()
 
     def report_overload(self, began_at: float) -> bool:
-        """Records that a call begun at this time met an overload; returns whether this counts.
+        """Records that a call failed because of overload; if adaptive, halves the limit.
 
-        Doesn't count calls that began before the limit was last halved. Without adapting, all count.
+        Does nothing, and returns False, if the call began before the limit was last halved.
         """
         if began_at < self._reduced_at:
             return False
@@ -254,14 +257,15 @@ class RateLimiter:
         return True
 
     def restart(self) -> None:
-        """Restarts with one concurrent call after an outage, so that waiting calls don't all come at once."""
+        """Restarts with one concurrent call after an outage, because many calls may be waiting."""
         self._limit = 1.0
         self._slow_start_limit = float(self._max_concurrency)
         self._reduced_at = self._loop.time()
 
     def _compute_delay(self, weight: float) -> float:
         """Returns the seconds until a call of this weight may enter; infinite while no turn is free."""
-        if self.in_flight + 1 > self._limit or not self._gate.is_open:  # no turn is free
+        # the limit of concurrent calls is reached, or nothing may be sent
+        if self.in_flight + 1 > self._limit or not self._gate.is_open:
             return math.inf
         now = self._loop.time()
         wait = self.paused_until - now if self.paused_until > now else 0.0
@@ -279,7 +283,7 @@ class RateLimiter:
             self._tokens.take(weight)
 
     def _admit_waiters(self) -> None:
-        """Admits waiting calls in order; sets a timer if the next one only waits for time to pass."""
+        """Admits waiting calls in order; if the next call must wait for a known time, sets a timer."""
         while self._waiting:
             head = self._waiting[0]
             delay = 0.0 if head.turn.done() else self._compute_delay(head.weight)
@@ -288,7 +292,7 @@ class RateLimiter:
                     self._schedule_wake(delay)
                 return
             self._waiting.popleft()
-            if not head.turn.done():  # otherwise the waiter was cancelled
+            if not head.turn.done():  # if its future is done, the waiting call was cancelled
                 self._take_turn(head.weight)
                 head.turn.set_result(None)
 
@@ -299,10 +303,10 @@ class RateLimiter:
 
 
 class Limiters:
-    """The rate limiters of one endpoint: one for everything, and one per model.
+    """The rate limiters of one endpoint: one for all calls together, and one per model.
 
-    The limiter for everything enforces the operator's limits. A model's limiter adapts, so that a model that
-    hangs or is overloaded takes no turns from others.
+    The limiter for all calls enforces the operator's limits. Each model's limiter adapts to that model, so
+    that a model that hangs or is overloaded doesn't hold up calls to others.
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
@@ -313,7 +317,7 @@ class Limiters:
         self.pick()
 
     def pick(self, model: object = None) -> RateLimiter:
-        """Returns the limiter for calls to that model."""
+        """Returns the limiter for calls to this model."""
         return self._by_model.pick(model_key(model))
 
     @property
@@ -323,17 +327,17 @@ class Limiters:
 
     @property
     def in_flight(self) -> int:
-        """Number of calls that have a turn."""
+        """Number of calls that were admitted and haven't ended."""
         return self._all.in_flight
 
     def restart(self) -> None:
-        """Restarts all models with one concurrent call, because the endpoint is back."""
+        """Restarts each model's limiter with one concurrent call, because the endpoint works again."""
         for limiter in self._by_model.values():
             limiter.restart()
 
 
 class CircuitBreaker:
-    """Leaves an endpoint or model alone while it keeps failing.
+    """Stops calls to an endpoint or model for a while if it keeps failing.
 
     Closed: all calls pass. Open: no call passes for some seconds, then one passes as a probe. If the probe
     succeeds, the breaker closes; if it fails, the next wait is twice as long.
@@ -344,27 +348,27 @@ class CircuitBreaker:
     ) -> None:
         self._settings = settings
         self._loop = loop
-        self._name = name  # name shown in errors
+        self._name = name  # name of the endpoint or model in error messages
         self._failures = 0  # number of consecutive failures
         self._seconds = settings.seconds
         self._due: float | None = None  # time of the next probe; None: the breaker is closed
         self._probing = False
         self._changed: asyncio.Future[None] | None = None
-        # How often the breaker opened. Results of calls that began before the last opening are ignored.
+        # How often the breaker has opened. Results of calls that began before its last opening are ignored.
         self.generation = 0
-        self.opened_at = float("-inf")  # when the breaker last opened (loop clock)
+        self.opened_at = float("-inf")  # when the breaker last opened (event loop's clock)
         self.remedy = "try again then, or see what is wrong with it"
 
     @property
     def closed(self) -> bool:
-        """Whether all calls pass."""
+        """Whether the breaker lets all calls pass."""
         return self._due is None
 
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
         """Waits while the breaker is open.
 
-        Raises EndpointResting if that would last beyond the time `until`, or if this number of probes fail
-        meanwhile.
+        Raises EndpointResting if the wait would last beyond the time `until`, or once as many probes as
+        `probes` says have failed.
         """
         last = self.generation + probes
         while self._due is not None:
@@ -385,9 +389,9 @@ class CircuitBreaker:
             await asyncio.wait((self._changed,), timeout=None if wake == float("inf") else wake - now)
 
     def try_pass(self) -> bool:
-        """Whether a call may go now.
+        """Whether a call may be sent now.
 
-        If the breaker is open, True makes this call the probe, whose end must be reported.
+        If the breaker is open, a call that gets True is the probe, and its end must be reported.
         """
         if self._due is None:
             return True
@@ -397,7 +401,7 @@ class CircuitBreaker:
         return True
 
     def report_failure(self, generation: int) -> bool:
-        """Records the failure of a call that passed in this generation; True if this opened the breaker."""
+        """Records the failure of a call that began in this generation; True if this opened the breaker."""
         if generation != self.generation:
             return False
         self._failures += 1
@@ -409,7 +413,7 @@ class CircuitBreaker:
         return True
 
     def report_success(self, generation: int) -> bool:
-        """Records any response from the endpoint; True if this closed the breaker."""
+        """Records any response to a call that began in this generation; True if this closed the breaker."""
         if generation != self.generation:
             return False
         self._failures = 0
@@ -420,7 +424,7 @@ class CircuitBreaker:
         return True
 
     def report_unknown(self, generation: int) -> None:
-        """Records a call that ended without a result, e.g. was cancelled; another may become the probe."""
+        """Records a call that ended without a result, e.g. by cancellation; another may become the probe."""
         if generation == self.generation and self._probing:
             self._probing = False
             self._notify()
@@ -457,17 +461,17 @@ class Breakers:
             partial(CircuitBreaker, settings, loop=loop, name="the model")
         )
         self.endpoint = CircuitBreaker(settings, loop=loop)
-        self.answered_at = float("-inf")  # time of the last response to any request (loop clock)
+        self.answered_at = float("-inf")  # time of the last response to any request (event loop's clock)
         self.is_reached = False  # whether a connection ever succeeded
         self._give_up_at = math.inf
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
-        """Returns the breakers for a call with that body."""
+        """Returns the breakers for a call with this body."""
         return CallBreaker(self, self._by_kind.pick(describe_kind(body)))
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models for which some kind of request is held back; begins with "" if all requests are."""
+        """Models to which some kind of request is held back; "" comes first if all requests are held back."""
         models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
         return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
 
@@ -477,8 +481,9 @@ class Breakers:
         return math.inf if self.is_reached else self._give_up_at
 
     def record_unreachable(self, why: str, began_at: float) -> None:
-        """Records that an attempt that began at this time didn't connect."""
-        self.endpoint.remedy = f"the last time: {why}"  # shown to other callers: contains only our own words
+        """Records that an attempt, which began at `began_at`, couldn't connect."""
+        # shown to other callers too, so it must not quote a request
+        self.endpoint.remedy = f"the last time: {why}"
         self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
 
@@ -489,16 +494,17 @@ class CallBreaker:
         self._breakers = breakers
         self._endpoint = breakers.endpoint
         self._model = model
-        self._counted: int | None = None  # generation in which a failure of this call was counted
+        # breaker's generation in which a failure of this call was counted; None: not yet
+        self._counted: int | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether calls pass at once."""
+        """Whether both breakers let all calls pass."""
         return self._endpoint.closed and self._model.closed
 
     @property
     def generation(self) -> tuple[int, int]:
-        """How often each breaker has opened; later reports on a call need the numbers at its start."""
+        """How many times each breaker has opened; reports on a call need these numbers as of its start."""
         return self._endpoint.generation, self._model.generation
 
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
@@ -507,7 +513,7 @@ class CallBreaker:
         await self._model.wait_until_ready(until, probes=probes)
 
     def try_pass(self) -> bool:
-        """Whether the call may go now; if it goes as a probe, its end must be reported."""
+        """Whether the call may be sent now; if it is sent as a probe, its end must be reported."""
         if not self._endpoint.try_pass():
             return False
         if self._model.try_pass():
@@ -542,7 +548,7 @@ class CallBreaker:
         return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""
 
     def report_unknown(self, generation: tuple[int, int]) -> None:
-        """Records that the call ended without a result; others may become the probes."""
+        """Records that the call ended without a result; other calls may become the probes."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
 
@@ -563,7 +569,7 @@ class AttemptTimer:
         self._on_sent = on_sent
         # whether the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
-        self.sent: float | None = None  # time of sending; from then on the endpoint may be working
+        self.sent: float | None = None  # when the request was sent; the endpoint may be working since then
         self.headers = False
         self.expired = False
 
@@ -602,26 +608,26 @@ class AttemptTimer:
         self._task.cancel()
 
     def _find_due(self, now: float) -> float:
-        """Returns the next deadline; until the request is sent, it keeps moving later."""
+        """Returns the next deadline; the timeout for the first byte runs only once the request is sent."""
         since = now if self.sent is None else self.sent
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-# how long turns are given at once in each round of the event loop; later ones wait for the next round
+# time in each round of the event loop during which tasks go on without waiting; later ones wait for the next
 _ROUND_SECONDS = 0.004
-_TURNS_PER_ROUND = 4  # most waiting tasks that get a turn per round
+_TURNS_PER_ROUND = 4  # maximum number of waiting tasks that get a turn per round of the event loop
 
 
 class LoopShare:
-    """Shares an event loop's time between pieces of work of about a millisecond.
+    """Makes tasks take turns in the event loop, so that they don't hold up everything else.
 
-    All ready tasks run in one round of the loop. If 200 replies arrive at once, that would be a round of 200
-    times some milliseconds in which nothing else is served. So each task waits for a turn before a piece of
-    work: it gets one at once during the first milliseconds of a round, otherwise in the next round.
+    The event loop runs all ready tasks in one round. If 200 replies arrive at once, and each takes some
+    milliseconds to handle, nothing else would run until all are handled. So a task waits for a turn before
+    each piece of work: it gets one at once in the first milliseconds of a round, otherwise in the next round.
     """
 
     def __init__(self) -> None:
-        self._until = 0.0  # until this time, turns are given at once
+        self._until = 0.0  # until this time, tasks get their turn without waiting
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take_turn(self) -> None:

@@ -55,34 +55,37 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
-CHARACTERS_A_TOKEN = 4.0  # rough average for English text
+CHARACTERS_A_TOKEN = 4.0  # characters per token: a rough average for English text
 _IMPLAUSIBLE_RATIO = 7.0  # more characters per token than any text has on average
 _MAX_RATIO = 32  # more characters per token than even tables and indented code have
-_MAX_TOKENS = 10**10  # most tokens per call: far more than any model supports
-_MAX_COUNT = 2**40  # larger numbers in a reply aren't counts; sums of millions of counts can be stored
+_MAX_TOKENS = 10**10  # maximum number of tokens per call: far more than any model supports
+# a larger number in a reply isn't taken for a count, so that sums of millions of counts can be stored
+_MAX_COUNT = 2**40
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
-_MAX_DETAILS = 32  # most additional numbers kept from a reply's usage
-_MAX_DETAIL_NAME = 64  # most characters in the name of an additional number
+_MAX_DETAILS = 32  # maximum number of additional figures kept from a reply's usage
+_MAX_DETAIL_NAME = 64  # maximum number of characters in the name of an additional figure
 _FIELD_NAME = re.compile(r"[a-z_]+")  # matches names of fields in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
-_HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated but not shown
+# fields of a message with text that was generated but isn't shown
+_HIDDEN_TEXTS = ("reasoning_content", "reasoning")
 
 
-_MAX_MESSAGE = 200  # most characters shown of a server's message
+_MAX_MESSAGE = 200  # maximum number of characters shown of a server's message
 
 
 class HttpReply(NamedTuple):
     """A server's reply with any status.
 
-    `value` is the JSON of the body or its text, with the endpoint's key masked.
+    `value` is the body as parsed JSON, otherwise as text, with the endpoint's key masked.
     """
 
     status: int
     value: object
     retry_after: float | None = None  # seconds to wait before a retry
-    headers: Mapping[str, str] = MappingProxyType({})  # for errors: headers about when to retry
-    size: int = 0  # bytes of a successful reply, if known
+    # if the reply is an error, its headers that say when to retry
+    headers: Mapping[str, str] = MappingProxyType({})
+    size: int = 0  # size of a successful reply in bytes, if known
 
 
 class SentRequest(NamedTuple):
@@ -100,17 +103,18 @@ class SentRequest(NamedTuple):
 class Response:
     """One choice of a reply."""
 
-    text: str  # "" if the message had none, e.g. for a tool call
+    text: str  # "" if the message had no text, e.g. for a tool call
     finish_reason: str | None = None
-    tokens: int | None = None  # tokens in this response
-    estimated: bool = False  # True: `tokens` is a share of a total, or estimated from the length
-    logprob: float | None = None  # log-probability: sum over the tokens, natural logarithm
-    entropy: float | None = None  # mean over the tokens in nats, as far as known from the alternatives
-    signals: Signals | None = None  # confidence signals, without those of the answer's tokens
-    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # as the server sent it
-    # log-probabilities as the server sent them; in a large reply, tokens are structs
+    tokens: int | None = None  # number of tokens in this response
+    estimated: bool = False  # whether `tokens` is a share of a total, or estimated from the length
+    logprob: float | None = None  # natural log-probability of the response: the sum over its tokens
+    # mean entropy per token in nats, from the alternatives that the server listed
+    entropy: float | None = None
+    signals: Signals | None = None  # confidence signals, except those of the answer's tokens
+    message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the message as the server sent it
+    # log-probabilities as the server sent them; in a large reply, each token is a struct
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
-    size: int = 0  # bytes of the whole reply, if large
+    size: int = 0  # size of the whole reply in bytes, if it is large
 
     @property
     def finished(self) -> bool | None:
@@ -145,17 +149,17 @@ class CompletionReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSuccess:
-    """Some of the requested responses arrived; store them before reading the next event."""
+    """The event that some of the requested responses arrived; store them before reading the next event."""
 
     responses: tuple[Response, ...]
     calls: tuple[Call, ...]
-    first: int  # index of the first response; the others follow
+    first: int  # index of the first response; the others have the indices after it
     body: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # the reply's JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawFailure:
-    """Some of the requested responses won't arrive."""
+    """The event that some of the requested responses won't arrive."""
 
     error: EndpointError
     calls: tuple[Call, ...]
@@ -186,7 +190,7 @@ class Choice(NamedTuple):
         """Returns the exact number of tokens: from logprobs, or `cap` if the response was cut off there."""
         if self.tokens is not None:
             return len(self.tokens)
-        # a shorter response was cut off by something else than the cap
+        # a response with fewer characters than `cap` was cut off by something other than the cap
         cut_off = self.finish_reason == "length" and self.length >= (cap or 0)
         return cap if cut_off else None
 
@@ -206,7 +210,7 @@ class TooManyChoices(EndpointRefused):
 
     def __init__(self, message: str, fewer: int, *, status: int) -> None:
         super().__init__(message, status=status)
-        self.fewer = fewer  # a number that may be accepted
+        self.fewer = fewer  # a smaller number of choices that the server may accept
 
 
 class FieldsRefused(EndpointRefused):
@@ -234,7 +238,8 @@ def interpret_reply(
         error = _interpret_refusal(request, http_reply, key, url, quirks)
     except EndpointError as exc:
         if exc.reply is None and isinstance(http_reply.value, dict) and http_reply.value.get("error"):
-            exc.reply = build_error_object(http_reply.value, 502, key=key, url=str(url))  # sent as status 200
+            # an error sent with status 200 is reported as 502
+            exc.reply = build_error_object(http_reply.value, 502, key=key, url=str(url))
         raise
     except Exception as exc:  # noqa: BLE001 - see above
         why = one_line(f"{type(exc).__name__}: {exc}", key)
@@ -263,10 +268,11 @@ def _build_reply(
     reported = _read_completion_tokens(usage)
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
-    if cached is None or prompt is None or cached > prompt:  # the number is missing or impossible
+    # the number of cached tokens is missing or impossible
+    if cached is None or prompt is None or cached > prompt:
         details.pop(_CACHED_TOKENS, None)
         cached = None
-    # the charge is unknown if usage is missing, impossible, or less than what arrived
+    # the charge is unknown if the usage is missing, impossible, or too low for the texts of request and reply
     is_metered = prompt and reported is not None and prompt * _MAX_RATIO >= count_text(request.body)
     is_short = token_count.estimated and any(choice.tokens is None for choice in choices)
     call = Call(
@@ -289,7 +295,7 @@ def _build_reply(
 def _interpret_refusal(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
-    """Builds the error for a refusal; if it was for too many choices, records their number."""
+    """Builds the error for a refused request; if it asked for too many choices, records how many."""
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         code = "" if error.reply is None else error.reply.code
@@ -317,7 +323,7 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
 
 
 def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Choice], int]:
-    """Returns a reply's usable choices, and the number of all; ReplyInvalid if none is usable."""
+    """Returns a reply's usable choices, and the number of all its choices; ReplyInvalid if none is usable."""
     if not isinstance(value, dict):
         raise _build_invalid_error("its reply is JSON, but no object")
     choices = value.get("choices")
@@ -403,10 +409,10 @@ def build_responses(
 def count_tokens(
     choices: Sequence[Choice], reported: int | None, *, cap: int | None, quirks: ModelQuirks
 ) -> TokenCount:
-    """Counts the tokens of each choice, even if the server reported one choice's tokens only, or none.
+    """Counts the tokens of each choice, even if the server reported only those of one choice, or none.
 
-    `cap` is the request's token limit per response. Updates the quirks. llama.cpp lists the end token in
-    logprobs but not in usage, so a difference of one per choice is allowed.
+    `cap` is the request's token limit per response. What the server reports is recorded in `quirks`.
+    llama.cpp lists the end token in logprobs but not in usage, so a difference of one per choice is allowed.
     """
     if len(choices) == 1:
         return _count_single(choices[0], reported, cap, quirks)
@@ -423,7 +429,7 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # otherwise one unusual text may be the reason
+            quirks.per_choice = True  # set only on clear evidence: one unusual text isn't enough
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 
@@ -449,7 +455,7 @@ def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> Tok
     """Checks the reported total against exact counts of all choices."""
     counted, choices = sum(exact), len(exact)
     if counted - choices <= reported <= counted + choices:
-        if counted - choices > max(exact) + 1:  # clearly not the usage of one choice
+        if counted - choices > max(exact) + 1:  # too many tokens for one choice
             quirks.per_choice = False
         ends = 1 if reported == counted - choices else 0
         return TokenCount(tuple((tokens - ends, False) for tokens in exact), reported, False)
@@ -484,7 +490,7 @@ def _estimate_counts(lengths: Sequence[int], counts: Sequence[int | None], ratio
 
 
 def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported: int) -> TokenCount:
-    """Splits the reported total by length over the choices that can't be counted exactly."""
+    """Gives choices that can't be counted exactly a share of the reported total, in proportion to length."""
     rest = reported - sum(tokens or 0 for tokens in counts)
     uncounted = [length for length, tokens in zip(lengths, counts, strict=True) if tokens is None]
     shares = iter(_split_proportionally(rest, uncounted))
@@ -509,7 +515,8 @@ def _estimate_by_length(length: int, ratio: float) -> int:
 
 def parse_count(value: object, most: int = _MAX_COUNT) -> int | None:
     """Returns a count reported by a server; None if it isn't a count, or is impossibly large."""
-    return value if type(value) is int and 0 <= value <= most else None  # `True` is no count
+    # excludes `True`, which is an int too
+    return value if type(value) is int and 0 <= value <= most else None
 
 
 def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -518,7 +525,7 @@ def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
-    """Reads the responses' tokens, including reasoning that some servers (Gemini's) count only in the total.
+    """Reads how many tokens were generated, including reasoning that Gemini's API counts only in the total.
 
     >>> _read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
     603
@@ -533,7 +540,7 @@ def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
 
 
 def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
-    """Collects additional numbers in a usage, e.g. cached tokens, by their path.
+    """Collects additional figures of a usage, e.g. cached tokens, keyed by their path in the JSON.
 
     >>> _parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
     {('completion_tokens_details', 'reasoning_tokens'): 64}
@@ -574,7 +581,7 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _count_call_characters(calls: object) -> int:
-    """Counts the characters of tool calls as JSON; if very large, only those of their texts."""
+    """Counts the characters of tool calls as JSON; if they are very large, counts only their texts."""
     texts = count_characters(calls)
     return texts if texts > MAX_INLINE else len(str(calls))
 
@@ -623,7 +630,7 @@ def read_json(
         value, is_strict = load_large_json(raw, max_marks=max_marks) if is_large else _load_json(raw)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
-    # if the JSON isn't strict, a key may have other bytes, e.g. in UTF-16
+    # in JSON that isn't strict, a key may be encoded in other bytes, e.g. as UTF-16
     unchanged = is_strict and (key is None or not _may_contain_key(raw, key))
     return (value if unchanged else mask_key(value, key)), unchanged
 
@@ -637,7 +644,7 @@ def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
 
 
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
-    """Whether the key may be in a body, plain or JSON-escaped. Only a quick check."""
+    """Whether the key may be in a body, plain or JSON-escaped: a quick check that may wrongly say True."""
     if not key.masked:
         return False  # a dummy key isn't secret
     if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):

@@ -45,14 +45,15 @@ from adacompute.errors import (
 from adacompute.records import Call, Paid
 
 T = TypeVar("T")
-_DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until the actual number is known
+# tokens reserved for a response without a token limit, until their actual number is known
+_DEFAULT_RESERVATION = 512
 CallListener = Callable[[Call], object]  # called for every attempt when it ends
-# called with a number of responses before each attempt; returns whether they may be requested
+# called before each attempt with the number of responses to request; returns whether they may be requested
 SendPermission = Callable[[int], Awaitable[bool]]
 
 
 class AttemptTrace(Protocol):
-    """Follows an attempt, e.g. as a tracing span. Methods are fast and don't raise."""
+    """An observer of one attempt, e.g. a tracing span. Its methods must be fast and must not raise."""
 
     @property
     def headers(self) -> Mapping[str, str] | None:
@@ -98,9 +99,10 @@ class CallContext:
 
 
 class CallAttempt:
-    """One attempt of a call, from its turn to its end.
+    """One attempt of a call, from its admission by the rate limiter to its end.
 
-    The first report (of success, failure or cancellation) ends it, counts it and returns its turn.
+    The first report (of success, failure or cancellation) ends the attempt, counts it, and makes room for
+    another call.
     """
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
@@ -124,7 +126,7 @@ class CallAttempt:
         return self._owner.context.loop.time() - self.began_at
 
     def mark_answering(self) -> None:
-        """Tells breaker and limiter that a response has begun, long before it may end."""
+        """Tells the breaker and the rate limiter that a response has begun; it may take long to end."""
         self._answer_began = True
         if self.trace is not None:
             self.trace.mark_answering()
@@ -143,17 +145,17 @@ class CallAttempt:
         self._finish(call, used=float((call.prompt_tokens or 0) + (call.completion_tokens or 0)), body=body)
 
     def report_failure(self, error: EndpointError, so_far: tuple[int, int] | None = None) -> None:
-        """Records a failure; `so_far` is the prompt and response tokens before the reply broke off."""
+        """Records a failure; `so_far` holds the numbers of prompt and response tokens until then."""
         if self._ended:
             return
         self._inform_limits(error)
-        self._set_backoff(error)  # before the turn ends, or another call would be admitted at once
+        self._set_backoff(error)  # before the next call can be admitted, which may have to wait too
         paid: Paid = "maybe" if error.paid else "no"
         call = self._build_call(error.kind, paid, so_far, status=error.status)
         self._finish(call, used=None if error.paid else 0.0)
 
     def report_cancelled(self, so_far: tuple[int, int] | None = None) -> None:
-        """Records that the caller cancelled; `so_far` is the prompt and response tokens until then."""
+        """Records a cancellation; `so_far` holds the numbers of prompt and response tokens until then."""
         if self._ended:
             return
         self._owner.breaker.report_unknown(self._generation)
@@ -235,14 +237,14 @@ class CallWithRetries(Generic[T]):
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
-        self.idle = True  # no attempt is running: waiting for a turn or before a retry
+        self.idle = True  # True while no attempt is running, i.e. while the call waits to be sent
         self.n = n
         self.headers = options.get("headers")  # sent with every attempt unless a tracer provides headers
         self.tracer = options.get("tracer")
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = options.get("on_call")
         self._may_send = options.get("may_send")
-        # fields that may be omitted if refused
+        # names of the fields that may be omitted if the server refuses them
         self._optional = optional = options.get("optional", frozenset())
         self._removed_fields: set[str] = set()  # fields omitted after a refusal
         self._deadline = deadline
@@ -252,7 +254,7 @@ class CallWithRetries(Generic[T]):
             self._body["n"] = n
         self._data = b""
         self.weight = 0.0  # tokens reserved for an attempt
-        self._limit_search: LimitSearch | None = None  # None: the token limit doesn't change
+        self._limit_search: LimitSearch | None = None  # None: the token limit can't be changed
         if optional and (limit := read_limit(body, optional)) is not None:
             quirks = context.quirks.get(body.get("model"))
             self._limit_search = LimitSearch(quirks, body, limit, may_drop="max_tokens" in optional)
@@ -292,7 +294,7 @@ class CallWithRetries(Generic[T]):
         self.context.breakers.is_reached = True
 
     async def _attempt_once(self, tries: int) -> T:
-        """Makes one attempt and reports its end to the CallAttempt."""
+        """Makes one attempt, and reports its end to a CallAttempt."""
         raise NotImplementedError
 
     def describe_request(self, attempt: CallAttempt) -> SentRequest:
@@ -324,9 +326,9 @@ class CallWithRetries(Generic[T]):
                 if is_resting:
                     failure.retry_after = error.retry_after
                 try:
-                    raise failure from None  # the endpoint's own error is more informative
+                    raise failure from None  # raise the endpoint's earlier error, which is more informative
                 finally:
-                    failure = None  # or error and stack frame would keep each other alive
+                    failure = None  # otherwise the error and this stack frame would keep each other alive
             tries += 1
             try:
                 self.idle = False
@@ -415,7 +417,7 @@ class CallWithRetries(Generic[T]):
                 raise self._build_no_turn_error()
             if self._may_send is not None and not await self._may_send(self.n):
                 raise SendingStopped(f"{context.url}: {SPENDING_STOPPED}")
-        except BaseException:  # the turn ends unused
+        except BaseException:  # the call was admitted, but nothing was sent
             self.breaker.report_unknown(self.breaker.generation)
             self.limiter.return_unused(self.weight)
             raise
@@ -428,7 +430,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at, now + patience)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries)
-            patience -= context.loop.time() - now  # only waiting for breakers uses up patience
+            patience -= context.loop.time() - now  # only the wait for breakers counts against patience
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
@@ -447,7 +449,7 @@ class CallWithRetries(Generic[T]):
         requested, wait, now = error.retry_after, self.backoff, self.context.loop.time()
         if isinstance(error, RateLimited) and requested is not None and now + requested > self._until:
             raise self._build_too_late_error(requested, error) from None
-        # no try just before the deadline: it would be cut off, but may be charged
+        # don't try again just before the deadline: the attempt would be cut off, but may be charged
         useful_until = now + wait + min(wait, 1.0)
         until = min(self._until, self.context.breakers.give_up_at)
         return wait if tries < retries.attempts and useful_until < until else None
@@ -473,10 +475,10 @@ class CallWithRetries(Generic[T]):
         )
 
 
-_BASE_SIZE = 8 * 2**20  # bytes allowed for every reply, e.g. for an image or sound
-_TOKEN_SIZE = 1024  # bytes per token, if each token is sent as an event of its own
-_TOKEN_SIZE_LOGPROBS = 8192  # bytes per token with log-probabilities
-_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+_BASE_SIZE = 8 * 2**20  # size in bytes that any reply may have, e.g. with an image or sound
+_TOKEN_SIZE = 1024  # bytes allowed per token, as each token may be sent in a separate event
+_TOKEN_SIZE_LOGPROBS = 8192  # bytes allowed per token with log-probabilities
+_TOKEN_CONTENT = 64  # bytes allowed for a token's text, JSON-escaped
 
 
 def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
@@ -513,11 +515,11 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
 
 def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
-    """Whether to retry: if it may help, and after a timeout of a sent request only if configured."""
+    """Whether to retry: only if it may help, and after a sent request timed out, only if `after_timeout`."""
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
     if isinstance(error, CertificateUntrusted) or (error.reply and error.reply.code == "insufficient_quota"):
-        return False  # a retry changes neither the certificate nor the empty account
+        return False  # a retry fixes neither an invalid certificate nor an empty account
     return isinstance(
         error, EndpointUnreachable | RateLimited | EndpointFailed | ConnectionLost | ReplyInvalid
     )
@@ -528,7 +530,8 @@ def find_fault(error: EndpointError) -> Fault:
 
     A connection timeout counts for both, because the next attempt may fail at a later stage.
     """
-    if error.status is not None and error.status < 500:  # even a 408 is a response
+    # any response, even a 408, shows that connecting works
+    if error.status is not None and error.status < 500:
         return ""
     if isinstance(error, EndpointUnreachable):
         return "endpoint"
@@ -547,8 +550,8 @@ def compute_backoff(
 ) -> float:
     """Computes the seconds to wait after an attempt (numbered from 1). `requested` is the Retry-After header.
 
-    A random part keeps calls that failed together from returning together. The wait is never shorter than
-    our own delay, because some servers request 0 seconds.
+    The wait is partly random, so that calls that failed together aren't retried together. It is never
+    shorter than our own delay, because some servers request 0 seconds.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

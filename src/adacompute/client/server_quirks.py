@@ -21,14 +21,17 @@ from adacompute.errors import EndpointError
 K = TypeVar("K")
 V = TypeVar("V")
 FRESH_SECONDS = 600.0  # seconds until an observation expires
-_SHORT_REPLIES = 2  # consecutive replies with too few choices that show a limit even if earlier ones had more
-_MIN_TOKENS = 64  # tokens needed to estimate a model's characters per token
+# number of consecutive replies with too few choices that show a limit even if earlier replies had more
+_SHORT_REPLIES = 2
+_MIN_TOKENS = 64  # minimum number of tokens for estimating a model's characters per token
 _TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
-_MAX_KEPT = 256  # most models, or kinds of requests, of which something is kept
-_MAX_NAME = 200  # longer model names are cut off
-_BARE_REPLIES = 2  # so many consecutive replies without log-probabilities mean that they aren't supported
-_BARE_SECONDS = 60.0  # seconds until that conclusion expires: one unusual request may be the reason
-_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # can be omitted from a request
+_MAX_KEPT = 256  # maximum number of models, or of kinds of requests, that are remembered
+_MAX_NAME = 200  # maximum number of characters in a model's name; longer names are cut off
+# number of consecutive replies without log-probabilities that show that they aren't supported
+_BARE_REPLIES = 2
+# seconds until the conclusion that log-probabilities aren't supported expires, as it may be wrong
+_BARE_SECONDS = 60.0
+_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that can be omitted from a request
 LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields for log-probabilities
 _TOP_LOGPROBS = frozenset({"top_logprobs"})
 _STREAM_OPTIONS = frozenset({"stream_options"})
@@ -43,15 +46,15 @@ class _Observation:
 class ModelQuirks:
     """How one model treats requests; every observation expires after some minutes.
 
-    `n` has two limits. One comes from refusals. The other is observed: replies had fewer choices than
-    requested. A single reply with too few choices isn't a limit if another recent reply had more.
+    `n`, the number of choices, has two limits: one is stated in refusals, the other is observed in replies
+    with fewer choices than requested. A single such reply shows no limit if another recent reply had more.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._refusal_limit: _Observation | None = None
         self._observed_limit: _Observation | None = None
-        self._largest_reply: _Observation | None = None  # most choices in one recent reply
+        self._largest_reply: _Observation | None = None  # largest number of choices in one recent reply
         self._short_replies = 0  # consecutive replies with too few choices
         self._per_choice: _Observation | None = None
         self._characters = 0  # characters in responses with known token counts
@@ -62,12 +65,12 @@ class ModelQuirks:
         self._bare_replies = 0  # consecutive replies without log-probabilities
         self._limit_name: _Observation | None = None  # index in LIMIT_NAMES of the accepted name
         self._largest_limit: _Observation | None = None  # largest token limit that the model allows
-        # set if every token limit was refused: 1 if because of the context length, otherwise 0
+        # set if every token limit was refused: to 1 if the context was too short, otherwise to 0
         self._limit_refusal: _Observation | None = None
 
     @property
     def max_choices(self) -> int | None:
-        """Most choices per call, however old the observation; None: no known limit."""
+        """Maximum number of choices per call, however long ago it was observed; None: no known limit."""
         known = [limit.value for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
         return min(known) if known else None
 
@@ -103,8 +106,8 @@ class ModelQuirks:
     def record_refusal(self, requested: int, message: str) -> int | None:
         """Records that this number of choices was refused; returns the number to try instead.
 
-        Returns None if even 1 is refused, so that `n` wasn't the reason. Learns nothing if the request itself
-        is at fault, or if other requests recently got more choices.
+        Returns None if even 1 choice was refused, so that `n` can't be the reason. Remembers nothing if the
+        request itself is at fault, or if other requests recently got more choices.
         """
         if requested < 2:
             self._refusal_limit = None
@@ -149,7 +152,7 @@ class ModelQuirks:
 
     @property
     def ever_gave_logprobs(self) -> bool | None:
-        """Whether the model gave log-probabilities when last seen; None if they were never requested."""
+        """Whether the model gave log-probabilities when last observed; None if they were never requested."""
         if self._logprobs is None:
             return False if self._bare_replies else None
         return bool(self._logprobs.value)
@@ -167,7 +170,8 @@ class ModelQuirks:
     def record_logprobs(self, *, logprobs: bool) -> None:
         """Records whether a reply had the requested log-probabilities.
 
-        One reply without them is an exception; a few in a row count, if no other reply had them recently.
+        One reply without them is ignored. A few in a row mean that the model gives none, unless another reply
+        had them recently.
         """
         known = self._logprobs
         if logprobs:
@@ -199,7 +203,7 @@ class ModelQuirks:
     def record_refused_fields(self, fields: Collection[str]) -> None:
         """Records that a request was refused for these fields and succeeded without them.
 
-        Ignored if other requests recently succeeded with these fields: then this request was the reason.
+        Does nothing if other requests recently succeeded with these fields: only this request was at fault.
         """
         for name in fields:
             if self._now() - self._accepted_at.get(name, -math.inf) >= FRESH_SECONDS:
@@ -238,11 +242,11 @@ class ModelQuirks:
         self._largest_limit = self._observe(largest)
 
     def record_refused_limit(self, *, bounded: bool) -> None:
-        """Records that every token limit was refused; `bounded`: because the context is too short."""
+        """Records that every token limit was refused; `bounded` says whether the context was too short."""
         self._limit_refusal = self._observe(bounded)
 
     def _recent_max(self) -> int:
-        """Returns the most choices that one recent reply had."""
+        """Returns the largest number of choices in one recent reply."""
         known = self._largest_reply
         return known.value if known is not None and self._is_fresh(known) else 0
 
@@ -262,14 +266,14 @@ def model_key(name: object) -> str:
 
 
 class RecentlyUsed(OrderedDict[K, V]):
-    """Keeps what was used most recently, e.g. by model; clients choose the names, so there may be many."""
+    """A dictionary that keeps only the most recently used keys, e.g. models: users may name any number."""
 
     def __init__(self, make: Callable[[], V]) -> None:
         super().__init__()
         self._make = make
 
     def pick(self, key: K) -> V:
-        """Returns what is kept under this key, newly made if there is nothing."""
+        """Returns the value for this key; if there is none, creates it."""
         value = self.get(key)
         if value is None:
             value = self[key] = self._make()
@@ -294,11 +298,11 @@ class ServerQuirks:
 
     @property
     def max_choices(self) -> int | None:
-        """Most choices per call of the most recently used model; None: no known limit."""
+        """Maximum number of choices per call of the most recently used model; None: no known limit."""
         return next(reversed(self._models.values())).max_choices if self._models else None
 
     def get(self, model: object) -> ModelQuirks:
-        """Returns a model's quirks; for an unknown model, empty ones that aren't kept."""
+        """Returns a model's quirks; for an unknown model, returns new ones without keeping them."""
         return self._models.get(model_key(model)) or self._make_quirks()
 
     def ensure(self, model: object) -> ModelQuirks:
@@ -309,7 +313,7 @@ class ServerQuirks:
         return ModelQuirks(self._now)
 
 
-# whole names only: a client's `my_logprob` or `x_include_usage` doesn't match
+# matches only whole names, not a client's `my_logprob` or `x_include_usage`
 _FIELD_PATTERN = re.compile(
     r"(?<![\w.\-])(top_logprobs?|logprobs?|stream_options|include_usage)(?!\w|[.-]\w)"
 )
@@ -377,7 +381,8 @@ _LIMIT_PATTERNS = (
     re.compile(r"must be\s*=?=?\s*(1)\b|only\s*['\"`]?n['\"`]?\s*={1,2}\s*(1)\b|only (?:one|1|a single)"),
 )
 _BELOW_PATTERN = re.compile(r"(?:less than|smaller than|below|<)\s*(\d{1,9})")
-_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")  # refusals of one unusual request
+# matches refusals that concern one unusual request, not the model
+_REQUEST_SPECIFIC_PATTERN = re.compile(r"greedy|temperature|\bbeam")
 
 
 def is_about_n(message: str, param: object = None) -> bool:
@@ -405,13 +410,13 @@ def parse_choice_limit(message: str) -> int | None:
 # --- the token limit ---
 
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
-# Values for `optional`. ADDED_LIMIT: the caller added `max_tokens` itself, and it may be lowered or omitted.
-# LIMIT_NAME: the limit must stay, but may get the other name.
+# Values of the argument `optional`. ADDED_LIMIT: the token limit may be renamed, lowered or omitted, because
+# the user didn't ask for it. LIMIT_NAME: the token limit may only be renamed.
 ADDED_LIMIT = frozenset({"max_tokens"})
 LIMIT_NAME = frozenset({"limit_name"})
 
-_MAX_TRIES = 5  # most token limits that one call tries before it omits the limit
-_LOWEST = 16  # a smaller number in a refusal isn't taken for a token limit
+_MAX_TRIES = 5  # maximum number of token limits that one call tries before it omits the limit
+_LOWEST = 16  # a smaller number in an error message isn't taken for a token limit
 _REASONING_MODEL = re.compile(r"(?:^|[/:])(?:o[1345]|gpt-5)(?![a-z0-9])", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(
     r"(?<![\w.-])(?:max_(?:completion_|output_|new_)?tokens(?:_to_sample)?|maxOutputTokens)(?![\w-])"
@@ -458,7 +463,7 @@ class LimitSearch:
     def __init__(self, quirks: ModelQuirks, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
         self._wanted = wanted
         self._may_drop = may_drop  # whether the limit may be lowered or omitted
-        self._refused: set[str] = set()  # names of the limit that were refused
+        self._refused: set[str] = set()  # names of the token limit that were refused
         self._lowered = self._about_context = False
         self._tries = 0
         own_name = next(name for name in LIMIT_NAMES if name in body)
@@ -522,10 +527,11 @@ def _find_lower(message: str, value: int) -> int | None:
 
 # --- kinds of requests ---
 
-_LONG_PROMPT = 32 * 2**10  # characters; longer requests are a kind of their own, as some servers fail on them
+# number of characters above which requests are a separate kind, because some servers fail on them
+_LONG_PROMPT = 32 * 2**10
 _TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
-# Fields that any model accepts, or that differ between calls of one request. Requests that differ only in
-# these fields are of the same kind.
+# Fields that any model accepts, or that differ between the calls made for one request of a user. Requests
+# that differ only in these fields are of the same kind.
 _EVERYDAY_FIELDS = frozenset(
     {
         *("messages", "model", "n", "seed", "stop", "stream", "stream_options", "metadata", "user"),

@@ -20,7 +20,7 @@ from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
 from adacompute.records import Secret, TokenPrices
 
-_MESSAGE_TOKENS = 16  # most tokens that a chat template adds per message
+_MESSAGE_TOKENS = 16  # maximum number of tokens that a chat template adds per message
 _INSTRUCTION_ROLES = ("system", "developer")
 
 
@@ -29,7 +29,7 @@ class Timeouts:
     """Timeouts of one attempt, in seconds."""
 
     connect: float = 10.0
-    first_byte: float = 300.0  # from sending to the response headers; models may think first
+    first_byte: float = 300.0  # time from sending to the response headers, as a model may think first
     total: float = 900.0
 
     def __post_init__(self) -> None:
@@ -43,9 +43,10 @@ class Retries:
 
     attempts: int = 6  # number of attempts, including the first
     deadline: float = 1800.0  # seconds for all attempts and waits
-    first: float = 0.5  # seconds before the second attempt; then doubled each time, with jitter
+    # wait in seconds before the second attempt; then doubled each time, with a random part
+    first: float = 0.5
     longest: float = 60.0  # longest wait between attempts in seconds, unless Retry-After is longer
-    # whether to retry after a timeout of a sent request, which may be charged twice
+    # whether to send a request again if it timed out after it was sent; both may be charged
     after_timeout: bool = False
 
     def __post_init__(self) -> None:
@@ -58,10 +59,10 @@ class Retries:
 class RateLimits:
     """Limits for requests to the endpoint: concurrency and rates per minute."""
 
-    concurrency: int = 32  # most calls at the same time
+    concurrency: int = 32  # maximum number of concurrent calls
     requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None  # tokens of prompts and responses
-    adaptive: bool = True  # fewer concurrent calls if the endpoint is overloaded, then more again
+    tokens_per_minute: float | None = None  # tokens of prompts and responses together
+    adaptive: bool = True  # whether to make fewer concurrent calls while the endpoint is overloaded
 
     def __post_init__(self) -> None:
         _check_count(self.concurrency, "concurrency")
@@ -76,11 +77,11 @@ class RateLimits:
 class BreakerSettings:
     """When to leave a failing endpoint alone for a while (circuit breaker)."""
 
-    failures: int = 8  # consecutive connection errors and 5xx that open the breaker
+    failures: int = 8  # number of consecutive connection errors or 5xx replies that open the breaker
     seconds: float = 5.0  # wait before a probe is sent; doubled after each failed probe
     longest: float = 60.0
-    patience: float = math.inf  # seconds that a call waits at most while the breaker is open
-    first_contact: float = 20.0  # seconds until calls are given up if no connection ever succeeded
+    patience: float = math.inf  # maximum time in seconds that a call waits for an open breaker
+    first_contact: float = 20.0  # seconds after which calls fail if no connection has ever succeeded
 
     def __post_init__(self) -> None:
         _check_count(self.failures, "failures in a row")
@@ -161,7 +162,7 @@ def _collect_secrets(endpoint: Endpoint) -> Secret | None:
 
 
 def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
-    """Builds the endpoint from settings; ConfigError with this remedy if they name no endpoint."""
+    """Builds the endpoint from settings; if they name none, raises ConfigError with this remedy."""
     if not settings.url:
         raise ConfigError(
             f"no endpoint is named; {remedy} (or [endpoint] url in adacompute.toml); "
@@ -199,15 +200,15 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeEndpoint:
-    """A way to request a sample. Two modes may share an endpoint with different options."""
+    """A mode: an endpoint, model and options for requesting samples. Modes may share an endpoint."""
 
-    name: str  # "" if there is only one endpoint
+    name: str  # name of the mode; "" if there is only one endpoint
     endpoint: Endpoint
-    model: str  # "": the model that the request names
+    model: str  # model to request; "": the one that the user's request names
     prices: TokenPrices = field(default_factory=TokenPrices)
-    # price per million cached prompt tokens; None: the same as other prompt tokens
+    # price per million cached prompt tokens; None: the price of other prompt tokens
     cached_price: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # fields added to every request
     system_suffix: str = ""  # appended to the system message
 
     @property
@@ -338,10 +339,11 @@ def _check_url(url: object) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
         if host is not None:
-            host.encode("idna")  # as the resolver does: raises for empty or very long parts of the name
+            host.encode("idna")  # raises, as the resolver would, if a part of the name is empty or too long
     except ValueError as exc:
         detail = "an empty or too long name of a host" if isinstance(exc, UnicodeError) else str(exc)
-        why = "" if "@" in url else f" ({detail})"  # the error may quote a password as the port
+        # the parser's message may quote part of a password as the port
+        why = "" if "@" in url else f" ({detail})"
         raise ConfigError(f"endpoint {redacted!r} is not an address{why}; {_REMEDY}") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigError(

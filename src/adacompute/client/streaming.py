@@ -1,4 +1,4 @@
-"""Calls whose reply is a stream of server-sent events: retried until the stream begins, counted when it ends.
+"""Calls whose reply is a stream of server-sent events; they are retried until the stream begins.
 
 This module also parses bytes into events, and assembles a stream's chunks into one completion.
 """
@@ -37,18 +37,22 @@ from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, Re
 from adacompute.records import Call
 
 DONE = b"[DONE]"  # data of the last event of a stream
-_MAX_EVENT = 4 * 2**20  # most bytes of one event
-_MAX_CHOICES = 1024  # most choices in a stream
-_MAX_TOOL_CALLS = 1024  # most tool calls in one choice
+_MAX_EVENT = 4 * 2**20  # maximum size of one event, in bytes
+_MAX_CHOICES = 1024  # maximum number of choices in a stream
+_MAX_TOOL_CALLS = 1024  # maximum number of tool calls in one choice
 _BOM = b"\xef\xbb\xbf"
-_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what a stream may begin with
+# bytes with which a stream of events may begin
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
-_UNSPLIT_FIELDS = ("id", "role", "type")  # sent whole, and possibly in every chunk: the last one counts
-_COMPACT_TOKENS = 1024  # log-probabilities of more tokens than this become structs, which need less memory
-_CHUNK_TOKENS = 512  # most tokens with log-probabilities in a chunk
-_EVENT_OVERHEAD = 512  # usual bytes of an event besides its content
-_EVENT_TEXT = 16  # typical bytes of text in a short event
-_Pieces = dict[str, list[Any]]  # received values by field name; joined at the end, which is faster
+# fields that are never split, but may be repeated in every chunk; the last value is kept
+_UNSPLIT_FIELDS = ("id", "role", "type")
+# number of tokens above which log-probabilities become structs, which need less memory
+_COMPACT_TOKENS = 1024
+_CHUNK_TOKENS = 512  # maximum number of tokens with log-probabilities in a chunk
+_EVENT_OVERHEAD = 512  # usual number of bytes in an event besides its content
+_EVENT_TEXT = 16  # typical number of bytes of text in a short event
+# lists of received values by field name; they are joined at the end, which is faster
+_Pieces = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Event:
 
 
 class EventParser:
-    """Accepts bytes, split anywhere, and returns the data of completed events.
+    """Parses a stream's bytes, which may be split anywhere, and returns the data of completed events.
 
     Lines end with \\n, \\r or \\r\\n. Several `data` lines of an event are joined. Comments, event names and
     events without data are skipped.
@@ -70,7 +74,7 @@ class EventParser:
         self._largest = largest
         self._line: list[bytes] = []  # parts of an incomplete line
         self._data: list[bytes] = []  # data lines of an incomplete event
-        self._size = 0  # bytes of the incomplete line and event
+        self._size = 0  # number of bytes in the incomplete line and event
         self._after_return = False  # the last chunk ended with \r, so a \n that follows ends the same line
         self._begun = False
 
@@ -93,7 +97,7 @@ class EventParser:
         return payloads
 
     def end(self) -> list[bytes]:
-        """Returns the last event's data at the end of input: some servers don't terminate this event."""
+        """Returns the last event's data when all bytes were fed: some servers don't terminate this event."""
         payloads: list[bytes] = []
         self._end_line(payloads)
         self._end_line(payloads)
@@ -121,8 +125,8 @@ class EventParser:
 def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
     """Whether these bytes begin a stream of events; None if more bytes are needed.
 
-    Some servers send a plain completion although a stream was requested, or a wrong content type. So the
-    bytes count more than `declared`, which says whether the content type is that of a stream.
+    Some servers send a plain completion although a stream was requested, or declare a wrong content type.
+    So `declared`, which says whether the content type is that of a stream, is only a hint.
     """
     text = head.removeprefix(_BOM).lstrip()
     if not text or (_BOM.startswith(head) and head):
@@ -265,7 +269,7 @@ def _join_values(values: list[Any]) -> object:
 def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields log-probabilities in chunks of 512 tokens, each with an equal share of the text.
 
-    A share needn't belong to the tokens of its block: clients join the shares anyway.
+    The text in a chunk may not match the tokens in it; this does no harm, because clients join all texts.
     """
     lists = {name: tokens for name, tokens in logprobs.items() if isinstance(tokens, list)}
     count = math.ceil(max([1, *map(len, lists.values())]) / _CHUNK_TOKENS)
@@ -449,7 +453,7 @@ class Stream:
         self._ready: deque[Event] = deque()
         self._payloads: deque[bytes] = deque()
         self._events_count = 0
-        self._content = 0  # bytes of all events, less the usual overhead
+        self._content = 0  # number of bytes in all events, less the usual overhead
         self._ended = False  # whether the last event has arrived
         self._reply: CompletionReply | None = None  # the whole reply, if the stream succeeded
 
@@ -470,12 +474,12 @@ class Stream:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """All attempts that have ended, finally including this one."""
+        """All attempts that have ended, including this one once the stream has ended."""
         return tuple(self._streaming_call.calls)
 
     @property
     def responses(self) -> tuple[Response, ...]:
-        """All choices, as far as they have arrived; until the end, each use builds them anew."""
+        """All choices as received so far; until the stream ends, they are rebuilt each time."""
         return self._partial_result()[0] if self._reply is None else self._reply.responses
 
     @property
@@ -525,7 +529,7 @@ class Stream:
 
     async def _next(self) -> Event:
         while not self._payloads:
-            if self._ended and self._builder.finished:  # without [DONE], which is no error
+            if self._ended and self._builder.finished:  # the stream ended without [DONE], which is allowed
                 return await self._finish()
             if self._ended:
                 raise ConnectionLost(
@@ -569,7 +573,8 @@ class Stream:
         if unchanged and b"\n" not in payload:
             return Event(payload, value)
         payload = encode_json(value)
-        return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))  # NaN has become null
+        # parsed again, because encoding has turned NaN into null
+        return Event(payload, cast("dict[str, Any]", read_json(payload, None)[0]))
 
     def _take_event(self, event: Event) -> Event:
         """Adds the next event to the completion; raises if it is an error, or the stream is too long."""
@@ -613,7 +618,8 @@ class Stream:
         usage = self._builder.usage or {}
         prompt = parse_count(usage.get("prompt_tokens"))
         prompt = estimate_prompt_tokens(request.body) if prompt is None else prompt
-        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:  # too long to be parsed here
+        # too long to be parsed in the event loop
+        if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:
             return (), (prompt, max(self._events_count, round(self._content / CHARACTERS_A_TOKEN)))
         body = self._builder.build_body()
         try:

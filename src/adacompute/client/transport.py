@@ -1,9 +1,9 @@
 """Sends HTTP/1.1 requests over persistent connections, and reads the replies within size limits.
 
 It uses aiohttp's connector without its session: the session has no hook between connecting and sending,
-repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` corrects aiohttp
-in three cases: a reply that nobody requested went to the next request, endless lines before a chunk were read
-on, and a body with invalid framing left its reader waiting.
+repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` solves three
+problems of aiohttp: a reply that nobody requested is given to the next request, endless lines before a chunk
+are read without limit, and after a body with invalid framing the reader waits forever.
 """
 
 import asyncio
@@ -45,18 +45,20 @@ from adacompute.client.response_parser import HttpReply, one_line, read_json, re
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 
-MAX_ERROR_BODY = 64 * 2**10  # most bytes read of an error reply
+MAX_ERROR_BODY = 64 * 2**10  # maximum number of bytes read of an error reply
 _GZIP = b"\x1f\x8b"  # first bytes of gzip data
-_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # encodings named in errors
-_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # request headers that allow a 304
+_ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # encodings that error messages may name
+# request headers that allow a reply with status 304
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
-MAX_REPLY = 64 * 2**20  # most bytes of any reply
-# many servers close idle connections after 5 s; a request sent at that moment fails, but may be charged
+MAX_REPLY = 64 * 2**20  # maximum size of any reply, in bytes
+# how long idle connections are kept: many servers close them after 5 s, and a request sent at that moment
+# fails, but may be charged
 _KEEPALIVE_SECONDS = 4.0
-_DISTRUST_SECONDS = 60.0  # after unrequested bytes, no connections are kept for so long
-_MAX_FRAMING_BYTES = 131_072  # most bytes of headers, trailers or lines before a chunk
-_MAX_BUFFERED = 65_536  # aiohttp's buffer of unread bytes; receiving pauses at twice as many
-_WRITE_BYTES = 2**20  # bytes of a request written at once; copying more would block the event loop
+_DISTRUST_SECONDS = 60.0  # how long no connections are kept after unrequested bytes arrived
+_MAX_FRAMING_BYTES = 131_072  # maximum number of bytes in headers, trailers or lines before a chunk
+_MAX_BUFFERED = 65_536  # size of aiohttp's buffer for unread bytes; receiving pauses at twice this size
+_WRITE_BYTES = 2**20  # number of bytes of a request written at once; copying more would block the event loop
 _REPEATABLE = ("GET", "HEAD", "DELETE")  # methods safe to repeat if a persistent connection was closed
 
 
@@ -69,9 +71,10 @@ class ReplyCompressed(ReplyInvalid):
 class ReplyLimits(NamedTuple):
     """Size limits for the reply to a request."""
 
-    size: int  # bytes of the whole reply
-    content: int  # bytes of a stream without the usual overhead of its events: the text, which is kept
-    marks: int  # opening brackets and commas in the JSON of the reply, or of one event
+    size: int  # maximum size of the whole reply, in bytes
+    # maximum size of a stream's text, which is kept: all bytes less the usual overhead of events
+    content: int
+    marks: int  # maximum number of opening brackets and commas in the JSON of the reply, or of one event
 
 
 ANY_REPLY = ReplyLimits(MAX_REPLY, MAX_REPLY, MAX_MARKS)
@@ -125,7 +128,7 @@ class EndpointProtocol(ResponseHandler):
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
-        """Whether the connection is usable. An idle connection isn't if any data has arrived, even unread."""
+        """Whether the connection is usable; an idle one isn't if any data has arrived, even unread."""
         return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
 
     def data_received(self, data: bytes) -> None:
@@ -153,11 +156,11 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            self.force_close()  # replies that have no body, but the server might send one
+            self.force_close()  # such a reply has no body, but the server may send one anyway
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Makes a connection error fail a body even if the body's end is the end of the connection."""
+        """Passes a connection error to the body's reader, even if the body ends with the connection."""
         if exc is not None:
             self._fail_body(exc)
         super().connection_lost(exc)
@@ -196,7 +199,7 @@ class EndpointProtocol(ResponseHandler):
 
 
 class Connector(aiohttp.TCPConnector):
-    """Keeps the connections to one endpoint."""
+    """Opens connections to one endpoint, and keeps them for later requests."""
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(
@@ -320,7 +323,7 @@ class Connector(aiohttp.TCPConnector):
 
 
 class _Resolver(AbstractResolver):
-    """Resolves host names in daemon threads; a slow lookup would keep the event loop from closing."""
+    """Resolves host names in daemon threads: others would keep the event loop from closing."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -376,7 +379,8 @@ def _find_proxy(url: URL) -> URL | None:
         proxy = URL(text if "://" in text else f"http://{text}")
     except ValueError:
         proxy = URL()
-    if proxy.scheme != "http" or not proxy.host:  # the error doesn't show it, as it may contain a password
+    # the error doesn't show the proxy's address, which may contain a password
+    if proxy.scheme != "http" or not proxy.host:
         raise ConfigError(
             f"the proxy in {url.scheme.upper()}_PROXY can't be used for {url.origin()}; give an address "
             "such as http://proxy:3128, or name the host in NO_PROXY"
@@ -501,7 +505,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        """Does what `exchange` does; its frame, with a body that may quote the key, is in no traceback."""
+        """Does the work of `exchange`, in a frame that no traceback shows, as the body may quote the key."""
         with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
@@ -539,13 +543,14 @@ class Transport:
         return response
 
     def _build_target(self, url: URL) -> URL:
-        """Adds the operator's query to an address; errors show the address without this query."""
+        """Adds the operator's query parameters to an address; errors show the address without them."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
         if not self._query:
             return url
         target = url.raw_path_qs
-        if not self._query_names.isdisjoint(url.query):  # a caller can't set the operator's parameters
+        # callers can't override the operator's query parameters
+        if not self._query_names.isdisjoint(url.query):
             target = url.without_query_params(*self._query_names).raw_path_qs
         target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
@@ -645,7 +650,7 @@ async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
     success = response.status == 200
     if success:
         _check_encoding(response)
-    elif encoding := _find_encoding(response):  # not read: the error's status says enough
+    elif encoding := _find_encoding(response):  # an encoded error isn't read: its status says enough
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
     raw = bytearray()  # grows as parts arrive: joining them at the end would block the event loop

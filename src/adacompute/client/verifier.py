@@ -38,16 +38,17 @@ from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call
 
-VERDICT_TOKENS = 4  # token limit for "Yes" or "No", possibly after a space or a mark
-_TOP_LOGPROBS = 5  # alternatives per token; "Yes" and "No" are among them if the response is a verdict
+VERDICT_TOKENS = 4  # token limit for the reply "Yes" or "No", possibly after a space or a punctuation mark
+_TOP_LOGPROBS = 5  # alternatives requested per token; "Yes" and "No" are among them if the reply is a verdict
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
-_TURN_TOKENS = 64  # most tokens that a chat template adds around the response and the question
-_MAX_ANSWER = 2000  # most characters of the answer quoted in the question
+_TURN_TOKENS = 64  # maximum number of tokens that a chat template adds around the response and the question
+_MAX_ANSWER = 2000  # maximum number of characters of the answer that are quoted in the question
 _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
 _MAX_SCORE = 1e9  # a larger number is taken for an error of the endpoint
-_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # a scoring endpoint returns one number
-_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # most attempts per verification; seconds between them
-_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # a failing verifier holds up no call
+_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # small limits, because a scoring endpoint returns one number
+_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # maximum number of attempts per verification; seconds between them
+# a failing verifier doesn't hold up calls
+_BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)
 # settings that a verifier takes from the endpoint if it has the same address
 _ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
 _ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
@@ -59,7 +60,7 @@ class VerifierReply:
     """The result of verifying one response."""
 
     score: float | None  # higher is better; None if scoring failed
-    calls: tuple[Call, ...] = ()  # attempts made to get the score
+    calls: tuple[Call, ...] = ()  # all attempts made to get the score
     error: EndpointError | None = field(default=None, compare=False)  # why there is no score
 
     @property
@@ -99,7 +100,7 @@ class Verifier:
         await self.client.__aexit__(kind, error, trace)
 
     def bound_prompt_tokens(self, prompt_tokens: int, response: str, answer: str | None) -> int:
-        """Returns an upper bound for a verification's prompt tokens; `prompt_tokens` is the question's."""
+        """Returns an upper bound for a verification's prompt tokens, given those of the original request."""
         question = _write_question(answer)
         return prompt_tokens + len(response.encode()) + len(question.encode()) + _TURN_TOKENS
 
@@ -210,13 +211,13 @@ def parse_score(value: object) -> float | None:
     """Finds the number in a scoring endpoint's reply; None if there is none or it isn't finite.
 
     Accepts a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and the formats of
-    vLLM's /score and /pooling and SGLang's /classify. The last number of a list counts: process reward models
-    score each step.
+    vLLM's /score and /pooling and SGLang's /classify. From a list, the last number is taken, because process
+    reward models score each step.
 
     >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
     (0.5, 0.25, None)
     """
-    for _ in range(8):  # most levels of nesting
+    for _ in range(8):  # maximum depth of nesting
         if isinstance(value, dict):
             names = ("score", "scores", "reward", "rewards", "data", "embedding")
             value = next((value[name] for name in names if value.get(name) is not None), None)
@@ -242,7 +243,7 @@ def _read_number(value: object) -> float | None:
 def read_verdict(response: Response) -> float | None:
     """Returns the log-odds of "Yes" against "No"; without log-probabilities, 1 for "Yes" and -1 for "No".
 
-    None if the response is neither.
+    Returns None if the response is neither "Yes" nor "No".
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
@@ -260,7 +261,7 @@ def _read_word(text: object) -> float:
 
 
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
-    """Computes the log-odds from a token and its alternatives; a bound if "Yes" or "No" is missing."""
+    """Computes the log-odds from a token and its alternatives; a bound if "Yes" or "No" isn't listed."""
     listed = token.get("top_logprobs")
     known: dict[str, float] = {}
     for entry in [token, *(listed if isinstance(listed, list) else [])]:
@@ -275,12 +276,13 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)  # upper bound for an unlisted word
+    # upper bound for the probability of an unlisted word
+    floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 
 
 def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
-    """Builds the verifier from settings; None if they name none. ConfigError says what to do.
+    """Builds the verifier that the settings name, or returns None; a ConfigError says what to change.
 
     A verifier at the address of `endpoint` uses that endpoint's headers, and its key unless it has its own.
     """

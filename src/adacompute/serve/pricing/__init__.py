@@ -1,1 +1,1 @@
-"""Keeps the policies in service, and adjusts their prices so that the average cost stays on budget."""
+"""Keeps the policies in service, and adjusts their price of compute so that costs meet the budget."""

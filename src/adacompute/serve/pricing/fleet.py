@@ -1,8 +1,8 @@
-"""Shares prices between the gateways of a fleet: all follow them, and one gateway, the pacemaker, sets them.
+"""Shares prices of compute in a fleet of gateways: all use them, and one gateway, the pacemaker, sets them.
 
-A *lane* is a policy at a budget. Its name is JSON that includes the dial's bounds, so gateways with another
-version of a policy and other bounds have a separate lane. Gateways have separate lanes too if their budgets
-have different units, or average different requests (setting `average`).
+A *lane* is a policy at a budget. Its name is JSON that includes the bounds of the dial (the price or
+threshold), so gateways whose version of a policy has other bounds use a separate lane. Gateways also use
+separate lanes if their budgets have different units, or average different requests (setting `average`).
 
 The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
 reached Redis. Its state is published, so another gateway can continue from there.
@@ -35,22 +35,23 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-_MAX_LANES = 64  # most recent policies and budgets whose price is followed even if unused
+# number of recently used policies and budgets whose price is still followed when no request uses them
+_MAX_LANES = 64
 
-# policy, budget, kind of dial (price or threshold), lowest and highest dial
+# (policy, budget, kind of dial (price or threshold), lowest dial, highest dial)
 FleetLane = tuple[str, float, Dial, float, float]
 
 
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
-    """Returns the name in Redis of a lane (a policy at a budget).
+    """Returns the name under which Redis stores a lane (a policy at a budget).
 
-    `average` says which requests are averaged. `unit` is the unit of the budget.
+    `average` says which requests the budget averages. `unit` is the unit of the budget.
     """
     return json.dumps([*lane, average, unit])
 
 
 def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
-    """Parses the name of a policy at a budget, and the budget's unit; ValueError if it is invalid."""
+    """Parses a lane's name; returns the lane and its budget's unit. ValueError if the name is invalid."""
     policy, budget, dial, low, high, average, unit = json.loads(name)
     is_known = (
         dial in ("price", "threshold") and average in get_args(Average) and unit in get_args(BudgetUnit)
@@ -61,7 +62,7 @@ def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
 
 
 class FleetPacer:
-    """Follows the price and average cost that the fleet publishes for a policy at a budget."""
+    """A pacer that takes over the fleet's published price and average cost for a policy and budget."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class FleetPacer:
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
-        self.requests = 0  # requests to all gateways of the fleet
+        self.requests = 0  # number of ended requests of all gateways in the fleet
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
@@ -89,7 +90,7 @@ class FleetPacer:
             self._report_cost(self.name, self._start, f"{cost!r} {decided_at!r}")
 
     def update(self, price: object, average: object, requests: object) -> None:
-        """Adopts the fleet's price, average cost and number of requests; ignores invalid numbers."""
+        """Takes over the fleet's price, average cost and number of requests; ignores invalid numbers."""
         try:
             new_price, mean, count = float(str(price)), float(str(average)), int(str(requests))
         except ValueError:
@@ -107,7 +108,7 @@ class FleetPacer:
 
 
 class FleetPacers:
-    """Follows the fleet's price for each policy and budget that requests use, and for the most recent ones.
+    """The pacers that follow the fleet's prices, for policies and budgets in use or recently used.
 
     Prices are read every `every` seconds. The price of a new policy or budget is read with the next call.
     """
@@ -120,7 +121,7 @@ class FleetPacers:
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._every, self._due = every, 0.0
         self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called when a price changes, like `Reporter.on_price`
+            None  # called when a price changes; has the arguments of `Reporter.on_price`
         )
         self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
         self._queried: list[FleetPacer] = []
@@ -138,7 +139,7 @@ class FleetPacers:
     ) -> FleetPacer:
         """Returns the pacer of a policy at a budget.
 
-        `start` is the initial dial. If several gateways give different ones, the first counts.
+        `start` is the initial price or threshold. If gateways give different ones, the first is used.
         """
         lane = (policy, target, dial, low, high)
         average = choose_average(self._average, unit)
@@ -151,14 +152,14 @@ class FleetPacers:
         return pacer
 
     def build_query(self) -> dict[str, Any]:
-        """Returns the policies and budgets whose price the next call to Redis shall read."""
+        """Returns the policies and budgets whose price the next call to Redis should read."""
         now, self._queried = time.monotonic(), []
         if now >= self._due:
             self._queried, self._due = list(self._lanes.values()), now + self._every
         return {"lanes": [follower.name for follower in self._queried]} if self._queried else {}
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Adopts the prices in an answer from Redis."""
+        """Takes over the prices in an answer from Redis."""
         for follower, values in zip(self._queried, answer.get("lanes") or [], strict=False):
             if values[0] is False:
                 continue  # no request of this policy and budget has ended yet
@@ -170,8 +171,8 @@ class FleetPacers:
                 )
 
 
-_MAX_PACERS = 1_024  # pacers kept in memory; others continue from their state in Redis
-_MAX_COST = 1e9  # highest accepted cost of a request, in any unit
+_MAX_PACERS = 1_024  # maximum number of pacers kept in memory; others continue from their state in Redis
+_MAX_COST = 1e9  # maximum cost of a request, in any unit; higher ones are taken for errors
 _log = logging.getLogger("adacompute.serve.fleet")
 
 
@@ -180,7 +181,7 @@ class Pacemaker:
 
     def __init__(self) -> None:
         self._pacers: dict[str, Pacer] = {}
-        self._invalid_lanes: set[str] = set()  # names already logged as invalid
+        self._invalid_lanes: set[str] = set()  # names of lanes already logged as invalid
 
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
         """Learns from the new costs of each lane (a policy at a budget), and returns the states to publish.
@@ -200,7 +201,7 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        if pacer is None or str(pacer.requests) != since:  # another gateway set the price in between
+        if pacer is None or str(pacer.requests) != since:  # another gateway has set the price since then
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer
         if len(self._pacers) > _MAX_PACERS:
@@ -219,7 +220,7 @@ class Pacemaker:
 
 
 def _parse_cost(text: str) -> tuple[float, float] | None:
-    """Parses a request's cost, and the price or threshold used; None if invalid."""
+    """Parses a request's cost and the price or threshold it was decided at; None if the text is invalid."""
     try:
         cost, price = map(float, text.split())
     except ValueError:
@@ -244,11 +245,11 @@ class FleetStatus:
 
     replicas: int  # number of gateways that are alive
     pacemaker: bool  # whether this gateway sets the price
-    age: float  # seconds since prices were last read
+    age: float  # seconds since Redis last answered
 
 
 class Fleet:
-    """Connects one gateway to the others of its fleet: shared spending, prices and budget."""
+    """Connects a gateway to its fleet, in which all gateways share spending, prices and budget."""
 
     def __init__(self, caps: Caps, *, timing: FleetTiming, average: str = "all") -> None:
         self.replica = os.urandom(6).hex()  # random name of this gateway within the fleet
@@ -267,7 +268,8 @@ class Fleet:
     def status(self) -> FleetStatus:
         """Returns this gateway's view of the fleet, for metrics."""
         age = time.monotonic() - self.client.answered_at
-        sets_price = self._sets_price and age < self._beat  # if older, another gateway may set prices
+        # if Redis's last answer is older, another gateway may set prices
+        sets_price = self._sets_price and age < self._beat
         return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
 
     async def share_budget(self, text: str) -> None:
@@ -276,7 +278,7 @@ class Fleet:
         await self.client.flush()
 
     def build_query(self) -> dict[str, Any]:
-        """Returns what the next call to Redis asks for."""
+        """Returns the data that the next call to Redis should read."""
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
@@ -310,7 +312,7 @@ async def join_fleet(
     timing: FleetTiming = DEFAULT_TIMING,
     average: str = "all",
 ) -> Fleet:
-    """Joins a fleet as one more gateway; ConfigError if Redis can't be used.
+    """Joins a fleet as another gateway; raises ConfigError if Redis can't be used.
 
     `average` says which requests the budget averages, like the setting of that name.
     """

@@ -2,7 +2,7 @@
 
 The budget is in samples, tokens or money. The dial rises if requests cost more than the budget, and falls if
 they cost less (dual ascent, adapted to concurrent requests). It moves on a scale whose steps are ratios: a
-price's logarithm, or a threshold's log-odds. It is the sum of two parts:
+price's logarithm, or a threshold's log-odds. On this scale, the dial is the sum of two parts:
 
 - the *centre*, the dial at which traffic costs the budget. A request decided at dial x with cost c suggests
   x + (c - budget) / slope, however much later it ends. The estimate is a running mean of these suggestions.
@@ -10,21 +10,21 @@ price's logarithm, or a threshold's log-odds. It is the sum of two parts:
 - a *push* that repays overspending or underspending so far, over a horizon that grows with the number of
   requests in flight. The cost of those requests is forecast from their dials, so that the same debt isn't
   repaid once per request. The push grows with the cube of the debt: an adversary who watches the
-  price and sends hard questions while it is low soon meets a high price.
+  price and sends hard questions while it is low is soon stopped by a high price.
 
 Cost as a function of the dial has steps. A budget between two steps is met by mixing both, because the
 gateway shifts each request's dial by a random amount (`policies.base`). Learning uses the unshifted dial.
 
 Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
 credit carried over is limited. It is at most the budget of 5% of the last 10,000 requests, but at least that
-of 100 requests and of those in flight. A debt is carried up to ten times that limit. What exceeds the limits
-is never compensated.
+of 100 requests plus those in flight. A debt is carried over up to ten times that limit. What exceeds these
+limits is never compensated.
 
-Requests in flight can't be changed: after a change of traffic, those that already have a dial keep it. In
-simulations (tests/serve/pacing.py; the constants below were tuned on the same recordings) the average was
-within 2% of the budget after 2,000 requests on all traffic with up to 16 requests in flight. With 64 in
-flight, one case of twelve was up to 4% off. With 256 in flight and a change of traffic, the average was up to
-24% off after 2,000 requests. After 10,000 requests it was within 3%, or 5% if difficulty swings slowly.
+A request in flight keeps its dial, even if traffic changes meanwhile. In simulations (tests/serve/pacing.py;
+the constants below were tuned on the same recordings), the average was within 2% of the budget after 2,000
+requests on all kinds of traffic with up to 16 requests in flight. With 64 in flight, one case of twelve was
+up to 4% off. With 256 in flight and a change of traffic, the average was up to 24% off after 2,000 requests.
+After 10,000 requests it was within 3%, or 5% if difficulty rises and falls slowly.
 
 The pacer counts in multiples of its budget, so the unit doesn't matter, but the distribution of costs does:
 responses of very different lengths make tokens and money noisier than samples. If lengths vary widely (a
@@ -49,16 +49,16 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-_MAX_STRIDE = 1024  # keeps at least every 1024th dial, which is enough for four million requests in flight
-# After this many requests in a row with a forgotten dial (times the stride), fewer dials are kept, but for
-# longer.
+_MAX_STRIDE = 1024  # at least every 1024th dial is kept, which is enough for four million requests in flight
+# If the dials of this number of consecutive requests (times the stride) are no longer kept, fewer dials are
+# kept, but for longer.
 _MAX_MISSES = 64
 
 
 class DialAges:
-    """Remembers issued dials and how many requests had ended then, to measure how many are in flight.
+    """Remembers how many requests had ended when each dial was issued, to measure how many are in flight.
 
-    Keeps 4,096 dials: the latest, or every second, fourth, … one if more requests are in flight.
+    Keeps 4,096 dials: the latest ones, or only every second, fourth, … one if more requests are in flight.
 
     >>> ages = DialAges()
     >>> ages.record(0.05, at=10)
@@ -67,7 +67,7 @@ class DialAges:
     """
 
     def __init__(self) -> None:
-        # number of requests that had ended when each dial was issued
+        # for each dial, how many requests had ended when it was issued
         self._recorded_at: dict[float, int] = {}
         self._last = 0
         self._stride = 1
@@ -82,7 +82,7 @@ class DialAges:
             del self._recorded_at[next(iter(self._recorded_at))]
 
     def find_age(self, dial: float, *, at: int) -> int | None:
-        """Returns how many requests have ended since a dial was issued; None if unknown or forgotten."""
+        """Returns how many requests have ended since a dial was issued; None if the dial isn't kept."""
         recorded_at = self._recorded_at.get(dial)
         if recorded_at is not None:
             self._missed = 0
@@ -93,7 +93,7 @@ class DialAges:
         return None
 
     def ensure_reach(self, flight: float, *, at: int) -> None:
-        """Makes the history cover at least twice as many requests as are in flight."""
+        """Makes the kept dials cover at least twice as many requests as are in flight."""
         if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
             self._thin()
 
@@ -105,7 +105,7 @@ class DialAges:
 
 
 class DialMeans:
-    """Computes the mean of the latest dials, one per request.
+    """Computes the mean of the latest dials (prices or thresholds), one per request.
 
     >>> means = DialMeans()
     >>> for dial in (1.0, 2.0, 4.0):
@@ -116,7 +116,7 @@ class DialMeans:
 
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        # count and sum of all dials so far, recorded after every `stride` dials
+        # (number of all dials so far, their sum), recorded after every `stride` dials
         self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)
         self._stride = 1
 
@@ -138,31 +138,32 @@ class DialMeans:
         return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
 
 
-Bounds = tuple[Dial, float, float]  # kind of dial (price or threshold), lowest and highest value
+Bounds = tuple[Dial, float, float]  # (kind of dial: price or threshold, lowest value, highest value)
 
 _MIN_PRICE = 1e-12  # lower limit of a price, so that its logarithm is finite
 _MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their log-odds are finite
 # initial, lowest and highest slope: cost saved per unit step of the dial, in multiples of the budget
 _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
-_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope counts as much as the initial guess
-_MEMORY = 0.02  # weight of the newest request in running means, after many requests
-_WARMUP = 8.0  # the initial dial weighs as much as this many requests
-# Number of requests over which overspending is repaid: an initial value, plus some per request seen, because
-# the same debt becomes a smaller share of all cost, plus some per request in flight. A credit is returned
-# more slowly: at a low price a request may cost many times the budget, while at a high one it saves at most
-# one budget.
+_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the initial guess
+_MEMORY = 0.02  # minimum weight of the newest request in running means
+_WARMUP = 8.0  # number of requests that together weigh as much as the initial dial
+# Overspending (a debt) is repaid over this number of requests: an initial number, plus some per ended
+# request, because the same debt becomes a smaller share of all cost, plus some per request in flight.
+# Underspending (a credit) is used up more slowly: at a low price, a request may cost many times the budget,
+# but at a high price it saves at most one budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-_MAX_URGENCY = 3.0  # the correction is strongest once overspending is this many times its horizon's budget
-_INTEGRAL = 0.25  # over a horizon, this share of the correction is added to the estimated dial
+# the correction stops growing once overspending is this multiple of the budget of the requests that repay it
+_MAX_URGENCY = 3.0
+_INTEGRAL = 0.25  # share of the correction (the push) that moves into the centre while a debt is repaid
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
-_SILENCE = 60.0  # after this many seconds without an ended request, none is assumed in flight
+_SILENCE = 60.0  # after this number of seconds in which no request ended, none is assumed to be in flight
 
 
-_RECENT_COSTS = 1000  # the mean cost per sample covers about this many requests
-_ENOUGH_COSTS = 20  # the mean cost per sample is reported after this many requests
-_RECORDED_COSTS = 10.0  # recorded response lengths weigh as much as this many live requests
-# during the first requests at a budget, new estimates of sample costs still move the initial dial
+_RECENT_COSTS = 1000  # approximate number of requests that the mean cost per sample covers
+_ENOUGH_COSTS = 20  # number of requests after which the mean cost per sample is reported
+_RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost known from recorded responses
+# number of first requests at a budget during which new estimates of sample costs still move the initial dial
 EARLY_REQUESTS = 50
 _EARLY_STEP = 0.5  # largest change of the dial (on its scale) that an early request can suggest
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
@@ -171,7 +172,7 @@ _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 class SampleCosts:
     """Estimates the cost per sample in tokens and in money, as the mean over ended requests.
 
-    Each request weighs the same, whatever its number of samples.
+    Every request has the same weight in the mean, whatever its number of samples.
 
     >>> costs = SampleCosts()
     >>> costs.add(Spend(samples=2, tokens=500))
@@ -184,7 +185,7 @@ class SampleCosts:
         self._means = dict.fromkeys(_KNOWN_UNITS, 0.0)
 
     def add(self, spent: Spend) -> None:
-        """Adds the total cost and number of samples of an ended request."""
+        """Adds an ended request, with its total cost and number of samples."""
         if spent.samples <= 0:
             return
         self.requests += 1
@@ -205,11 +206,11 @@ class SampleCosts:
         return self._means[unit] if self.requests else None
 
     def find(self, unit: BudgetUnit) -> float | None:
-        """Returns the mean cost per sample, or None before 20 requests."""
+        """Returns the mean cost per sample; None if fewer than 20 requests have ended."""
         return self.estimate(unit) if self.requests >= _ENOUGH_COSTS else None
 
     def describe_surplus(self, budget: Budget, longest: int) -> str:
-        """Returns a warning if even the most samples cost less than the budget; "" if not, or if unknown."""
+        """Returns a warning if even the maximum number of samples costs less than the budget; else ""."""
         cost = self.estimate(budget.unit)
         if cost is None or longest * cost >= budget.amount:
             return ""
@@ -233,7 +234,7 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
-        return  # in tokens or money, the cost of exploring isn't known yet
+        return  # the cost of exploring isn't known yet in tokens or money
     maximum = (budget.amount - 1) / max(1, longest - 1)
     if settings.explore > maximum:
         raise ConfigError(
@@ -244,17 +245,17 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
 
 
 def round_budget(budget: float, unit: BudgetUnit) -> float:
-    """Rounds a budget, so that nearly equal ones share a pacer: samples to 2 decimals, others to 4 digits."""
+    """Rounds samples to 2 decimals, tokens and money to 4 digits, so that similar budgets share a pacer."""
     return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
 
 
-Average = Literal["voted", "all"]  # which requests a budget averages: those with votes, or all
+Average = Literal["voted", "all"]  # requests that a budget averages: only those with votes, or all
 
 
 def choose_average(setting: str, unit: BudgetUnit) -> Average:
-    """Returns which requests a budget averages: in tokens and money all, unless the setting says otherwise.
+    """Returns which requests a budget averages; "auto" means the voted ones if the budget is in samples.
 
-    In samples, requests that can't be voted on always cost one sample, so they are excluded.
+    Requests that can't be voted on always cost one sample, so they would distort an average in samples.
     """
     return "voted" if setting == "voted" or (setting == "auto" and unit == "samples") else "all"
 
@@ -262,7 +263,7 @@ def choose_average(setting: str, unit: BudgetUnit) -> Average:
 class Pacer:
     """Adjusts a dial (price or threshold) so that requests cost `target` on average, in any unit.
 
-    A request costs at least one sample; in other units the minimum isn't known.
+    If the unit is samples, a request costs at least 1; in other units the minimum isn't known.
 
     >>> pacer = Pacer(2.0, start=0.05, low=1e-6, high=1.0)
     >>> dial = pacer.price
@@ -299,13 +300,13 @@ class Pacer:
         self._now = now
         self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # overspending so far, limited to what is carried over
+        self._debt = 0.0  # overspending so far, limited to what may be carried over
         self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # how much of the centre still comes from the initial dial, from 0 to 1
+        self._start_share = 1.0  # share of the centre that still comes from the initial dial
         self._slope = _SLOPE * target
-        # means of dial and cost, variance of the dial, and how cost falls as the dial rises (negative
-        # covariance)
+        # running means: dial, cost, variance of the dial, negative covariance of both (above 0 if the cost
+        # falls as the dial rises)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
@@ -313,7 +314,7 @@ class Pacer:
     @property
     def price(self) -> float:
         """Returns the dial for the next request; reading it counts as starting a request."""
-        # at a bound many requests share one dial, so it doesn't tell when a request began
+        # at a bound, many requests get the same dial, so it doesn't show when a request began
         if self._bottom < self._position < self._top:
             self._dial_ages.record(self._price, at=self.requests)
         return self._price
@@ -326,9 +327,9 @@ class Pacer:
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request and its cost.
 
-        `price` is the dial that the request was decided at. The default is the current dial, which is less
-        accurate with many concurrent requests. Don't settle requests without a result. `start` is the initial
-        dial by current knowledge.
+        `price` is the dial with which the request was decided. The default is the current dial, which is
+        less accurate with many concurrent requests. Don't call this for requests without a result. `start`
+        is the initial dial as estimated now.
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
@@ -348,7 +349,8 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        if is_early:  # early requests used an initial dial far from the centre, so they say little about it
+        # early requests used an initial dial far from the centre, so they say little about the centre
+        if is_early:
             step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
         self._start_share *= 1 - weight
         self._centre += weight * step + share
@@ -370,13 +372,13 @@ class Pacer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a stored state; ConfigError, with nothing restored, if it is invalid."""
+        """Continues from a stored state; if it is invalid, raises ConfigError and changes nothing."""
         current = self.state()
         numbers = {name: _to_float(state.get(name)) for name in current if name != "dial"}
         invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
         invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
         invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
-        invalid += [] if state.get("dial") == self.dial else ["dial"]  # the state is from another policy
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # the state belongs to another policy
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
@@ -393,7 +395,7 @@ class Pacer:
         self._choose_dial()
 
     def _move_start(self, start: float) -> None:
-        """Moves the estimated dial with a new initial dial, as far as it still depends on the initial one."""
+        """Moves the centre towards a new initial dial, as far as it still depends on the initial dial."""
         self._centre += self._start_share * (start - self._start)
         self._start = start
 
@@ -414,14 +416,14 @@ class Pacer:
             self._in_flight = 0.0
         self._last_settled = now
         if price is None or not self._bottom < position < self._top:
-            return  # at a bound many requests share one dial, so it has no age
+            return  # at a bound, many requests get the same dial, so its age is unknown
         age = self._dial_ages.find_age(price, at=self.requests)
         if age is not None:
             self._in_flight += (age - self._in_flight) * (0.1 if age > self._in_flight else 0.01)
             self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
 
     def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
-        """Learns how cost falls with the dial; starts from a guess until the dial has moved enough."""
+        """Learns how fast the cost falls as the dial rises; uses a guess until the dial has moved enough."""
         dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
         self._mean_dial += weight * dial_offset
         self._mean_cost += weight * cost_offset
@@ -470,7 +472,7 @@ def _to_float(value: object) -> float:
 
 
 class PacerProtocol(Protocol):
-    """The methods of a pacer: a gateway's own `Pacer`, or one that follows the fleet's price."""
+    """The interface of a pacer, either a gateway's own `Pacer` or one that follows the fleet's price."""
 
     @property
     def price(self) -> float:
@@ -491,7 +493,7 @@ class PacerProtocol(Protocol):
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request, its cost and its dial.
 
-        `start` is the initial dial by current knowledge.
+        `start` is the initial dial as estimated now.
         """
 
     def state(self) -> dict[str, float | str]:
@@ -501,17 +503,17 @@ class PacerProtocol(Protocol):
         """Continues from a stored state."""
 
 
-_MAX_LANES = 64  # most policies and budgets that are kept; limited because clients choose budgets
+_MAX_LANES = 64  # maximum number of policies and budgets with a pacer, limited because clients choose budgets
 _log = logging.getLogger("adacompute.serve")
 
-Lane = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the budget's unit
+Lane = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the budget)
 
 
 class Pacers:
     """Keeps a limited number of pacers, one per lane (a policy at a budget); drops the least recently used.
 
-    The operator's own lanes, `permanent`, are never dropped. A lane is kept once one of its requests is
-    settled; until then it lives as long as a request uses it.
+    The operator's own lanes (`permanent`) are never dropped. Any other lane is kept once one of its requests
+    has ended; until then it exists only as long as a request uses it.
     """
 
     def __init__(
@@ -523,12 +525,13 @@ class Pacers:
         currency: str = "",
     ) -> None:
         self._currency = currency
-        self._average = average  # the setting `average`: which requests a budget averages
+        self._average = average  # which requests a budget averages (the setting `average`)
         self.set_permanent(permanent, unit)
-        self._lanes: dict[Lane, PacerProtocol] = {}  # pacers with an ended request, least recently used first
+        # pacers for which a request has ended, least recently used first
+        self._lanes: dict[Lane, PacerProtocol] = {}
         # all pacers, including those whose first request is in flight
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()
-        # stored states of pacers without an ended request yet
+        # stored states of pacers for which no request has ended yet
         self._stored: dict[Lane, Mapping[str, Any]] = {}
 
     def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
@@ -566,10 +569,10 @@ class Pacers:
         unit: BudgetUnit = "samples",
         start: float | None = None,
     ) -> None:
-        """Gives the cost of an ended request to its pacer, and keeps this pacer from now on."""
+        """Passes the cost of an ended request to its pacer, and keeps this pacer from now on."""
         pacer.settle(cost, price, start=start)
         lane = (policy, round_budget(budget, unit), unit)
-        if self._alive.get(lane) is not pacer:  # the policy was replaced meanwhile
+        if self._alive.get(lane) is not pacer:  # the policy has been replaced since the request began
             return
         self._lanes.pop(lane, None)
         self._stored.pop(lane, None)
@@ -591,9 +594,9 @@ class Pacers:
         return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Stores a state, from which pacers created later continue. Logs and skips invalid entries.
+        """Sets stored states, from which pacers created later continue. Logs and skips invalid ones.
 
-        Skips entries in another currency too, because the same number is a different budget there.
+        Also skips states in another currency, in which the same number is a different budget.
         """
         for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
             lane = parse_lane(name, self._currency)
@@ -616,7 +619,7 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """Keeps only the dial of a stored state whose averages covered other requests than now."""
+        """Returns a stored state, with its sums reset if it averaged other requests than pacers do now."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}

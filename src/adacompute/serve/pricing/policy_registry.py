@@ -1,10 +1,10 @@
-"""Holds the policies in service by name, reloads them, and scales their vote weights to live traffic.
+"""Keeps the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
 Policies in service are never modified: reloading a folder makes a new `ServedPolicy`, and requests in flight
 keep the old one. A broken folder is refused, and the last good policy stays.
 
-In order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which loads and
-swaps policies.
+This module defines `SignalScales` and `LiveScales` for vote weights, then `ServedPolicy`, and finally
+`PolicyRegistry`, which loads and replaces policies.
 """
 
 import copy
@@ -42,25 +42,26 @@ from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
 
-MIN_SAMPLES = 20  # with fewer live samples, the scale that the policy was fitted with is used
+MIN_SAMPLES = 20  # with fewer live samples, votes keep the scale from the policy's training data
 MEMORY = 2000  # approximate number of samples that the running mean covers
-MAX_MODELS = 16  # number of recently used models that keep a scale of their own
-_NAME_LENGTH = 200  # only this many first characters of a model's name count
-_MIN_MOVE = 0.01  # smaller relative changes of the scale of vote weights are ignored
-_MAX_SAMPLE_RATIO = 8.0  # a sample's confidence counts at most this multiple of the policy's own scale
-# the live scale is at most this multiple of the policy's own, and at least the inverse
+MAX_MODELS = 16  # maximum number of models with separate scales
+_NAME_LENGTH = 200  # number of characters at the start of a model's name that distinguish models
+_MIN_MOVE = 0.01  # minimum relative change of the scale of vote weights; smaller changes are ignored
+_MAX_SAMPLE_RATIO = 8.0  # upper limit of a sample's confidence, as a multiple of the policy's own scale
+# maximum ratio of the live scale to the policy's own scale; the minimum is the inverse
 _MAX_SCALE_RATIO = 4.0
 _MIN_SHIFT = 0.05  # changes of a signal's centre or spread below this share of the spread are ignored
 
 
 class SignalScales:
-    """Keeps each confidence signal's mean and spread over live samples, to refit a signal model."""
+    """Measures each confidence signal's mean and spread over live samples, to refit a signal model."""
 
     def __init__(self, base: SignalModel) -> None:
         self.base = base
-        self._means = {name: [0, 0.0, 0.0] for name in base.names}  # number, mean, mean of squares
+        # per signal: number of samples, mean, mean of squares
+        self._means = {name: [0, 0.0, 0.0] for name in base.names}
         self._bounds = {name: base.find_bounds(name) for name in base.names}
-        self._is_settled = True  # False if samples were added since the model was last refitted
+        self._is_settled = True  # False if samples were added since the signal model was last refitted
 
     def observe(self, sample: Sample) -> None:
         """Adds the signals of a sample with an answer; ignores other samples."""
@@ -113,18 +114,18 @@ def _is_finite(number: object) -> bool:
 
 
 class ConfidenceScale:
-    """Follows the mean confidence of live samples, which scales the weights of votes.
+    """Adapts the scale of vote weights to the running mean of the live samples' confidence.
 
-    A policy's own scale comes from other traffic, possibly from another model. Votes get a new scale only
-    once the running mean has moved, so that equal votes have equal weights. The scale stays near the policy's
-    own scale, because servers may send placeholders such as -9999.
+    A policy's own scale comes from its training data, which may be from another model. The scale changes
+    only once the running mean has clearly moved; until then, equal votes have equal weights. The scale stays
+    near the policy's own, because servers may send placeholders such as -9999 for the confidence.
     """
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
         self.count = 0  # number of samples with the confidence signal
         self.mean = 0.0
-        self.weights = base  # the same object until a signal's scale has moved
+        self.weights = base  # replaced by a new object only when a scale has moved
         self._signals = None if base.model is None else SignalScales(base.model)
 
     def observe(self, samples: Iterable[Sample]) -> None:
@@ -146,18 +147,19 @@ class ConfidenceScale:
             if model is not self.weights.model:
                 self.weights = replace(self.weights, model=model)
         base, previous = self.base.scale, self.weights.scale
-        if self.count < MIN_SAMPLES or not self.mean / base > 0:  # a scale of 0 would give votes no weight
+        # a scale of 0 isn't usable: votes would have no weight
+        if self.count < MIN_SAMPLES or not self.mean / base > 0:
             return
         scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
         if abs(scale - previous) > _MIN_MOVE * abs(previous):
             self.weights = replace(self.weights, scale=scale)
 
     def state(self) -> list[Any]:
-        """Returns the scale as plain data for JSON."""
+        """Returns the means behind the scale as plain data for JSON."""
         return [self.count, self.mean, {} if self._signals is None else self._signals.state()]
 
     def restore(self, state: object) -> bool:
-        """Continues from a stored state; returns False, unchanged, if it is invalid for this policy."""
+        """Continues from a stored state; returns False, and changes nothing, if it is invalid."""
         if not isinstance(state, list) or len(state) != 3:
             return False
         count, mean, signals = state
@@ -177,7 +179,7 @@ class LiveScales:
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self._scales: dict[str, ConfidenceScale] = {}  # by mode or model, least recently used first
+        self._scales: dict[str, ConfidenceScale] = {}  # scales by mode or model, least recently used first
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample], name: str = "") -> None:
@@ -197,7 +199,7 @@ class LiveScales:
         return ConfidenceScale(own) if own is not None and own.reads_tokens else None
 
     def weigh(self, model: str = "") -> VoteWeights:
-        """Returns the current vote weights; the same object until a scale has moved."""
+        """Returns the current vote weights; returns the same object until a scale has moved."""
         if not self.base.modes:
             scale = self._scales.get(model[:_NAME_LENGTH])
             return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weights
@@ -214,7 +216,7 @@ class LiveScales:
         return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with the stored scales that fit these weights; returns whether all of them fit."""
+        """Continues with the stored scales that are valid for these weights; returns whether all are."""
         restored = {}
         for name, values in list(state.items())[-MAX_MODELS:]:
             scale = self._make_scale(name)
@@ -229,17 +231,19 @@ _SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
-_MAX_GUESSES = 256  # number of initial prices or thresholds in the cache
-_UNSURE_SAMPLES = 2.0  # while the cost per sample is unknown, a budget counts as at most this many samples
-_VERSION_LENGTH = 12  # hexadecimal digits of a policy's version
-EXPLORED_SAMPLES = 8  # most samples per mode when a request is sampled fully to explore
+_MAX_GUESSES = 256  # maximum number of initial prices or thresholds in the cache
+_UNSURE_SAMPLES = 2.0  # maximum budget in samples while the cost per sample is unknown
+_VERSION_LENGTH = 12  # number of hexadecimal digits in a policy's version
+EXPLORED_SAMPLES = 8  # maximum number of samples per mode for a request that is sampled fully to explore
 _START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # initial price of one sample, as the accuracy it must add
+_START_PRICE = 0.02  # initial price of one sample: the accuracy that it must add
 _BISECTIONS = 50
-_COST_RATIO = 1.5  # cascades are rebuilt if a mode's measured cost differs by this factor from the one in use
+# cascades are rebuilt if a mode's measured cost differs from the cost in use by this factor
+_COST_RATIO = 1.5
 _MIN_SPREAD = 0.1  # minimum difference between logarithms of quantiles, because quantiles may coincide
-_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # a lower or higher price per sample makes no difference
-_CASCADE_PRICES = (1e-6, 1e4)  # range of prices per sample of the most expensive mode, for an unfitted policy
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices per sample beyond these limits make no difference
+# (lowest, highest) price of a sample of the most expensive mode, for an unfitted policy
+_CASCADE_PRICES = (1e-6, 1e4)
 
 
 class ServedPolicy:
@@ -296,7 +300,7 @@ class ServedPolicy:
         return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """Returns the initial, lowest and highest price or threshold for a budget; None if there is none.
+        """Returns the initial, lowest and highest price or threshold for a budget; None if it has no dial.
 
         The budget is in samples; with several modes, in the unit of their costs.
         """
@@ -308,7 +312,7 @@ class ServedPolicy:
         return min(high, max(low, dial)), low, high
 
     def describe_foreign_model(self, models: Sequence[str]) -> str:
-        """Returns a warning if the policy was fitted on a model that isn't served; "" if not, or unknown."""
+        """Returns a warning if the policy was fitted on a model that isn't served here; otherwise ""."""
         fitted = self.policy.source_model
         if not fitted or not models or fitted in models:
             return ""
@@ -332,22 +336,22 @@ class ServedPolicy:
         )
 
     def is_same(self, other: "ServedPolicy") -> bool:
-        """Checks whether the other policy was loaded from equal files."""
+        """Checks whether the other policy was loaded from files with the same content."""
         return (self.version, self.chart) == (other.version, other.chart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReading:
-    """What was read from all policy folders at one time."""
+    """The policies, errors and remarks from one reading of all policy folders."""
 
-    number: int  # increases each time the folders are read
+    number: int  # number of this reading; it increases each time the folders are read
     policies: Mapping[str, ServedPolicy]
     refused: Mapping[str, AdacomputeError]  # errors of refused policies, by policy name
-    remarks: Mapping[str, str]  # by policy name, e.g. that a chart isn't used
+    remarks: Mapping[str, str]  # remarks by policy name, e.g. that a chart isn't used
 
 
 class PolicyRegistry:
-    """Holds policies by name. To reload them, `read` in a thread, then `swap` in the event loop."""
+    """Keeps policies by name. To reload them, call `read` in a thread, then `swap` in the event loop."""
 
     def __init__(
         self,
@@ -360,9 +364,9 @@ class PolicyRegistry:
     ) -> None:
         """`folders` maps policy names to folders, the default first; "" is the built-in policy.
 
-        `fixed` is a fixed price or threshold for all policies; None if it may move. `policy` replaces the
+        `fixed` is a fixed price or threshold for all policies; None: it adapts. `policy` replaces the
         default policy's folder. `modes` are the gateway's mode names; empty with a single upstream.
-        `max_rounds` limits the rounds of a request, which stopping takes into account; 0: no limit.
+        `max_rounds` limits the rounds of a request, and policies take this into account; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -381,8 +385,8 @@ class PolicyRegistry:
     ) -> "PolicyRegistry":
         """Loads all policies in the settings; raises the first error.
 
-        `policy` is the default policy if it is in memory, not in a folder. `modes` are the names of the
-        menu's modes.
+        `policy` is the default policy if it is in memory, not in a folder. `modes` are the gateway's mode
+        names.
         """
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
@@ -403,7 +407,7 @@ class PolicyRegistry:
         return registry
 
     def get(self, name: str) -> ServedPolicy:
-        """Returns the policy with that name as it serves now; PolicyError if there is none."""
+        """Returns the policy now in service under this name; PolicyError if there is none."""
         served = self._served.get(name)
         if served is None:
             raise PolicyError(f"there is no policy {name!r:.80} here; there are {', '.join(self.names)}")
@@ -432,8 +436,8 @@ class PolicyRegistry:
         return PolicyReading(number=number, policies=policies, refused=refused, remarks=remarks)
 
     def swap(self, reading: PolicyReading) -> list[str]:
-        """Puts newly read policies into service unless refused; returns a line per change or refusal."""
-        if reading.number <= self._number:  # a later reading was already put into service
+        """Puts newly read policies into service; returns one line per change or refused policy."""
+        if reading.number <= self._number:  # a later reading is already in service
             return []
         served, lines = dict(self._served), []
         for name, new in reading.policies.items():
@@ -476,7 +480,7 @@ class PolicyRegistry:
 
 
 def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
-    """Replaces a budget given as a quality by what that quality costs; BudgetInvalid if no cost is known."""
+    """Replaces a budget given as a quality by the cost of that quality; BudgetInvalid if it is unknown."""
     settings = config.serve
     if not names_quality(settings.budget):
         return config, None
@@ -547,7 +551,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
     chart, remark = None, ""
     try:
         chart = read_chart(folder, policy=sha256)
-    except PolicyError as exc:  # a chart is optional
+    except PolicyError as exc:  # a policy can be served without a chart
         remark = f"{exc}; until then it serves without a chart"
     if chart is not None and not chart.rows:  # a chart over several modes holds qualities but no rows
         chart = None
@@ -605,7 +609,7 @@ def _decide(policy: Policy, dial: float | None) -> None:
 
 
 def find_bounds(policy: Policy) -> Bounds | None:
-    """Returns the bounds of a policy's price or threshold; None if it has neither."""
+    """Returns the bounds of a policy's price or threshold; None if the policy has neither."""
     if policy.dial != "price":
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
     menu = find_modes(policy)
@@ -636,20 +640,20 @@ def guess_start(policy: Policy, budget: float) -> float:
 
 
 def find_modes(policy: Policy) -> ModeSet | None:
-    """Returns the menu of a policy over several modes; None if it samples from a single model."""
+    """Returns the modes that a policy chooses from; None if it samples from a single model."""
     menu = getattr(policy, "menu", None)
     return menu if isinstance(menu, ModeSet) and len(menu) > 1 else None
 
 
 def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
-    """Makes the unfitted policy over several modes from the relative costs of their samples."""
+    """Makes an unfitted policy over several modes, given the relative costs of their samples."""
     dearest = max(costs.values()) or 1.0
     order = sorted(costs, key=costs.__getitem__)  # modes of equal cost keep their order
     return MenuPolicy(ModeSet(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
 def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
-    """Checks whether relative sample costs are far from those in use."""
+    """Checks whether the modes' relative costs are far from those in use."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
     return any(
@@ -666,10 +670,10 @@ def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
 
 
 def _estimate_cost(log_price: float, openings: Floats) -> float:
-    """Estimates the samples per request at a price: one, plus the share of requests that continue, per draw.
+    """Estimates the mean number of samples per request at a price.
 
-    The share that continues after each draw comes from quantiles of critical prices. It never rises, because
-    a stopped request doesn't continue.
+    It is 1, plus the share of requests that continue after each draw. This share comes from quantiles of
+    critical prices. It never rises from draw to draw, because a stopped request doesn't continue.
     """
     share = 1.0
     total = 1.0
@@ -680,7 +684,7 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 
 
 def _share_above(log_price: float, quantiles: Floats) -> float:
-    """Returns the share of requests that continue at a price: their critical price is higher.
+    """Returns the share of requests that continue at a price because their critical price is higher.
 
     Interpolates between quantiles, and extrapolates beyond the last quantile.
     """

@@ -1,12 +1,12 @@
-"""The ledger that a fleet of gateways shares: all reserve amounts in Redis, which holds the balances.
+"""The ledger that a fleet of gateways shares: its balances are in Redis, where all gateways reserve amounts.
 
-A script in Redis checks caps and reserves atomically. Caps count per hour, day or month by Redis's clock, so
-all gateways start a new one together. A gateway's reservations are stored under its name with a lease; when
-the lease expires, another gateway counts them as possibly spent in full (`maybe`). If the first gateway was
-only slow, it corrects this later.
+A script in Redis checks caps and reserves amounts atomically. Caps apply per hour, day or month by Redis's
+clock, so a new period starts for all gateways together. A gateway's reservations are stored under its name
+with a lease. When the lease expires, another gateway records them as possibly spent in full (`maybe`). If
+the first gateway was only slow, it corrects this later.
 
-While Redis is unreachable nothing is reserved, so nothing is sent. Meanwhile, settled amounts wait in this
-process.
+While Redis is unreachable, nothing can be reserved, so no request is sent upstream. Until Redis is back,
+settled amounts are kept in this process.
 """
 
 import json
@@ -36,10 +36,10 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 
-_MAX_WATCHED = 200  # number of keys whose sums are read per call
+_MAX_WATCHED = 200  # maximum number of keys whose sums are read in one call to Redis
 _LUA_MAX = 2**53  # largest exact integer in Lua
-_MAX_LIMIT = 2**62  # Redis can't hold larger sums
-_ACCOUNT_SECONDS_PER_SUM = 0.001  # seconds per sum, added to the time between reads of all sums
+_MAX_LIMIT = 2**62  # maximum value of a limit, because Redis can't hold larger sums
+_ACCOUNT_SECONDS_PER_SUM = 0.001  # seconds per sum that are added to the time between two reads of all sums
 _KINDS = "smr"  # first letters of the fields in Redis: spent, maybe spent, reserved
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
@@ -59,20 +59,20 @@ class FleetLedger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._balance = Balance()
-        self._next_account = 0.0  # when all balances are read next
-        self._sums: dict[str, Balance] = {}  # Redis's sums by key, in the caps' unit; "": the total
+        self._next_account = 0.0  # when all balances are to be read next
+        self._sums: dict[str, Balance] = {}  # sums in Redis by key, in the caps' unit; key "": the total
         self._sums_window = ""  # the hour, day or month that these sums belong to
         self._redis_now = 0.0  # Redis's time when it sent the sums, in seconds since 1970
         self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
-        self._next_sums = 0.0  # when the sums of keys are read next
-        # changes that `_sums` doesn't include yet: number, key, amount
+        self._next_sums = 0.0  # when the sums of single keys are to be read next
+        # (action's number, key, amount) of each change that `_sums` doesn't include yet
         self._unsent: deque[tuple[int, str, int]] = deque()
-        # sum of these changes by key; key "": all keys
+        # sum by key of the changes that `_sums` doesn't include yet; key "": all keys
         self._unsent_changes: Counter[str] = Counter()
 
     @property
     def script_settings(self) -> dict[str, Any]:
-        """What every call says about the caps: total limit (-1: none), unit, length of window names."""
+        """What every call tells Redis of the caps: total limit (-1: none), unit, length of window names."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
         return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
@@ -80,7 +80,7 @@ class FleetLedger:
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for it, LedgerUnavailable if Redis is unreachable.
+        Raises CapReached if a cap would be exceeded, LedgerUnavailable if Redis is unreachable.
         """
         if self.client.trouble:
             raise make_closed_error() from OSError(self.client.trouble)
@@ -93,9 +93,9 @@ class FleetLedger:
                 ("r", str(reservation.number), key, limit, _to_amounts(amount), [])
             )
         except OSError as exc:
-            self.settle(reservation, NO_SPEND)  # Redis may still make the reservation
+            self.settle(reservation, NO_SPEND)  # settled because Redis may still make the reservation
             raise make_closed_error() from exc
-        except BaseException:  # nobody waits for the reservation any more
+        except BaseException:  # settled because nobody waits for the reservation any more
             self.settle(reservation, NO_SPEND)
             raise
         if not result.done:
@@ -105,7 +105,7 @@ class FleetLedger:
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even if this exceeds a cap."""
+        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
         current = self._open.get(reservation.number)
         if current is not None:
             more = more.positive
@@ -113,11 +113,11 @@ class FleetLedger:
             self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
+        """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
         Uses the latest data from Redis, at most about `poll` seconds and one round trip old, plus this
-        gateway's later changes. Other gateways' changes that haven't reached Redis aren't included. A
-        reservation from an earlier window was checked when it was made.
+        gateway's later changes. Changes by other gateways that haven't reached Redis aren't included. A
+        reservation from an earlier window isn't checked again.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -148,7 +148,7 @@ class FleetLedger:
         return Balance(spent, maybe, reserved)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
+        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -164,32 +164,32 @@ class FleetLedger:
         self._enqueue(action, spent + maybe - current.amount)
 
     def _enqueue(self, action: LedgerAction, change: Spend) -> None:
-        """Queues an action for Redis. Until Redis's sums include it, its change is counted here."""
+        """Queues an action for Redis; its change is added to Redis's sums here until they include it."""
         units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
         number = self.client.enqueue(action)
         self._unsent.append((number, key, units))
         self._unsent_changes.update({key: units, "": units})
 
     def account(self) -> Balance:
-        """Returns what counts against the caps in the whole fleet, about a second old.
+        """Returns the amounts that count against the caps in the whole fleet, as of about a second ago.
 
-        With very many keys the data are older.
+        With very many keys, the data is older.
         """
         return self._balance
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name for all gateways that start later."""
+        """Stores JSON data under a name, for all gateways that start later."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) != text:
             self._notes[name] = text
             self.client.add_note(name, text)
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """Returns data stored by this gateway, or by any other before this one started."""
+        """Returns data that this gateway stored, or that another one stored before this one started."""
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Sends everything pending to Redis, and leaves the fleet. Open reservations count in full."""
+        """Sends all pending data to Redis, and leaves the fleet; open reservations count as spent in full."""
         if not await self.client.close():
             _log.error(
                 "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
@@ -201,7 +201,7 @@ class FleetLedger:
         return not self.client.trouble
 
     def list_reservations(self) -> dict[str, str]:
-        """Returns all open reservations that Redis has made, by number, in the format of the Redis script."""
+        """Returns the open reservations that Redis has made, by number, in the Redis script's format."""
         return {
             str(number): " ".join(
                 (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
@@ -211,7 +211,7 @@ class FleetLedger:
         }
 
     def build_query(self) -> dict[str, Any]:
-        """Returns what the next call to Redis asks for."""
+        """Returns the data that the next call to Redis should read."""
         now, query = time.monotonic(), dict[str, Any]()
         if now >= self._next_account:
             query["account"] = True
@@ -245,7 +245,7 @@ class FleetLedger:
                 )
 
     def _take_sums(self, answer: dict[str, Any]) -> None:
-        """Takes the total and the sums of some keys from an answer."""
+        """Replaces the total, and the sums of some keys, by those in an answer."""
         window = name_window(answer["hour"], self.caps.window)
         if window != self._sums_window:
             self._sums, self._sums_window = {}, window
@@ -261,7 +261,7 @@ class FleetLedger:
             self._unsent_changes.clear()
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
-        """Returns the error if Redis refused a reservation, with the same message as the local ledger."""
+        """Builds the error for a reservation that Redis refused, with the local ledger's message."""
         refusal = self._limits.find_refusal(
             key,
             amount,
@@ -270,11 +270,11 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        return refusal or make_closed_error()  # Redis checked the same limits, so normally there is a refusal
+        return refusal or make_closed_error()  # normally a refusal, as Redis checked the same limits
 
 
 def _script_limit(limit: int | None) -> int:
-    """Converts a limit for the Redis script; -1 means no limit."""
+    """Converts a limit to the number that the Redis script expects; -1 means no limit."""
     return -1 if limit is None else min(limit, _MAX_LIMIT)
 
 
@@ -283,12 +283,12 @@ def _to_amounts(spend: Spend) -> list[int]:
 
 
 def _pair_up(flat: object) -> dict[str, str]:
-    """Pairs names with values from Redis's list. Lua's JSON writes an empty list as an empty object."""
+    """Converts Redis's list of names and values to a dictionary; Lua's JSON writes an empty list as {}."""
     return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else {}
 
 
 def _parse_balance(fields: Mapping[str, str]) -> Balance:
-    """Parses the sums of a window. Field "s1:alice" is alice's spending in samples, "s1:" everyone's.
+    """Parses the sums of a window: field "s1:alice" is Alice's spending in samples, "s1:" everyone's.
 
     Other programs can write to Redis too, so invalid fields are skipped.
     """

@@ -1,13 +1,13 @@
-"""Spending and caps: amounts, token prices, periods in which caps count, and the interface of ledgers.
+"""Spending and caps: amounts, token prices, the periods to which caps apply, and the interface of ledgers.
 
 There are two ledgers: `local_ledger.Ledger` in a file for one gateway, and `fleet_ledger.FleetLedger` in
 Redis for several. Both check amounts with `CapChecker`.
 
-An amount counts samples, tokens and money together, as integers, so that sums are exact.
+An amount consists of samples, tokens and money, all as integers, so that sums are exact.
 
-Caps count per window: hours, days and months in UTC. A window's name is its start in ISO 8601, such as
-"2026-11" for a month and "2026-11-15T14" for an hour; the name of "ever" is empty. So names sort by time, and
-an hour is in a window if its name begins with the window's name.
+Caps apply per window: an hour, day or month in UTC, or "ever". A window's name is its start in ISO 8601, such
+as "2026-11" for a month and "2026-11-15T14" for an hour; the name of "ever" is empty. So names sort by time,
+and an hour is in a window if its name begins with the window's name.
 """
 
 import json
@@ -38,10 +38,10 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
-NANOS = 1_000_000_000  # amounts of money are counted in billionths
-_MAX_UNWRITTEN = 8  # number of settled reservations that may wait to be written together
-_CLOCK_TOLERANCE = 60.0  # clock jumps of fewer seconds between two readings are trusted
-_CLOCK_PROBATION = 3600.0  # a clock that jumped is trusted after this many seconds
+NANOS = 1_000_000_000  # amounts of money are stored as integers, in billionths of the currency
+_MAX_UNWRITTEN = 8  # maximum number of settled reservations that may wait to be written together
+_CLOCK_TOLERANCE = 60.0  # a clock that jumps by up to this many seconds between two readings is still trusted
+_CLOCK_PROBATION = 3600.0  # number of seconds after which a clock that jumped is trusted again
 
 
 class Spend(Struct, frozen=True, kw_only=True):
@@ -52,8 +52,8 @@ class Spend(Struct, frozen=True, kw_only=True):
     """
 
     samples: int = 0
-    tokens: int = 0  # prompt and response tokens
-    nanos: int = 0  # billionths of a unit of money
+    tokens: int = 0  # prompt tokens plus response tokens
+    nanos: int = 0  # billionths of the currency
 
     def __add__(self, other: "Spend") -> "Spend":
         return Spend(
@@ -77,12 +77,12 @@ class Spend(Struct, frozen=True, kw_only=True):
         return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
 
     def beyond(self, limit: "Spend") -> "Spend":
-        """Returns the excess above a limit, in each unit."""
+        """Returns by how much this amount exceeds a limit, in each unit."""
         return (self - limit).positive
 
     @property
     def money(self) -> float:
-        """The amount's money in whole units."""
+        """The amount of money, in units of the currency."""
         return self.nanos / NANOS
 
     def amount_in(self, unit: Unit) -> float:
@@ -100,9 +100,9 @@ NO_SPEND = Spend()
 class PromptCost(Struct, frozen=True, kw_only=True):
     """A request's prompt costs: each upstream call pays for the prompt once, with any number of samples."""
 
-    every: Spend = NO_SPEND  # sum over all upstream calls
+    every: Spend = NO_SPEND  # prompt cost of all upstream calls
     single: Spend = NO_SPEND  # prompt cost of the first upstream call alone
-    choices: int | None = None  # most samples per upstream call; None: no known limit
+    choices: int | None = None  # maximum number of samples per upstream call; None: no known limit
 
 
 NO_PROMPT_COST = PromptCost()
@@ -122,7 +122,7 @@ class Rates:
     input: float = 0.0
     cached: float | None = None  # price of prompt tokens cached upstream; None: the input price
     output: float = 0.0
-    gives_samples: bool = True  # False if calls don't give samples, e.g. those of a verifier
+    gives_samples: bool = True  # False if calls don't return samples, e.g. calls of a verifier
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """Returns the highest possible cost of these samples, if each one needs its own upstream call."""
@@ -164,7 +164,7 @@ class Rates:
         return Spend(tokens=fresh + cached, nanos=self._compute_nanos(fresh, cached, 0))
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """Returns the highest possible charge for calls beyond what `compute_spent` counts.
+        """Returns the maximum that calls may be charged beyond what `compute_spent` returns.
 
         A call without a result may be charged in full. So may a call whose reported usage is missing or
         impossible, because the estimate from its text may be too low.
@@ -191,7 +191,7 @@ class Rates:
         if not (self.input or self.output or self.cached):
             return 0
         price = self.input if self.cached is None else self.cached
-        # in millionths of the currency
+        # amount in millionths of the currency
         money = fresh * self.input + cached * price + completions * self.output
         return math.ceil(money * (NANOS / 1e6) - 1e-6)
 
@@ -212,7 +212,7 @@ def _format_start(at: float) -> str:
 
 
 def window_name_length(window: Window) -> int:
-    """Returns how many first characters of an hour's name make the window's name."""
+    """Returns how many first characters of an hour's name form the name of its window."""
     return _NAME_LENGTHS[window]
 
 
@@ -249,8 +249,8 @@ class Caps:
     total: float | None = None  # limit for all keys together
     per_key: float | None = None  # limit for each key without its own cap
     by_key: Mapping[str, float] = field(default_factory=dict)  # limits by key name
-    window: Window = "ever"  # period in UTC after which spending counts from 0 again
-    place: str = ""  # where the ledger is, for messages to clients; "": not shown
+    window: Window = "ever"  # period in UTC after which spending starts from 0 again
+    place: str = ""  # where the ledger is, shown in messages to clients; "": not shown
     currency: str = DEFAULT_CURRENCY
 
     @property
@@ -275,7 +275,7 @@ class Reservation(Struct, frozen=True):
     number: int
     key: str
     amount: Spend
-    hour: str  # the hour that the reservation counts in
+    hour: str  # name of the hour to which the amount is attributed
 
 
 class Balance(Struct):
@@ -311,35 +311,36 @@ class Balance(Struct):
         return replace(self, keys={key: replace(own) for key, own in self.keys.items()})
 
 
-HourKey = tuple[str, str]  # names of an hour and a key
-SpendPair = tuple[Spend, Spend]  # spent and possibly spent
+HourKey = tuple[str, str]  # (name of an hour, name of a key)
+SpendPair = tuple[Spend, Spend]  # (spent, possibly spent)
 
 
 @dataclass(slots=True)
 class LedgerChanges:
-    """Changes to a ledger that are written together."""
+    """Changes to a ledger that are written in one transaction."""
 
     spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # amounts to add, by hour and key
-    # reservations by number; None: it is settled
+    # reservations by number; None: the reservation is settled
     open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # name of a window that is rewritten, with all reservations
+    # window whose spending is replaced, together with all reservations; None: amounts are added
+    replaces_window: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
 
     @property
     def can_wait(self) -> bool:
-        """Whether there are only a few settled reservations to write, so that writing can wait."""
+        """Whether the changes are only a few settled reservations, which needn't be written immediately."""
         return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
-        """Adds actual and possible spending to an hour and key."""
+        """Adds actual and possible spending for an hour and key."""
         before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
         self.spent[slot] = before[0] + spent, before[1] + maybe
 
     def add(self, newer: "LedgerChanges") -> None:
-        """Merges changes that were made later into these."""
+        """Merges changes that were made later into these, in place."""
         if newer.replaces_window is not None:
             self.spent, self.open, self.notes = {}, {}, {}
             self.replaces_window = newer.replaces_window
@@ -351,9 +352,9 @@ class LedgerChanges:
 
 @dataclass(frozen=True, slots=True)
 class StoredLedger:
-    """What a ledger's file holds for one window."""
+    """The content of a ledger's file for one window."""
 
-    sums: dict[str, SpendPair]  # spent and possibly spent, by key
+    sums: dict[str, SpendPair]  # (spent, possibly spent) by key
     open: dict[int, tuple[HourKey, Spend]]
     notes: dict[str, str]
 
@@ -365,7 +366,7 @@ class SpendStatus:
     name: str  # the key's name; "": all keys
     spent: float
     maybe: float = 0.0  # highest possible cost of failed calls
-    reserved: float = 0.0  # reserved by requests in flight
+    reserved: float = 0.0  # amount reserved by requests in flight
     cap: float | None = None
     tokens: float = 0.0  # tokens spent, whatever the unit
     money: float = 0.0
@@ -403,8 +404,8 @@ class CapChecker:
     ) -> CapReached | None:
         """Returns an error if a cap leaves no room for a key's amount.
 
-        `own` is the key's balance, `total` that of all keys. If the amount `is_reserved` already, a cap is
-        exceeded only if an upstream charges for more than was reserved.
+        `own` is the key's balance, `total` the balance of all keys. `is_reserved` says that they include the
+        amount already; then a cap is exceeded only if an upstream has charged more than was reserved.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -444,7 +445,7 @@ class CapChecker:
             need = f": it is used up{place}"
         elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
-        problem = "the gateway's cap is reached"  # a client must not learn what others spent
+        problem = "the gateway's cap is reached"  # must not reveal to a client what others spent
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
@@ -452,7 +453,7 @@ class CapChecker:
 
 
 class LedgerProtocol(Protocol):
-    """A ledger in a file or in Redis. Amounts are reserved before samples are drawn, and settled afterwards.
+    """The interface of a ledger: amounts are reserved before samples are drawn, and settled afterwards.
 
     Use it in one event loop. `reserve` never lets spent, possibly spent and reserved amounts together exceed
     a cap, even with concurrent reservations.
@@ -463,32 +464,32 @@ class LedgerProtocol(Protocol):
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for the amount, LedgerUnavailable if the ledger can't be written.
+        Raises CapReached if a cap would be exceeded, LedgerUnavailable if the ledger can't be written.
         """
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even if this exceeds a cap."""
+        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
+        """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
         This is fast, because it only uses memory.
         """
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
+        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
 
     def account(self) -> Balance:
-        """Returns what counts against the caps now, in total and by key."""
+        """Returns the amounts that count against the caps now, in total and by key."""
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name; they survive restarts."""
+        """Stores JSON data under a name; the data survives restarts."""
 
     def recall(self, name: str) -> dict[str, Any] | None:
         """Returns the data stored under a name; None if missing or unreadable."""
 
     async def close(self) -> None:
-        """Writes everything pending, and closes the ledger."""
+        """Writes all pending changes, and closes the ledger."""
 
     @property
     def available(self) -> bool:
@@ -496,7 +497,7 @@ class LedgerProtocol(Protocol):
 
 
 def make_closed_error() -> LedgerUnavailable:
-    """Makes the error that clients get if the ledger is closed; only the log says where it is and why."""
+    """Makes the error that clients get if the ledger is unusable; only the log says where it is, and why."""
     return LedgerUnavailable(
         "the ledger is closed: spending can't be recorded, so nothing is sent; try again, or tell "
         "the operator: the gateway's log says why",
@@ -505,7 +506,7 @@ def make_closed_error() -> LedgerUnavailable:
 
 
 def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """Returns a note's plain data; None if it is missing, or unreadable (which is logged)."""
+    """Decodes the JSON data stored under a name; None if missing, or if unreadable (which is logged)."""
     if name not in notes:
         return None
     try:
@@ -519,24 +520,25 @@ def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
 
 
 def count_elapsed() -> float:
-    """Returns seconds of a monotonic clock that, on Linux, includes the time asleep."""
+    """Returns the seconds of a monotonic clock that, on Linux, goes on while the machine is asleep."""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
 
 
 class WindowClock:
-    """Tells the time that decides which window counts: the system's clock, unless it jumps.
+    """Tells the time that decides which window is the current one: the system's clock, unless it jumps.
 
-    Pass it every reading of the clock. If the clock is wrong for a while, windows must not begin early, and
-    no cap may stay closed for years. So each reading is compared with the time elapsed since the last one. If
-    they disagree, the elapsed time counts for an hour. If the clock still says the same then, it is trusted,
-    because it may have been wrong before.
+    Pass it every reading of the clock. If the clock is wrong for a while, no window may begin early, and no
+    cap may stay exhausted for years. So each reading is compared with the time elapsed since the last one.
+    If they disagree, the clock is ignored for an hour, and time advances with the elapsed time. If the clock
+    then still shows the other time, it is trusted, because it may have been wrong before.
     """
 
     def __init__(self) -> None:
-        self._offset: float | None = None  # trusted time minus elapsed time
+        self._offset: float | None = None  # trusted time minus the elapsed time of a clock that can't be set
         self._doubted = 0.0  # offset of a clock that jumped and isn't trusted yet
-        self._doubted_since: float | None = None  # elapsed time when the clock jumped; None: it is trusted
+        # elapsed time when the clock jumped; None: the clock is trusted
+        self._doubted_since: float | None = None
 
     def read(self, now: float, elapsed: float) -> float:
         """Returns the trusted time in seconds since 1970, given the clock's reading `now`."""
@@ -570,8 +572,8 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
 class WaveReservation:
     """The reservation and the cost of samples or verifications that are requested together (a wave).
 
-    `prompt_tokens` and `max_tokens` are the most prompt and response tokens per call. After `begin`, `settle`
-    must be called.
+    `prompt_tokens` and `max_tokens` are the maximum numbers of prompt and response tokens per call. After
+    `begin`, `settle` must be called.
     """
 
     def __init__(
@@ -584,7 +586,7 @@ class WaveReservation:
         self._most = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
         self._ledger = ledger
         self._rates = rates
-        self._reservations: list[Reservation] = []  # the first one, and one per additional reservation
+        self._reservations: list[Reservation] = []  # the first reservation, then any additional ones
         self._reserved = self._bound_cost(count)
         self._used = (NO_SPEND, NO_SPEND)  # actual and possible cost of `calls`
         self._under_way = 0  # number of samples in calls that haven't ended
@@ -595,10 +597,10 @@ class WaveReservation:
         return self
 
     async def may_send(self, samples: int) -> bool:
-        """Checks whether the caps allow a call. Called once before each call, including retries.
+        """Checks whether the caps allow a call; to be called once before each call, including retries.
 
-        The reservation may be used up if an upstream gave more than requested, or if failed attempts may have
-        been charged. Then the missing amount is reserved now.
+        The reservation may be used up, because an upstream gave more than requested, or because failed
+        attempts may have been charged. In that case, the missing amount is reserved now.
         """
         if self.refusal is None:
             self.refusal = self._ledger.check_send(self._reservations[0])
@@ -607,7 +609,7 @@ class WaveReservation:
         more = NO_SPEND
         if self.calls or self._under_way + samples > self.count:
             more = self._find_lack(self._under_way + samples)
-        self._under_way += samples  # set before waiting, because other calls may start meanwhile
+        self._under_way += samples  # changed before waiting, because other calls may start meanwhile
         self._reserved += more
         allowed = False
         try:
@@ -619,7 +621,7 @@ class WaveReservation:
         return allowed
 
     async def _reserve_more(self, more: Spend) -> bool:
-        """Reserves more; returns whether this succeeded, and in the window of the first reservation."""
+        """Reserves more; returns True if this succeeded in the same window as the first reservation."""
         first, window = self._reservations[0], self._ledger.caps.window
         try:
             further = await self._ledger.reserve(first.key, more)
@@ -629,7 +631,7 @@ class WaveReservation:
         return name_window(further.hour, window) == name_window(first.hour, window)
 
     def record_call(self, call: Call) -> None:
-        """Records a call that ended. Usage beyond the reservation counts immediately."""
+        """Records a call that ended; usage beyond the reservation is added to the ledger immediately."""
         self.calls.append(call)
         self._under_way -= call.asked
         rates = self._rates
@@ -653,7 +655,7 @@ class WaveReservation:
         return self._used
 
     def _find_lack(self, samples: int) -> Spend:
-        """Returns how much the actual and possible cost plus `samples` more exceed the reservation."""
+        """Returns how much larger the reservation must be to cover all calls so far and `samples` more."""
         spent, maybe = self._used
         return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
 

@@ -1,7 +1,7 @@
 """Stores a gateway's ledger in an SQLite file: spending by hour and key, and reservations.
 
-What was committed survives a killed process. SQLite uses a write-ahead log with synchronous=NORMAL: after a
-power loss the latest commits may be missing, but the file is intact.
+Committed changes survive if the process is killed. SQLite uses a write-ahead log with synchronous=NORMAL:
+after a power loss, the latest commits may be missing, but the file is intact.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from adacompute.atomic import WriterLock
 from adacompute.errors import ConfigError, PoolError, PoolLocked
 from adacompute.serve.spending.ledger import LedgerChanges, Spend, StoredLedger
 
-APPLICATION_ID = 0x4144414C  # the letters ADAL, in the file's header
+APPLICATION_ID = 0x4144414C  # the letters "ADAL", stored in the header of the file
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer in SQLite
 _BUSY_SECONDS = 5.0  # how long to wait for a file locked by another process
@@ -89,7 +89,7 @@ class LedgerFile:
             )
 
     def read(self, window: str) -> StoredLedger:
-        """Returns the spending in a window, all reservations and all notes."""
+        """Returns the spending in a window, with all reservations and all data stored under names."""
         with self._report_damage():
             connection = self._get_connection()
             sums = {
@@ -115,7 +115,7 @@ class LedgerFile:
             ) from exc
 
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
-        """Writes all changes or none; raises SQLite and file system errors, or LedgerFileReplaced.
+        """Writes all changes or none; raises errors of SQLite and the file system, or LedgerFileReplaced.
 
         If another process is writing, `wait` says whether to wait some seconds instead of failing at once.
         """
@@ -124,11 +124,11 @@ class LedgerFile:
             connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
             self._waits_for_lock = wait
         statements = _list_statements(changes)
-        if len(statements) == 1:  # a single statement is a transaction in itself
+        if len(statements) == 1:  # a single statement is already a transaction
             connection.execute(*statements[0])
             return
         connection.execute("BEGIN IMMEDIATE")
-        with connection:  # commits, or rolls back after an error
+        with connection:  # commits at the end, or rolls back after an error
             for statement in statements:
                 connection.execute(*statement)
 
@@ -137,7 +137,7 @@ class LedgerFile:
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; returns whether it was replaced. Raises ConfigError, or like `write`."""
+        """Opens the file again; returns whether it was replaced. Raises ConfigError, or as `write` does."""
         previous = self._file_id
         same = self.is_intact  # checked while the old file is open: no new file can have its inode yet
         self._close_connection()
@@ -212,7 +212,7 @@ def _lock_file(path: Path) -> WriterLock:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """Returns what identifies a file even if another gets its name; None if it doesn't exist."""
+    """Returns the ids that distinguish a file from one that replaces it; None if it doesn't exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def _explain_foreign_file(path: Path) -> str:
 
 
 def _hour_range(window: str) -> tuple[str, str]:
-    """Returns the lower and upper bound for names of hours in a window."""
+    """Returns the lower and upper bound of the names of the hours in a window."""
     return window, window + "~"
 
 

@@ -1,14 +1,14 @@
 """The ledger of a single gateway: spending by key, in memory and in a file.
 
 A single event loop checks caps against balances in memory, so nothing can happen between a check and its
-reservation. A reservation counts once it is on disk. After a process was killed, its reservations may have
-been spent, so they count in full (`maybe`). If an upstream charges more than was reserved, this is counted in
-full, and then the cap is closed.
+reservation. A reservation is valid once it is on disk. After a process was killed, its reservations may have
+been spent, so they count as possibly spent in full (`maybe`). If an upstream charges more than was reserved,
+all of it counts, even if the cap is then exceeded.
 
 The event loop itself commits reservations, which takes 30 to 50 µs with a fast disk: less than a switch to
-another thread and back. Settlements are committed with every eighth reservation or within 50 ms. If the
-process is killed before, the reservation counts in full. A thread does everything that may be slow: a slow
-disk, a locked or lost file, and checkpoints. Failed writes are kept and retried every second: nothing is lost
+another thread and back. Settlements are committed eight at a time, or within 50 ms. If the process is killed
+before that, the reservation counts in full. A thread handles everything that may be slow: a slow disk, a
+locked or lost file, and checkpoints. Failed writes are kept and retried every second, so nothing is lost
 while the process lives.
 """
 
@@ -43,12 +43,13 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 
-_RETRY_SECONDS = 1.0  # time between attempts while writing fails
-_MAX_DELAY = 0.05  # longest delay in seconds of a change that nobody waits for
-_SLOW_WRITE = 0.001  # writes above this many seconds are slow
-_MAX_SLOW_WRITES = 4  # after this many slow writes in a row, the thread commits instead of the event loop
-_THREAD_SECONDS = 10.0  # after slow writes, the thread commits for this many seconds
-_COMMITS_PER_CHECKPOINT = 1_000  # after this many, the thread copies the log into the file
+_RETRY_SECONDS = 1.0  # time between attempts to write while writing fails
+_MAX_DELAY = 0.05  # maximum time in seconds until a change that nobody waits for is written
+_SLOW_WRITE = 0.001  # writes that take longer than this, in seconds, count as slow
+# number of consecutive slow writes after which the thread commits instead of the event loop
+_MAX_SLOW_WRITES = 4
+_THREAD_SECONDS = 10.0  # how long the thread commits after slow writes, in seconds
+_COMMITS_PER_CHECKPOINT = 1_000  # number of commits after which the thread copies the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
 _log = logging.getLogger("adacompute.serve")
 
@@ -66,18 +67,19 @@ class LedgerWriter:
         *,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        self.trouble = ""  # why writing fails now; "": it works
+        self.trouble = ""  # why writing fails now; "": writing works
         self._journal = journal
         self._snapshot = snapshot
         self._retry_seconds = retry_seconds
         self._loop = asyncio.get_running_loop()
-        self._writing = threading.Lock()  # guards the file and the fields of the next three lines
+        # guards the file, `_failing`, `_commits`, `_slow_writes` and `_thread_until`
+        self._writing = threading.Lock()
         self._failing = False  # whether the latest write failed
-        self._commits = 0  # commits since the last checkpoint
+        self._commits = 0  # number of commits since the last checkpoint
         # number of consecutive slow writes, and time until which the thread commits
         self._slow_writes, self._thread_until = 0, 0.0
-        self._lock = threading.Lock()  # guards the next three fields
-        self._changes = LedgerChanges()  # changes to be committed
+        self._lock = threading.Lock()  # guards `_changes`, `_waiting` and `_ending`
+        self._changes = LedgerChanges()  # changes that aren't committed yet
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
         self._timer: asyncio.TimerHandle | None = None
@@ -110,7 +112,8 @@ class LedgerWriter:
     def _watch_speed(self, start: float) -> None:
         """Lets the thread write for a while after several consecutive slow writes."""
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
-        if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor alone wouldn't slow down every write
+        # several slow writes in a row mean a slow disk, not just a busy processor
+        if self._slow_writes >= _MAX_SLOW_WRITES:
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
 
     def read_file(self, window: str) -> StoredLedger | None:
@@ -134,7 +137,7 @@ class LedgerWriter:
         self._end.set()
         self._wake.set()
         await self._ended.wait()  # waits without a thread, because at exit none can be started
-        for future in self._waiting:  # these changes come too late to be written
+        for future in self._waiting:  # these futures wait for changes that came too late to be written
             if not future.done():
                 future.set_exception(OSError(self.trouble))
 
@@ -151,7 +154,7 @@ class LedgerWriter:
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
             return False
-        if not self._writing.acquire(blocking=False):  # the thread is writing
+        if not self._writing.acquire(blocking=False):  # the writer's thread is using the file
             return False
         try:
             self._journal.write(self._changes if changes is None else changes, wait=False)
@@ -197,7 +200,7 @@ class LedgerWriter:
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
-        """Commits changes; returns the error, or "", and whether the file must be filled again."""
+        """Commits changes; returns the error or "", and whether the file's content must be written again."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
                 raise LedgerFileReplaced(
@@ -207,7 +210,7 @@ class LedgerWriter:
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:
                 self._journal.checkpoint()
-                # the first write after a checkpoint is slow, so the thread does it at once
+                # the first write after a checkpoint is slow, so the thread makes one at once
                 self._journal.write(_CHECKPOINT_NOTE)
                 self._commits = 0
         except (LedgerFileReplaced, ConfigError) as exc:
@@ -263,8 +266,9 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-_CLOCK_NOTE = "clock"  # name of a note: the hour that the clock was set back to, and the latest hour before
-_MAX_CLOCK_SETBACK = 3600.0  # a clock may be set back by this many seconds without a change of the window
+# name of stored data: the hour that the clock was set back to, and the latest hour before that
+_CLOCK_NOTE = "clock"
+_MAX_CLOCK_SETBACK = 3600.0  # a clock that is set back by up to this many seconds doesn't change the window
 
 
 class Ledger:
@@ -281,7 +285,7 @@ class Ledger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._last_number = 0
-        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` replaces it if there is a file
+        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # replaced by `open` if there is a file
 
     @classmethod
     async def open(
@@ -309,7 +313,8 @@ class Ledger:
             journal = await asyncio.shield(opening)
         except asyncio.CancelledError:
             with contextlib.suppress(ConfigError):
-                (await opening).close()  # not earlier: SQLite crashes if another thread is still reading
+                # not closed earlier, because SQLite crashes if another thread is still reading
+                (await opening).close()
             raise
         ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
         return ledger
@@ -317,12 +322,12 @@ class Ledger:
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; the caller must settle the reservation.
 
-        CapReached if a cap has no room for the amount, LedgerUnavailable if the ledger can't be written.
+        Raises CapReached if a cap would be exceeded, LedgerUnavailable if the ledger can't be written.
         """
         self._roll_window()
         if self._writer.trouble:
             raise make_closed_error() from OSError(self._writer.trouble)
-        amount = amount.positive  # a negative amount must not free anything
+        amount = amount.positive  # a negative amount must not make room under a cap
         if refusal := self._find_refusal(self._sums, key, amount):
             raise refusal
         self._last_number += 1
@@ -333,13 +338,13 @@ class Ledger:
         except OSError as exc:
             self.settle(reservation, NO_SPEND)
             raise make_closed_error() from exc
-        except BaseException:  # nobody waits for the reservation any more
+        except BaseException:  # undone because nobody waits for the reservation any more
             self.settle(reservation, NO_SPEND)
             raise
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds usage beyond an open reservation, even if this exceeds a cap."""
+        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
         current, more = self._open.get(reservation.number), more.positive
         if current is not None:
             if (sums := self._find_sums(current.hour)) is not None:
@@ -353,7 +358,7 @@ class Ledger:
         return LedgerChanges(open={reservation.number: entry})
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Called before each upstream call; returns an error if a cap is exceeded and forbids the call.
+        """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
         A reservation made in an earlier window is checked against the caps of that window.
         """
@@ -366,7 +371,7 @@ class Ledger:
         return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation with its actual and possible cost. Calling it again has no effect."""
+        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -381,12 +386,12 @@ class Ledger:
         self._writer.put(changes)
 
     def account(self) -> Balance:
-        """Returns what counts against the caps now, in total and by key."""
+        """Returns the amounts that count against the caps now, in total and by key."""
         self._roll_window()
         return self._sums.copy()
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Stores plain data under a name; they survive restarts."""
+        """Stores JSON data under a name; the data survives restarts."""
         text = json.dumps(dict(value), allow_nan=False)
         if self._notes.get(name) == text:
             return
@@ -398,7 +403,7 @@ class Ledger:
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Writes pending changes and releases the file. Open reservations stay in it."""
+        """Writes pending changes and releases the file, which keeps the open reservations."""
         await self._writer.close()
 
     @property
@@ -411,7 +416,7 @@ class Ledger:
         return name_window(self._hour, self.caps.window)
 
     def _roll_window(self) -> None:
-        """Starts the next window when it is time. Ignores a clock that is set back by up to an hour."""
+        """Starts the next window if its time has come; ignores a clock that is set back by up to an hour."""
         now = self._now()
         hour = format_hour(now)
         if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
@@ -420,8 +425,8 @@ class Ledger:
     def _change_hour(self, hour: str) -> None:
         """Continues in another hour: a later one, or an earlier one after a wrong clock.
 
-        If the clock was wrong, spending since then counts in the earlier window too. So no cap stays closed
-        for a long time, and no window's cap can be spent twice.
+        If the clock was ahead, what was spent in that time counts in the earlier window too. So no cap stays
+        exhausted for a long time, and no window's cap can be spent twice.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -443,7 +448,7 @@ class Ledger:
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
-        """Adds up the current window: stored sums, sums carried from another one, and reservations."""
+        """Adds up the current window: stored sums, sums carried over from another one, and reservations."""
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
@@ -465,7 +470,7 @@ class Ledger:
         self._writer.put(changes)
 
     def _find_sums(self, hour: str) -> Balance | None:
-        """Returns the sums that an hour counts in; None for a past window without reservations."""
+        """Returns the sums of the window that contains an hour; None if it is past, without reservations."""
         if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
             return self._sums
         return self._former_sums.get(window)
@@ -486,7 +491,7 @@ class Ledger:
         )
 
     def _open_file(self, path: Path) -> LedgerFile:
-        """Opens the file, and continues from what it holds."""
+        """Opens the file, and continues from its content."""
         journal = LedgerFile(path)
         try:
             journal.write(self._load(journal))
@@ -496,7 +501,7 @@ class Ledger:
         return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Continues from what a file holds; returns the changes to write."""
+        """Continues from a file's content; returns the changes to write."""
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
@@ -527,9 +532,9 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """Counts what was spent while the clock was ahead, unless it already counts in an earlier window.
+        """Adds what was spent while the clock was ahead to the current window, unless an earlier one has it.
 
-        Returns the note that records this.
+        Returns the data to store, which records that this was done.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest
@@ -544,7 +549,7 @@ class Ledger:
         return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
 
     def _snapshot(self) -> LedgerChanges:
-        """Returns everything that counts now, to fill a new file; all spending goes into this hour."""
+        """Returns all spending and reservations, to fill a new file; attributes spending to this hour."""
         return LedgerChanges(
             spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
             open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},

@@ -1,8 +1,8 @@
-"""Connects a gateway of a fleet to Redis. It sends many actions per call, one call at a time.
+"""Connects a gateway of a fleet to Redis, with many actions per call, and one call at a time.
 
 Each call with changes has a number, and is repeated until it is answered. If an answer was lost, Redis
 answers again without doing anything twice. If Redis lost data that it had confirmed, it says so, and this
-process first sends its own reservations. Pending data waits in memory, and is lost only with the process.
+process sends its own reservations again first. Pending data stays in memory until it is sent.
 """
 
 import asyncio
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTiming:
-    """How often a gateway of a fleet (a replica) reports, and how long others wait for it. All in seconds."""
+    """How often a gateway of a fleet (a replica) reports, and how long others wait for it, in seconds."""
 
-    lease: float = 10.0  # after this time without a report, a replica's reservations count as possibly spent
-    beat: float = 2.0  # after this time without a report, another replica sets the price
-    poll: float = 0.1  # longest interval between calls, and so the greatest age of a price
+    # if a replica hasn't reported for this time, its reservations count as possibly spent
+    lease: float = 10.0
+    # if the replica that sets prices hasn't reported for this time, another one takes over
+    beat: float = 2.0
+    poll: float = 0.1  # maximum interval between calls to Redis, and so the maximum age of a price
     retry: float = 0.2  # interval before a failed call to Redis is repeated
-    timeout: float = 2.0  # for one call to Redis
+    timeout: float = 2.0  # timeout for one call to Redis
     account: float = 1.0  # interval between reads of all balances
-    close_timeout: float = 5.0  # time to write pending data when closing
+    close_timeout: float = 5.0  # maximum time for writing pending data when closing
     clock_offset: float = 0.0  # how far this replica's clock is ahead of Redis's
 
 
@@ -47,7 +49,7 @@ _DEFAULT_PORT = 6379
 
 
 def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
-    """Makes a Redis client; the address has no password. ConfigError if the library isn't installed."""
+    """Makes a Redis client; `key` holds the password. ConfigError if the library isn't installed."""
     try:
         from redis.asyncio import Redis  # imported late, because gateways without a fleet don't need it
         from redis.asyncio.retry import Retry
@@ -80,7 +82,7 @@ def redis_errors() -> tuple[type[Exception], ...]:
 
 
 def describe_error(url: str, exc: Exception) -> str:
-    """Says in one line what is wrong with Redis and what to do; never shows a password."""
+    """Describes in one line what is wrong with Redis and what to do; never shows a password."""
     from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ResponseError
 
     reason = str(exc) or type(exc).__name__
@@ -95,7 +97,7 @@ def describe_error(url: str, exc: Exception) -> str:
 
 
 def find_durability_risks(info: dict[str, Any]) -> list[str]:
-    """Returns why hard caps may be exceeded with this Redis, one line per reason, from its INFO."""
+    """Returns the reasons, found in Redis's INFO, why hard caps may be exceeded; one line per reason."""
     risks = []
     if not int(info.get("aof_enabled", 0)):
         risks.append(
@@ -112,16 +114,17 @@ def find_durability_risks(info: dict[str, Any]) -> list[str]:
 
 _SCRIPT = Path(__file__).with_name("batch.lua").read_text("utf-8")
 _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for the script
-_MAX_ACTIONS = 500  # most ledger actions per call
-_MAX_COSTS = 2_000  # most costs of requests per call
-_MAX_WAITING_COSTS = 100_000  # most costs that wait to be processed, per policy and budget
+_MAX_ACTIONS = 500  # maximum number of ledger actions per call
+_MAX_COSTS = 2_000  # maximum number of requests whose cost is sent in one call
+_MAX_WAITING_COSTS = 100_000  # maximum number of costs that wait to be processed, per policy and budget
 _log = logging.getLogger("adacompute.serve.fleet")
 
-LedgerAction = tuple[str, str, str, Any, list[int], list[int]]  # kind, number, key, limit or hour, amounts
+# (kind, number, key, limit or hour, amounts, possibly spent amounts)
+LedgerAction = tuple[str, str, str, Any, list[int], list[int]]
 
 
 class ForeignLedger(Exception):
-    """Raised if Redis doesn't have the ledger that was opened: it lost it, or has another one."""
+    """Raised if Redis no longer has the ledger that was opened, or has a different one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,8 @@ class ActionResult:
     """What Redis did with one ledger action."""
 
     done: bool
-    taken: list[int]  # if refused: spent, maybe spent and reserved, of the key, then in total
+    # if refused: amounts spent, possibly spent and reserved, first of the key, then in total
+    taken: list[int]
     hour: str  # the current hour by Redis's clock
     now: float  # time by Redis's clock, in seconds since 1970
 
@@ -138,16 +142,16 @@ class ActionResult:
 class _Batch:
     """The content of one call to Redis, kept until it is answered."""
 
-    number: int  # 0 if the call changes nothing
+    number: int  # number of the call; 0 if the call changes nothing
     body: dict[str, Any]
-    # future result of each action; None if nobody waits for it
+    # future result of each action; None if nobody waits for the result
     waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)
 
 
 class FleetClient:
     """Connects one gateway of a fleet to Redis.
 
-    `build_query` returns what each call asks for, and `handle_answer` gets each answer.
+    `build_query` returns the data that each call should read, and `handle_answer` gets each answer.
     """
 
     def __init__(
@@ -163,7 +167,7 @@ class FleetClient:
         handle_answer: Callable[[dict[str, Any]], None],
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
-        self.trouble = ""  # why sending fails now; "": it works
+        self.trouble = ""  # why sending fails now; "": sending works
         self.answered_at = time.monotonic()  # time of Redis's last answer
         self.done_count = 0  # number of actions queued by `enqueue` that Redis has done
         self._enqueued_count = 0
@@ -183,15 +187,15 @@ class FleetClient:
             list_reservations,
         )
         self._id = ""
-        self._clock = WindowClock()  # Redis's time, compared with the time elapsed here
+        self._clock = WindowClock()  # Redis's time, checked against the time elapsed here
         self._number = self._last = 0  # numbers of the latest call made, and of the latest answered
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
-        # waiting costs by policy and budget: the initial dial, and each request's cost
+        # costs to send, by policy and budget: (initial dial, each request's cost)
         self._costs: dict[str, tuple[str, list[str]]] = {}
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
-        self._batch: _Batch | None = None  # the call that was sent, or is sent next
-        self._is_foreign = False  # whether Redis has another ledger
+        self._batch: _Batch | None = None  # the call that was sent and isn't answered, or that is sent next
+        self._is_foreign = False  # whether Redis has a different ledger than the one that was opened
         self._closing = self._ending = False
         self._wake = asyncio.Event()
         self._failures = redis_errors()
@@ -201,14 +205,14 @@ class FleetClient:
         """Makes the first call, which creates a missing ledger; raises Redis's errors."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        # "now" is the time that all gateways count by; if Redis's own clock has jumped, it differs from that
+        # "now" is the time that all gateways use, which differs from Redis's own clock if that has jumped
         self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
         return answer
 
     def enqueue(self, action: LedgerAction) -> int:
-        """Queues an action. Returns its number: the action is done when `done_count` reaches it."""
+        """Queues an action; returns its number. The action is done when `done_count` reaches this number."""
         self._actions.append((action, None))
         self._wake.set()
         self._enqueued_count += 1
@@ -217,7 +221,7 @@ class FleetClient:
     def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
         """Queues an action; its result can be awaited.
 
-        OSError if Redis is unreachable; the action may still be done later.
+        The result raises OSError if Redis is unreachable; even then, the action may be done later.
         """
         future: asyncio.Future[ActionResult] = asyncio.get_running_loop().create_future()
         self._actions.append((action, future))
@@ -232,11 +236,11 @@ class FleetClient:
             del costs[: _MAX_WAITING_COSTS // 2]
 
     def add_note(self, name: str, text: str) -> None:
-        """Stores plain data under a name in Redis, with the next call."""
+        """Stores text under a name in Redis, with the next call."""
         self._notes[name] = text
 
     def publish(self, paced: list[dict[str, Any]]) -> None:
-        """Publishes new prices of the fleet; ignored while this gateway is leaving."""
+        """Publishes new prices for the fleet; does nothing while this gateway is leaving."""
         if not self._closing:
             self._paced = paced
             self._wake.set()
@@ -249,7 +253,7 @@ class FleetClient:
             await asyncio.sleep(0.001)
 
     async def close(self) -> bool:
-        """Sends pending data and leaves the fleet, within seconds; returns whether all spending was sent."""
+        """Sends pending data and leaves the fleet; returns whether all spending could be sent in time."""
         self._closing = True
         if self._task is not None:
             until = time.monotonic() + self._timing.close_timeout
@@ -273,7 +277,7 @@ class FleetClient:
         return complete
 
     def _has_pending(self) -> bool:
-        batch = self._batch  # while Redis is down, a batch without changes isn't waited for
+        batch = self._batch  # while Redis is down, don't wait for a batch that changes nothing
         in_progress = batch is not None and (batch.number > 0 or not self.trouble)
         return bool(in_progress or self._actions or self._costs or self._notes or self._paced)
 
@@ -345,7 +349,7 @@ class FleetClient:
             async with asyncio.timeout(self._timing.timeout):
                 try:
                     raw = await self._redis.evalsha(_SHA, 1, self._base, text)
-                except NoScriptError:  # Redis has just been started
+                except NoScriptError:  # Redis was restarted and has lost the script
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
             with contextlib.suppress(*self._failures):
