@@ -20,7 +20,7 @@ from adacompute.errors import BudgetInvalid
 from adacompute.policies.base import spread_price
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Budget
-from adacompute.serve.pricing.pacer import Pacer, SampleCosts
+from adacompute.serve.pricing.pacer import MeanCosts, Pacer
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import Rates, Spend
 from tiers import leave_to_nightly
@@ -252,7 +252,7 @@ def test_the_average_is_near_the_budget_after_50_requests_in_simulation(at_once:
     table, target = recorded("facts"), 3.0
     early, late = [], []
     for seed in range(30):
-        rng, known = random.Random(seed), SampleCosts()
+        rng, known = random.Random(seed), MeanCosts()
         pacer = Pacer(target, start=table.price(2.0), low=LOW, high=HIGH)
         flight: list[tuple[float, int]] = []
         costs: list[float] = []
@@ -281,11 +281,11 @@ def test_a_lane_starts_at_the_lengths_that_its_policy_was_fitted_on_and_live_one
         dial="price", unit="samples", problems=50, protocol="p", rows=rows, prompt_tokens=100.0, choices=1
     )
     served = ServedPolicy("stopping", ac.StoppingPolicy(), chart=chart, version="1")
-    rates, costs = Rates(input=1.0, output=4.0), SampleCosts()
+    rates, costs = Rates(input=1.0, output=4.0), MeanCosts()
     average = Budget(3 * 300e-6, "money", "EUR")  # three samples, each of 100 and 50 tokens
     assert served.convert_budget(average, costs, rates, (10, 10)) == pytest.approx(3.0)
     for _ in range(10):  # twice as dear, for as many requests as what was recorded counts for
         costs.add(Spend(samples=1, tokens=300, nanos=600_000))
     assert served.convert_budget(average, costs, rates, (10, 10)) == pytest.approx(2.0)
     unknown = ServedPolicy("stopping", ac.StoppingPolicy(), chart=None, version="1")
-    assert unknown.convert_budget(average, SampleCosts(), rates, (1, 1)) == 2.0  # careful: nothing is known
+    assert unknown.convert_budget(average, MeanCosts(), rates, (1, 1)) == 2.0  # careful: nothing is known

@@ -30,7 +30,7 @@ The pacer counts in multiples of its budget, so the unit doesn't matter, but the
 responses of very different lengths make tokens and money noisier than samples. If lengths vary widely (a
 standard deviation of 1 in their logarithm), the average was within 4% of the budget after 2,000 requests of
 steady traffic with up to 64 in flight. A budget below the cost of one sample can't be met: every request then
-gets one, and `SampleCosts` says what it costs.
+gets one, and `MeanCosts` says what it costs.
 """
 
 import json
@@ -169,12 +169,12 @@ _EARLY_STEP = 0.5  # largest change of the dial (on its scale) that an early req
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
-class SampleCosts:
+class MeanCosts:
     """Estimates the cost per sample in tokens and in money, as the mean over ended requests.
 
     Every request has the same weight in the mean, whatever its number of samples.
 
-    >>> costs = SampleCosts()
+    >>> costs = MeanCosts()
     >>> costs.add(Spend(samples=2, tokens=500))
     >>> costs.estimate("tokens"), costs.find("tokens")
     (250.0, None)

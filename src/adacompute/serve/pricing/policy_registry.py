@@ -39,7 +39,7 @@ from adacompute.policies.votes import Floats
 from adacompute.pool import Mode
 from adacompute.pool.modes import ModeSet
 from adacompute.records import Budget, Sample, names_quality
-from adacompute.serve.pricing.pacer import Bounds, SampleCosts
+from adacompute.serve.pricing.pacer import Bounds, MeanCosts
 from adacompute.serve.spending.ledger import Rates
 
 MIN_SAMPLES = 20  # with fewer live samples, votes keep the scale from the policy's training data
@@ -281,7 +281,7 @@ class ServedPolicy:
             self._scales.observe(samples, model)
 
     def convert_budget(
-        self, average: Budget, costs: SampleCosts, rates: Rates, lengths: tuple[float, float]
+        self, average: Budget, costs: MeanCosts, rates: Rates, lengths: tuple[float, float]
     ) -> float:
         """Converts a budget to the policy's unit: samples, or the unit of its modes.
 

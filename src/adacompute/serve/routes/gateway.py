@@ -38,17 +38,17 @@ from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
     Average,
+    MeanCosts,
     Pacer,
     PacerProtocol,
     Pacers,
-    SampleCosts,
     check_budget,
     choose_average,
 )
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
-from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
-from adacompute.serve.voting.sample_events import SampleEvents
+from adacompute.serve.voting.event_queue import EventQueue
+from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, GatewayResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 from adacompute.serve.watching.logs import ObserverGuard, Reporter
 from adacompute.serve.watching.observability import Observability
@@ -80,7 +80,7 @@ class Gateway:
     """The state shared by all requests. Opened and closed by `lifespan.open_gateway`."""
 
     config: Config
-    resources: SamplingResources
+    resources: GatewayResources
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
@@ -93,7 +93,7 @@ class Gateway:
     # makes a pacer that follows the fleet's price; None: this gateway sets its own prices
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
     # cost per sample of each mode; under "", the cost over all modes
-    costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
+    costs: defaultdict[str, MeanCosts] = field(default_factory=lambda: defaultdict(MeanCosts))
     explore: float = 0.0  # share of requests for which the maximum number of samples is drawn
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
@@ -244,7 +244,7 @@ class Gateway:
     async def _stream_events(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """Streams samples and decisions as they happen, then the winner."""
         sampling = active.sampling
-        events = SampleEvents(sampling, self.resources, name=active.id, at=active.at)
+        events = EventQueue(sampling, self.resources, name=active.id, at=active.at)
         with self._finishing(active):
             async with aclosing(events.follow(self._hold_vote(sampling))) as happening:
                 async for event in happening:

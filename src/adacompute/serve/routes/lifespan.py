@@ -43,8 +43,8 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
-from adacompute.serve.voting.request_votes import SampleSource, SamplingResources, VoteEligibility
-from adacompute.serve.voting.sample_scorer import SampleScorer
+from adacompute.serve.voting.request_votes import GatewayResources, VoteEligibility, VoteSource
+from adacompute.serve.voting.scorer import Scorer
 from adacompute.serve.watching.logs import Reporter
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
@@ -127,16 +127,16 @@ async def open_gateway(
             recorder = await Recorder.open(Path(settings.record), task)
             stack.push_async_callback(recorder.close)
         reporter = Reporter(observability, recorder)
-        sources, share = dict[str, SampleSource](), LoopShare()
+        sources, share = dict[str, VoteSource](), LoopShare()
         for mode in modes:
             client = Client(mode.endpoint, on_call=reporter.on_call, share=share)
-            sources[mode.name] = SampleSource(client=await stack.enter_async_context(client), mode=mode)
+            sources[mode.name] = VoteSource(client=await stack.enter_async_context(client), mode=mode)
         scorer = None
         if verifier is not None:
             opened = await stack.enter_async_context(verifier)
             verifier_rates = _build_verifier_rates(config, modes)
-            scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
-        resources = SamplingResources(
+            scorer = Scorer(opened, verifier_rates, beta=config.verifier.beta)
+        resources = GatewayResources(
             sources=sources,
             default="" if listed is None else _find_default(listed, names),
             ledger=ledger,
@@ -282,7 +282,7 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
     return list_models
 
 
-def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
+def _list_resting(resources: GatewayResources) -> tuple[str, ...]:
     """Lists the modes, or the endpoint's models ("" means all), that failed and aren't called for a while."""
     if not resources.modes:
         return resources.client.resting

@@ -1,7 +1,7 @@
 """The vote on one request: whether to hold one, the samples drawn, and the count of their votes.
 
 `VoteEligibility` decides whether to vote, from the operator's settings, the prompt and the first sample.
-`SampleSource` and `SamplingResources` are shared by all requests. `RequestVotes` counts the votes on one
+`VoteSource` and `GatewayResources` are shared by all requests. `RequestVotes` counts the votes on one
 request.
 
 Whether a sample has an answer is decided in `answers/extract.py`. If the first sample has none, there is
@@ -26,7 +26,7 @@ from adacompute.serve.messages.stream import StreamGate
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import LedgerProtocol, Rates
 from adacompute.serve.voting.answer_reader import AnswerReader, FieldMemory, Shape, select_candidates
-from adacompute.serve.voting.sample_scorer import SampleScorer
+from adacompute.serve.voting.scorer import Scorer
 
 TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
@@ -226,7 +226,7 @@ def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
     return regex
 
 
-class SampleSource:
+class VoteSource:
     """A model with its options (a mode), and the client that draws samples from it."""
 
     def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
@@ -256,16 +256,16 @@ class SampleSource:
 
 
 @dataclass(eq=False, kw_only=True)
-class SamplingResources:
+class GatewayResources:
     """Resources that all requests share: modes, the ledger, and the rules for voting."""
 
     # sources of samples by the name of the mode, cheapest first; the name is "" if there is only one upstream
-    sources: Mapping[str, SampleSource]
+    sources: Mapping[str, VoteSource]
     default: str = ""  # name of the mode for requests that can't be voted on
     ledger: LedgerProtocol
     task: Task
     eligibility: VoteEligibility
-    scorer: SampleScorer | None = None  # gets a verifier's scores for samples; None if there is no verifier
+    scorer: Scorer | None = None  # gets a verifier's scores for samples; None if there is no verifier
     max_rounds: int = 0  # maximum number of rounds of samples per request; 0: no limit
     max_samples: int = 0  # maximum number of samples per request; 0: no limit
     memory: FieldMemory = field(default_factory=FieldMemory)
@@ -288,7 +288,7 @@ class RequestVotes:
     """The responses to one request so far, and the votes on them."""
 
     def __init__(
-        self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
+        self, request: ChatRequest, route: Route, served: ServedPolicy, resources: GatewayResources
     ) -> None:
         self.responses: list[Response] = []
         self.modes: list[str] = []  # mode of each response; "" if there is only one upstream
@@ -400,14 +400,14 @@ class RequestVotes:
         """Cancels the vote, because a reply that is already streamed can't be replaced."""
         self.no_vote_reason, self.has_vote, self.weigh = reason, False, None
 
-    def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
+    def add_responses(self, source: VoteSource, responses: Sequence[Response]) -> None:
         """Adds responses from a mode. If there is a vote, call `read` and `count` next."""
         self.responses += responses
         self.modes += [source.name] * len(responses)
         if not self.has_vote and responses and len(self.responses) > self._request.n:
             self._answered_by_default = True
 
-    async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
+    async def read(self, source: VoteSource, responses: list[Response]) -> list[Sample]:
         """Reads responses as samples. Earlier texts are read again with them, so their answers may change."""
         samples = await self.reader.read(responses)
         for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
@@ -419,7 +419,7 @@ class RequestVotes:
         added = samples[len(self.samples) :]
         return [replace(sample, mode=source.name) for sample in added] if source.name else added
 
-    async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
+    async def count(self, source: VoteSource, samples: Sequence[Sample]) -> None:
         """Counts the votes of new samples; counts all votes again if answers of earlier samples changed."""
         places = slice(len(self.samples), len(self.samples) + len(samples))
         self.samples += samples

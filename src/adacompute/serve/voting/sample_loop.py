@@ -22,18 +22,18 @@ from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, re
 from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, ServedPolicy
 from adacompute.serve.spending.ledger import NO_SPEND, Spend, WaveReservation
-from adacompute.serve.voting.request_votes import RequestVotes, SampleSource, SamplingResources
-from adacompute.serve.voting.sample_scorer import SampleScorer
+from adacompute.serve.voting.request_votes import GatewayResources, RequestVotes, VoteSource
+from adacompute.serve.voting.scorer import Scorer
 
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses, and errors of failed calls
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _NO_TIME = 0.05  # with fewer seconds left before the deadline, no other mode is tried after a failure
 
 
-class SampleWave(NamedTuple):
+class Wave(NamedTuple):
     """Samples that were requested together from one mode, and their responses."""
 
-    source: SampleSource
+    source: VoteSource
     responses: list[Response]
     sent: int  # number of samples requested
     seconds: float
@@ -65,7 +65,7 @@ class SampleDrawer:
         self,
         request: ChatRequest,
         route: Route,
-        resources: SamplingResources,
+        resources: GatewayResources,
         *,
         add_fields: Callable[[str], Mapping[str, Any]],
         notes: list[str],
@@ -73,7 +73,7 @@ class SampleDrawer:
     ) -> None:
         self.has_streamed = False  # whether streaming of a first sample has begun
         # called when samples arrive, with their mode, the responses and the calls that returned them
-        self.on_samples: Callable[[SampleSource, Sequence[Response], Sequence[Call]], None] | None = None
+        self.on_samples: Callable[[VoteSource, Sequence[Response], Sequence[Call]], None] | None = None
         self._request = request
         self._route = route
         self._resources = resources
@@ -127,7 +127,7 @@ class SampleDrawer:
             for use in [self._uses[name]]
         )
 
-    def count_samples(self, source: SampleSource, *, came: int = 0, missing: int = 0) -> None:
+    def count_samples(self, source: VoteSource, *, came: int = 0, missing: int = 0) -> None:
         """Counts received and missing samples of a mode."""
         use = self._uses[source.name]
         use.samples += came
@@ -142,7 +142,7 @@ class SampleDrawer:
         costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
         return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
-    async def draw(self, source: SampleSource, count: int) -> SampleWave:
+    async def draw(self, source: VoteSource, count: int) -> Wave:
         """Draws samples, as many as caps allow; raises CapReached or LedgerUnavailable if they allow none."""
         reservation = await self._reserve(source, count)
         began = self._loop.time()
@@ -151,7 +151,7 @@ class SampleDrawer:
             responses, errors = await draw(source, reservation)
         finally:
             self._settle(source, reservation)
-        return SampleWave(
+        return Wave(
             source=source,
             responses=responses,
             sent=reservation.count - reservation.unsent,
@@ -161,7 +161,7 @@ class SampleDrawer:
         )
 
     @asynccontextmanager
-    async def stream(self, source: SampleSource) -> AsyncIterator[Stream]:
+    async def stream(self, source: VoteSource) -> AsyncIterator[Stream]:
         """Streams all choices that the client requested; raises CapReached if a cap forbids or stops it."""
         n, body = self._request.n, self._build_body(source)
         reservation = await self._begin(source, n)
@@ -181,7 +181,7 @@ class SampleDrawer:
             self._settle(source, reservation)
         self._uses[source.name].server_info = read_server_info(stream.body)
 
-    def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
+    def _build_body(self, source: VoteSource) -> Mapping[str, Any]:
         """Builds the body for a mode: the request with the fields that the policy or the vote needs.
 
         Adds the operator's token limit if there is a cap on tokens or money, and a response might otherwise
@@ -194,7 +194,7 @@ class SampleDrawer:
             added.pop("top_logprobs", None)
         return {**body, **added} if added else body
 
-    def _build_options(self, source: SampleSource, reservation: WaveReservation) -> CallOptions:
+    def _build_options(self, source: VoteSource, reservation: WaveReservation) -> CallOptions:
         return {
             "on_call": reservation.record_call,
             "may_send": reservation.may_send,
@@ -203,7 +203,7 @@ class SampleDrawer:
             "tracer": self._tracer,
         }
 
-    def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
+    def _list_optional_fields(self, source: VoteSource) -> frozenset[str]:
         """Lists the fields that the gateway added, and may change or omit if the upstream refuses them."""
         fields, body = LOGPROBS, self._request.body
         if not fields.isdisjoint(body):
@@ -215,11 +215,11 @@ class SampleDrawer:
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
-    def _adds_limit(self, source: SampleSource) -> bool:
+    def _adds_limit(self, source: VoteSource) -> bool:
         """Checks whether the gateway must add a token limit, because there is none and a cap needs it."""
         return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
 
-    async def _draw_one(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
+    async def _draw_one(self, source: VoteSource, reservation: WaveReservation) -> _Drawn:
         """Does the work of `_draw_several` for a single sample in a fifth of the processor time."""
         try:
             reply = await source.client.call(
@@ -237,7 +237,7 @@ class SampleDrawer:
             self.on_samples(source, reply.responses, reply.calls)
         return list(reply.responses), ()
 
-    async def _draw_several(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
+    async def _draw_several(self, source: VoteSource, reservation: WaveReservation) -> _Drawn:
         responses: dict[int, Response] = {}
         errors: list[EndpointError] = []
         use = self._uses[source.name]
@@ -260,13 +260,13 @@ class SampleDrawer:
                         self.on_samples(source, outcome.responses, outcome.calls)
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
-    def _next_index(self, source: SampleSource) -> int:
+    def _next_index(self, source: VoteSource) -> int:
         """Returns the index of a mode's next sample, after any first sample that is still being streamed."""
         use = self._uses[source.name]
         is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
         return max(use.samples + use.missing, int(is_streaming))
 
-    async def _reserve(self, source: SampleSource, wanted: int) -> WaveReservation:
+    async def _reserve(self, source: VoteSource, wanted: int) -> WaveReservation:
         """Reserves the cost of samples, or of fewer if a cap leaves no room for all."""
         while True:
             try:
@@ -276,7 +276,7 @@ class SampleDrawer:
                     raise
                 wanted = max(1, min(exc.left, wanted - 1))
 
-    def _begin(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
+    def _begin(self, source: VoteSource, count: int) -> Awaitable[WaveReservation]:
         prompt, response = source.bound_tokens(self._request)
         return WaveReservation(
             count,
@@ -286,7 +286,7 @@ class SampleDrawer:
             rates=source.rates,
         ).begin(self._route.key)
 
-    def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
+    def _settle(self, source: VoteSource, reservation: WaveReservation) -> None:
         """Settles a reservation, and adds its actual and possible cost to those of the mode."""
         spent, maybe = reservation.settle()
         use = self._uses[source.name]
@@ -309,7 +309,7 @@ class SampleLoop:
         *,
         served: ServedPolicy,
         dial: float | None,
-        resources: SamplingResources,
+        resources: GatewayResources,
         explore: bool = False,
         tracer: AttemptTracer | None = None,
     ) -> None:
@@ -342,7 +342,7 @@ class SampleLoop:
         self._stopped = False  # True if no more samples are drawn, whatever the policy says
         self._rest: Draw | None = None  # samples of the first round that remain after a streamed one
         # draws the rest of the first round during the stream
-        self._ahead: asyncio.Task[SampleWave | None] | None = None
+        self._ahead: asyncio.Task[Wave | None] | None = None
 
     @property
     def now(self) -> float:
@@ -499,7 +499,7 @@ class SampleLoop:
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
-    def _get_source(self, draw: Draw) -> SampleSource:
+    def _get_source(self, draw: Draw) -> VoteSource:
         """Returns the mode that these samples are to be drawn from."""
         return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
@@ -584,7 +584,7 @@ class SampleLoop:
             return draw
         return replace(draw, count=left) if left > 0 else None
 
-    async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
+    async def _count_ahead(self, ahead: "asyncio.Task[Wave | None]") -> None:
         """Counts the samples drawn during the stream, unless the streamed one shows that there is no vote."""
         votes = self.votes
         if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
@@ -608,7 +608,7 @@ class SampleLoop:
             if wave is not None:
                 await self._count_wave(wave)
 
-    async def _fetch_wave(self, draw: Draw) -> SampleWave | None:
+    async def _fetch_wave(self, draw: Draw) -> Wave | None:
         """Draws samples from one mode; returns None if no more are allowed but there are earlier ones."""
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
@@ -620,7 +620,7 @@ class SampleLoop:
             self._stopped = True
             return None
 
-    async def _count_wave(self, wave: SampleWave) -> None:
+    async def _count_wave(self, wave: Wave) -> None:
         self.waves += 1
         self._slowest = max(self._slowest, wave.seconds)
         for error in wave.errors:
@@ -629,7 +629,7 @@ class SampleLoop:
             self._stop_at_cap(wave.refusal, received=len(wave.responses))
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
-    def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
+    def _handle_failure(self, source: VoteSource, error: EndpointError) -> None:
         """Handles the failure of a mode: sampling continues with other modes if there is time left."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
@@ -647,7 +647,7 @@ class SampleLoop:
         self.notes.append(f"stopped by a cap: {refusal}")
         self._stopped = True
 
-    async def _count_votes(self, source: SampleSource, responses: list[Response], count: int) -> None:
+    async def _count_votes(self, source: VoteSource, responses: list[Response], count: int) -> None:
         missing, votes = count - len(responses), self.votes
         self.drawer.count_samples(source, came=len(responses), missing=missing)
         if missing and source.name not in self.left_out:
@@ -664,7 +664,7 @@ class SampleLoop:
             samples = await self._verify(scorer, samples)
         await votes.count(source, samples)
 
-    async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
+    async def _verify(self, scorer: Scorer, samples: list[Sample]) -> list[Sample]:
         """Lets the verifier score the samples; the request pays for it."""
         began = self._loop.time()
         samples, use = await scorer.score(

@@ -16,8 +16,8 @@ from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit, Call
 from adacompute.serve.messages.reply import RequestOutcome, dump_json
 from adacompute.serve.messages.stream import keep_alive
-from adacompute.serve.pricing.pacer import SampleCosts
-from adacompute.serve.voting.request_votes import SampleSource, SamplingResources
+from adacompute.serve.pricing.pacer import MeanCosts
+from adacompute.serve.voting.request_votes import GatewayResources, VoteSource
 from adacompute.serve.voting.sample_loop import SampleLoop
 
 EVENT_FIELD = "adacompute_event"  # name of the field that holds an event in a streamed chunk
@@ -25,10 +25,10 @@ _MAX_TEXT = 20_000  # maximum length of a sample's text in an event, in characte
 _STOP_NOTE = "stopped by "
 
 
-class SampleEvents:
+class EventQueue:
     """Makes and queues the events of one request."""
 
-    def __init__(self, sampling: SampleLoop, resources: SamplingResources, *, name: str, at: float) -> None:
+    def __init__(self, sampling: SampleLoop, resources: GatewayResources, *, name: str, at: float) -> None:
         self._sampling = sampling
         model = str(sampling.request.body.get("model", ""))
         self._head = {"id": name, "object": "chat.completion.chunk", "created": int(at), "model": model}
@@ -48,7 +48,7 @@ class SampleEvents:
         """Yields events while `work` runs. Raises its exceptions; cancels it if the client disconnects."""
         return keep_alive(work, self._queue)
 
-    def build_end(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> bytes:
+    def build_end(self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]) -> bytes:
         """Builds the last event: what the request cost, and what uniform sampling would have cost.
 
         `costs` holds the mean cost per sample by mode; that of all modes together has the key "".
@@ -67,7 +67,7 @@ class SampleEvents:
         return self._encode("done", fields)
 
     def _describe_uniform(
-        self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]
+        self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]
     ) -> dict[str, Any] | None:
         """Describes what uniform sampling with the same accuracy would have cost; None if unknown."""
         served, route = self._sampling.served, self._sampling.route
@@ -90,7 +90,7 @@ class SampleEvents:
         cost = number * single + calls * prompts.single.amount_in(self.unit)
         return {"samples": round(number, 2), "cost": cost, "what": what}
 
-    def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, SampleCosts]) -> dict[str, Any]:
+    def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]) -> dict[str, Any]:
         """Describes what the same number of samples from the most expensive mode would have cost."""
         *_, dearest = self._source_rates
         use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
@@ -105,9 +105,7 @@ class SampleEvents:
             what += ", if they are as long as these"
         return {"samples": outcome.samples, "cost": cost, "what": what}
 
-    def _add_samples(
-        self, source: SampleSource, responses: Sequence[Response], calls: Sequence[Call]
-    ) -> None:
+    def _add_samples(self, source: VoteSource, responses: Sequence[Response], calls: Sequence[Call]) -> None:
         self._flush()
         spent = self._source_rates[source.name].compute_spent(calls)
         for response in responses:

@@ -24,7 +24,7 @@ _MIN_SHIFT = 0.05
 _MIN_VARIANCE = 1e-9
 
 
-class SampleScorer:
+class Scorer:
     """Lets the verifier score samples, and reserves the possible cost.
 
     Calls to a plain scoring endpoint are counted as free of charge and without tokens. Calls to a judge model
