@@ -87,18 +87,18 @@ def name_extractor(function: object) -> str:
 DEFAULT_TASK = Task()  # used if the caller passes no task
 
 
-# After this many comparisons by the slow judge, or this many of its timeouts, a request's remaining formulas
-# are compared as text, so that hostile answers can't delay the request.
-_JUDGED_PAIRS = 200
-_JUDGE_TIMEOUTS = 4
-_PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge (math-verify) per answer
+# When a request reaches one of these two limits on the slow judge (math-verify), its remaining formulas are
+# compared as text, so that hostile answers can't delay it.
+_JUDGED_PAIRS = 200  # maximum number of comparisons by the slow judge per request
+_JUDGE_TIMEOUTS = 4  # maximum number of timeouts of the slow judge per request
+_PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge per answer
 _CLASSES_COMPARED = 16  # maximum number of answer classes that one answer is compared with
 _JUDGE_THREADS = 2  # number of threads for slow comparisons; all event loops share them
 _WORD_KINDS = ("text", "letter", "json")
 
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
-    r"""Whether two answers mean the same; None equals nothing. To grade, call `same_answer(answer, gold)`.
+    r"""Whether two answers mean the same; False if one is None. To grade, call `same_answer(answer, gold)`.
 
     >>> same_answer(r"\frac{1}{2}", "0.5"), same_answer("Budapest", "budapest."), same_answer("0.33", "1/3")
     (True, True, False)
@@ -135,7 +135,7 @@ class _AnswerClass:
     answer: str  # the first answer in the class, as it was written
     form: Form
     unit: str  # the unit of the first answer that has one; "" if none has
-    label: float | None  # the grade of the first answer with a recorded grade; None if there is none
+    label: float | None  # the recorded grade of the first answer that has one; None if none has
 
     def accepts(self, form: Form, label: float | None) -> bool:
         labels_agree = label is None or self.label is None or label == self.label
@@ -147,11 +147,12 @@ class Classes:
 
     The work for one answer doesn't grow with the number of answers. An answer whose value, unit and recorded
     grade have occurred before is found by one lookup. Any other answer is compared with the first 16 classes
-    that have its value; a long decimal is also compared with classes that agree to eight digits. A formula
-    that we can't parse is compared with the first eight and the last eight classes of formulas and numbers;
-    at most eight of these comparisons go to the slow judge. One instance sends at most 200 pairs to the
-    judge, and none after four timeouts. Beyond these limits, an answer starts a new class even if an equal
-    one exists.
+    that have its value; a long decimal is also compared with classes whose values agree in eight digits.
+
+    A formula that we can't parse is compared with formulas and numbers by the slow judge (math-verify): with
+    at most eight classes, chosen from the first eight and the last eight. One instance sends at most 200
+    pairs to the judge, and none after four timeouts. Beyond these limits, an answer starts a new class even
+    if an equal one exists.
     """
 
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
@@ -161,7 +162,7 @@ class Classes:
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
         self._formulas: list[_AnswerClass] = []  # answer classes that contain formulas or numbers
-        # answer classes that only the slow judge (math-verify) can compare
+        # answer classes with formulas that we can't parse; the slow judge (math-verify) compares them
         self._open: list[_AnswerClass] = []
         self._questions = _JUDGED_PAIRS
         self._timeouts = _JUDGE_TIMEOUTS
@@ -169,7 +170,8 @@ class Classes:
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
         """Returns the number of the answer's class: a new number if no earlier answer is equal, -1 for None.
 
-        `unlike` contains classes that the slow judge has already rejected; it isn't asked about them again.
+        `unlike` contains the numbers of classes that the slow judge has already found unequal to this answer;
+        the judge isn't asked about them again.
         """
         _check_answer(answer)
         if answer is None:
@@ -205,7 +207,7 @@ class Classes:
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
-            return group_of_form  # an earlier answer with the same form is in this class
+            return group_of_form  # this class contains an earlier answer with the same canonical form
         for key in ((form.kind, form.key), *find_other_keys(answer)):
             for group in self._buckets.get(key, ()):
                 if group.accepts(form, correct):
@@ -279,7 +281,7 @@ def _make_rounding_key(form: Form) -> str:
 
 
 def _is_rounding(x: Form, y: Form) -> bool:
-    """Whether one form is a long decimal that is the other one rounded: 0.3333333333 is 1/3, 0.33 isn't."""
+    """Whether one number is a long decimal that equals the other rounded: 0.3333333333 is 1/3, 0.33 isn't."""
     if x.kind != "number" or y.kind != "number" or x.places == y.places:
         return False
     short, exact = (x, y) if x.places and (not y.places or x.places < y.places) else (y, x)
@@ -299,7 +301,7 @@ def _is_open(x: Form, y: Form) -> bool:
 
 @cache
 def _get_executor() -> "Executor":
-    """Returns the thread pool for slow comparisons, which would otherwise block an event loop's own pool."""
+    """Returns a thread pool used only for slow comparisons, so that they don't block an event loop's pool."""
     from concurrent.futures import ThreadPoolExecutor  # imported only here, so that commands start faster
 
     return ThreadPoolExecutor(_JUDGE_THREADS, thread_name_prefix="adacompute-judge")

@@ -1,7 +1,9 @@
 """Extracts the answer from a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
-`extract_answer` tries the readers in the order of `_FINISHED_PLAN`, or runs the one reader that the task
-names. Boxes, tags and phrases are found here, numbers and letters in marks.py.
+`extract_answer` tries several readers (functions that find one kind of answer) in the order of
+`_FINISHED_PLAN`, or runs only the reader that the task names. Boxes, tags and phrases are found here, numbers
+and letters in marks.py.
+
 Every scan takes time linear in the length of the text, because no pattern nests repeats. `read_in_sandbox`
 extracts answers in a helper process with a time limit, so that a hostile text can't block an event loop. A
 thread wouldn't help: a regular expression holds the interpreter until it finishes.
@@ -53,13 +55,14 @@ def find_box(text: str) -> str | None:
         return token.group(1).rstrip(".,;:")
     if at < 0:
         return None
-    last = _find_braced(text, at)  # usually succeeds, because the last box is rarely cut off
+    last = _find_braced(text, at)  # the last box is usually complete; otherwise, search them all
     return _find_braced(text, 0) if last is None else last
 
 
 def _find_braced(text: str, start: int) -> str | None:
     last_box = (-1, -1)
-    open_braces: list[int] = []  # one item per open brace: where a box's content begins, -1 if it isn't a box
+    # one item per open brace: the index where the content begins if it is the brace of a box, else -1
+    open_braces: list[int] = []
     for match in _BOX_BRACE.finditer(text, start):
         mark = match.group()
         if mark == "}":
@@ -201,10 +204,10 @@ _QUOTE_END = re.compile('["”]')
 TEXT_LIMIT = 65_536  # characters; only the end of a longer text is read, which usually contains the answer
 
 Reader = Callable[[str], str | None]
+# A plan is a list of (reader, further readers), tried in order. The further readers search the passage that
+# the reader found, because it may state the answer again: "Final Answer: The final answer is 5."
 ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
-# Each entry of a plan is a reader, with further readers for the passage that it finds, because a passage may
-# state the answer again: "Final Answer: The final answer is 5. I hope it is correct."
 _PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
 _MARKED_PLAN: ReaderPlan = (
     (find_tag_answer, (find_box, *_PHRASE_READERS)),
@@ -337,7 +340,7 @@ def read_replies(
 
 
 def _read_question_for(prompt: str, replies: list[str]) -> Question:
-    """Parses the prompt, with English word lists too if a reply is in English but the prompt isn't."""
+    """Parses the prompt; also uses the English word lists if one of the first replies is in English."""
     question = read_question(prompt)
     if "en" in question.lexicon.languages:
         return question
@@ -349,14 +352,14 @@ _ENGLISH = frozenset(("en",))
 
 
 def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFAULT_TASK) -> float:
-    """Returns 1 if the answer equals the gold answer, taken literally or read as prose; else 0.
+    """Returns 1 if the answer equals the gold answer, as written or as `extract_answer` reads it; else 0.
 
     >>> grade_answer("No", "Nein", "Liegt Paris in Polen?"), grade_answer("7", "acht", "Wie viele Beine?")
     (1.0, 0.0)
     """
     if same_answer(answer, gold, task):
         return 1.0
-    # a gold answer that is one word, such as "Nein", may also be read as prose
+    # a gold answer that is one word, such as "Nein", is also read like a reply: here, as "No"
     is_read = task.extract == "auto" and answer is not None and gold.isalpha()
     return float(is_read and same_answer(answer, extract_answer(gold, question=question), task))
 
@@ -377,11 +380,11 @@ CHAT = re.compile(
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 4  # number of replies whose language is detected
+_REPLIES_FOR_LANGUAGE = 4  # the language is detected only for this many replies
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
-    """Reads all replies: a marked answer counts as it is, and prose is compared with the other replies."""
+    """Reads all replies. A marked answer is taken as it is; replies in prose are compared with each other."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
@@ -463,7 +466,7 @@ def _states_value(question: Question) -> bool:
 
 
 def _is_fenced_answer(text: str) -> bool:
-    """Whether a text is a single short code fence without code in it."""
+    """Whether the whole text is one short fenced block that doesn't contain code."""
     fenced = _FENCED.fullmatch(text.strip())
     return fenced is not None and not _CODE.search(fenced[1])
 
@@ -496,7 +499,7 @@ def _choose_option(answer: str, options: Options) -> str | None:
 
 
 def _read_choice(text: str, question: Question) -> str | None:
-    """Returns the letter of the option that a reply states, names in its first sentence, or marks last."""
+    """Returns the letter of the option that a reply chooses; None if it chooses none."""
     stated = find_stated_choice(text)
     if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
@@ -525,7 +528,7 @@ def _ends_in_value(ending: str) -> bool:
 
 
 def _trim_whole(passage: str | None) -> str | None:
-    """Trims an answer; None if the passage is only a fragment of a box."""
+    """Trims an answer; None if nothing is left, or only the remains of an empty or unclosed box."""
     answer = _trim_optional(passage)
     return None if answer is None or _FRAGMENT.search(answer) else answer
 
@@ -547,9 +550,9 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-# processor time allowed per call, in seconds: five times that of the slowest text measured
+# processor time allowed per call of the helper process, in seconds: five times that of the slowest text
 _EXTRACT_SECONDS = 0.25
-# processor time allowed per trial of a client's pattern, in seconds: ten times the typical time
+# processor time allowed for trying a client's pattern on one text, in seconds: ten times the typical time
 _TRIAL_SECONDS = 0.02
 
 _extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)

@@ -41,7 +41,7 @@ _MIXED_NUMBER = re.compile(
     r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
 )
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
-# may follow a capital letter in a product, as in Ax + By; "Mr" and "Xe" are words
+# a capital letter and one of these make a product, as in Ax + By; with any other letter, a word such as "Mr"
 _COORDINATE_LETTERS = frozenset("xyzt")
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
@@ -439,7 +439,8 @@ Key = tuple[object, ...]
 
 _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
-_ABSOLUTE_SEED = 0.37  # the argument `seed` with which `_apply_unknown` represents |…|
+# |…| is treated as an unknown function; this is its `seed` for `_apply_unknown`
+_ABSOLUTE_SEED = 0.37
 _POINT_NUMBERS = range(3)
 _VISIBLE_CHANGE = 1e-7  # relative changes below this may be rounding errors
 
@@ -479,7 +480,7 @@ def _collect_names(node: Node, names: set[str]) -> int:
 def _choose_point(name: str, point: int) -> Fraction:
     """Returns a variable's value at one of the fixed points: always positive, so that sqrt(x^2) equals x."""
     if len(name) == 1:
-        # 97 is prime, so different letters get different values
+        # different letters get different remainders, because 97 is prime
         number, scale = ord(name) * (5, 31, 62)[point] % 97, 1
     else:
         number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
@@ -544,7 +545,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
 
 
 def _cancels(node: Node) -> bool:
-    """Whether a tiny result may be a rounding error of zero: true for sin(π), false for 10^{-20}π."""
+    """Whether a tiny value may be zero but for a rounding error: true for sin(π), false for 10^{-20}π."""
     return node[0] in ("+", "±", "call") or any(
         _cancels(child) for child in node[1:] if isinstance(child, tuple)
     )
@@ -557,7 +558,7 @@ def _has_names(node: Node) -> bool:
 
 
 def _apply_unknown(seed: float, x: Number) -> complex:
-    """Applies an arbitrary function in place of an unknown f, so that f(x) equals f(y) only if x equals y."""
+    """Applies a function chosen by `seed` in place of an unknown f: f(x) equals f(y) only if x equals y."""
     return cmath.sin(seed * complex(x) + seed) + 0.3 * complex(x) + seed
 
 

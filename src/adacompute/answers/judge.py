@@ -105,9 +105,9 @@ def has_named_derivative(parsed: list[Any]) -> bool:
 def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
     """Whether the parser read every numeral and letter of a formula, rather than ignoring some.
 
-    The parser ignores unknown notation: it reads both 1_A and 1_B as 1. A numeral or letter that occurs as
-    often in the result as in the formula was read. Each of the others is replaced by another one, and must
-    change the result when the formula is parsed again.
+    The parser ignores unknown notation: it reads both 1_A and 1_B as 1. A numeral or letter was read if it
+    occurs as often in the result as in the formula. Any other one is replaced in the formula, which is then
+    parsed again: if the result is still the same, the parser ignored it.
     """
     reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)

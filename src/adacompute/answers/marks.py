@@ -14,7 +14,7 @@ _NUMBER = re.compile(
 )
 _FORMULA_REACH = 400  # how many characters on either side of a number are searched for the ends of a formula
 _LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
-# matches a sign that a formula is a derivation in several rows, or contains a box
+# matches TeX code in a formula that has several rows or contains a box
 _DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")
 _PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
@@ -38,7 +38,7 @@ def find_hash(text: str) -> str | None:
 
 
 def find_hash_answer(text: str) -> str | None:
-    """Works like `find_hash`, but returns None for a Markdown heading, which is words with text below."""
+    """Works like `find_hash`, but returns None if the line is a Markdown heading: words with text below."""
     rest = find_hash(text)
     if rest is None or not _HEADING.match(rest):
         return rest
@@ -81,7 +81,7 @@ def _spell_number(match: re.Match[str]) -> str:
 
 
 def _find_formula(text: str, begin: int, end: int) -> str | None:
-    """Finds the formula around a number; None if it doesn't end the last sentence or is only the number."""
+    """Finds the formula around a number; None if more sentences follow or the number is the answer."""
     low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
     low = max(low, text.rfind("\n\n", low, begin))
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
@@ -119,7 +119,7 @@ def _select_answer_side(formula: str) -> str | None:
 
 
 def find_short_reply(text: str) -> str | None:
-    """Returns the whole reply if it is one line of at most four words and not a sentence about a number."""
+    """Returns the whole reply if it has one line, at most four words, and isn't a sentence with a number."""
     stripped = text.strip()
     if "\n" in stripped or len(stripped) > 200 or len(stripped.split()) > 4:
         return None
@@ -152,7 +152,7 @@ _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
 _CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
-# matches what follows a letter that is a word, as in "I think" or "A better"
+# matches the text after "I" in "I think" or "A" in "A better", where the letter is a word, not an option
 _WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
@@ -179,7 +179,7 @@ def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str |
 def _list_choices(
     text: str, patterns: tuple[re.Pattern[str], ...]
 ) -> Iterator[tuple[int, str, tuple[int, int]]]:
-    """Yields each choice in a text: the end of its statement, its letter, and the letter's position."""
+    """Yields (end of the statement, letter, span of the letter) for each choice in a text."""
     for pattern in patterns:
         for match in pattern.finditer(text):
             letter, end = match[match.lastindex or 0], match.end()

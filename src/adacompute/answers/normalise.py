@@ -2,7 +2,7 @@
 
 First, `clean` replaces the many spellings in LaTeX and Unicode by one: ASCII digits and operators; `\\frac`,
 `\\sqrt`, functions and Greek letters as commands; and the characters ≤ ≥ ≠ ± ∓ ∪ ∩ ∈ ∅ ∞ °, with ⦃ ⦄ for set
-braces. Likewise `fold_text` gives words one spelling, and `tighten` formulas that can't be evaluated.
+braces. `fold_text` does the same for words, and `tighten` for formulas that can't be evaluated.
 
 A form is "open" if only math-verify (`FormulaJudge`) can compare it. A rounded value doesn't equal the exact
 one: 0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, 3 - 2 is.
@@ -31,7 +31,7 @@ _WRAPPING_PAIRS = (
     *((mark, mark) for mark in _WRAPPING_MARKS),
     *(("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"), ("«", "»")),
 )
-_WRAPPING_LIMIT = 12  # maximum number of layers of marks removed from a text; only a hostile text has more
+_WRAPPING_LIMIT = 12  # maximum number of enclosing pairs of marks, such as $…$, that are removed from a text
 
 
 def trim(text: str) -> str | None:
@@ -145,7 +145,7 @@ def has_outer_brackets(text: str) -> bool:
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
-# maps each spelling to the signs and LaTeX commands that it replaces; others stay unchanged
+# maps each canonical sign to the other signs, or names of LaTeX commands, that are replaced by it
 _SPELLINGS = json.loads(files("adacompute.answers").joinpath("spellings.json").read_text("utf-8"))
 _SYMBOLS = str.maketrans({sign: one for one, signs in _SPELLINGS["symbols"].items() for sign in signs})
 # matches the dash in 1939–1945, which is a span of years, not a subtraction
@@ -253,7 +253,7 @@ def fold_text(text: str) -> str:
 
 
 class Form(NamedTuple):
-    """The meaning of an answer: a kind, a key shared by equal answers of this kind, and a unit or ""."""
+    """An answer's canonical form: its kind, a key that equal answers of this kind share, and a unit or ""."""
 
     kind: str  # "number", "set", ..., "text", or "open" for a formula that only math-verify can compare
     key: object
@@ -310,7 +310,9 @@ _DURATION_SIGN = re.compile(r"\d\s?(?::|\\text|d|h|m|s)|sec:\d", re.IGNORECASE)
 
 @lru_cache(maxsize=65_536)
 def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
-    """Returns further keys that equal answers share: the value of a Python literal, or a duration in seconds.
+    """Returns further keys: two answers that share one are equal.
+
+    A key is the value of a Python literal, or a duration in seconds.
 
     >>> find_other_keys("5:18"), find_other_keys("42")
     ((('seconds', Fraction(19080, 1)),), ())
@@ -392,7 +394,7 @@ def _parse_structure(text: str, percent: Percent, depth: int) -> Form | None:
 
 
 def _build_inner_form(text: str, percent: Percent, depth: int) -> Form:
-    # places=0 rules out rounding: parts must match exactly
+    # places=0, because numbers inside a set or list must match exactly, not only after rounding
     return _build_form(text, percent, depth + 1)._replace(places=0)
 
 

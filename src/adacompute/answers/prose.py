@@ -4,9 +4,9 @@
 or no, a date, a number or words. Then it reads each reply in that form. It ignores words that repeat the
 question, and common words of the language; the answer is among the remaining words, called new.
 
-It is worse to merge different answers than to split equal ones. A reply with several candidate answers counts
-for the one that another reply states as its only candidate. An answer read with a confidence below `_SURE`
-counts only if it was read from another reply with more confidence. Otherwise the reply abstains.
+Merging different answers is worse than splitting equal ones. If a reply has several candidate answers, its
+answer is the one that another reply states as its only candidate. An answer read with a confidence below
+`_SURE` counts only if another reply gives it with more confidence. Otherwise, the reply abstains.
 """
 
 import re
@@ -30,9 +30,11 @@ from adacompute.answers.question import (
 )
 
 _PHRASE_WORDS = 8  # maximum number of words in an answer
-_BESIDE_WORDS = 3  # maximum number of new words besides the answer in a sentence of a long reply
+# A sentence of a long reply is read only if at most this many of its words, apart from the answer's own,
+# are neither common nor from the question.
+_BESIDE_WORDS = 3
 _CLAUSE_WORDS = 10  # maximum number of words in a clause that answers without repeating words of the question
-_FEW_WORDS = 3  # maximum number of words in a reply that answers without any new word
+_FEW_WORDS = 3  # maximum number of words in a reply that consists only of the answer
 _SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
 
@@ -72,7 +74,11 @@ class ReplyText:
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """Drops polite phrases, and everything from "I can't tell" on except a guess in that sentence."""
+    """Returns the sentences before one such as "I can't tell", without polite phrases at the beginning.
+
+    If that sentence comes first and contains a guess, as in "I can't tell, but it may be Rome", returns only
+    the guess.
+    """
     selected: list[str] = []
     for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
@@ -91,7 +97,7 @@ def _cant_tell(sentence: str, question: Question) -> bool:
 
 
 def _says_only(name: str, sentence: str, question: Question) -> bool:
-    """Whether a sentence consists only of phrases from the list `name`."""
+    """Whether a sentence consists only of phrases from the word list `name`, such as "polite"."""
     phrases, first = question.lexicon.find(name), _LETTER_OR_DIGIT.search(sentence)
     is_begun = first is not None and phrases.match(sentence, first.start()) is not None
     return is_begun and not _LETTER_OR_DIGIT.search(phrases.sub(" ", sentence))
@@ -106,7 +112,7 @@ class Clause(NamedTuple):
 
 
 class Sentence:
-    """A sentence whose words are labelled as "question", "common", "number" or "new"."""
+    """A sentence whose words are labelled as "question", "common", "number" or, for all others, "new"."""
 
     def __init__(self, text: str, question: Question) -> None:
         self.text = drop_brackets(text)
@@ -114,13 +120,13 @@ class Sentence:
 
     @cached_property
     def pieces(self) -> list[Token]:
-        """The words with their labels. A word is labelled "question" only as often as the question has it."""
+        """The words with their labels. A word gets the label "question" as often as it is in the question."""
         question, empty = self.question, self.question.lexicon.empty
         tokens = question.tokenize(self.text)
         left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
         words = [token for token in tokens if token.kind == "word" and token.key not in empty]
-        # match identical words before other forms of a word
+        # first match words that are identical to one of the question, then other forms of its words
         for find_words in (lambda key: [key], question.find_forms):
             for token in words:
                 word = next((word for word in find_words(token.key) if left.get(word)), "")
@@ -131,7 +137,7 @@ class Sentence:
         for token in tokens:
             label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
-                label = "new"  # the last word is capitalised, as in "the symbol of iodine is I"
+                label = "new"  # a capitalised last word isn't common: "the symbol of iodine is I"
             follows = bool(pieces) and pieces[-1].label == "number"
             if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
                 label = "number"
@@ -193,11 +199,11 @@ def _holds_cjk(words: frozenset[str], text: str) -> bool:
     return bool(text) and any(word in text for word in words if not word[0].isascii())
 
 
-# --- answers that are words ---
+# --- answers that are names or phrases ---
 
 
 class _Run(NamedTuple):
-    """Consecutive new words that may be the answer; a name may include small words: "Rio de Janeiro"."""
+    """Consecutive words that may be the answer; a name may include small words: "Rio de Janeiro"."""
 
     pieces: list[Token]
     clause: Clause
@@ -208,7 +214,7 @@ class _Run(NamedTuple):
 
 
 def read_words(reply: ReplyText) -> Meaning:
-    """Reads the name or phrase that answers the question from the sentence about the question's subject."""
+    """Reads the name or phrase that answers the question; prefers sentences about the requested attribute."""
     sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
@@ -230,7 +236,7 @@ def read_words(reply: ReplyText) -> Meaning:
 
 
 def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
-    """Reads the answer in a sentence; also returns how many other new words the sentence has."""
+    """Returns the answer in a sentence, and how many other words are neither common nor in the question."""
     runs = _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENCE), 0
@@ -272,7 +278,7 @@ def _read_bare(sentence: Sentence) -> Meaning:
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
-    """Lists a sentence's possible answers, best first: those about the question's subject, then names."""
+    """Lists a sentence's possible answers; clauses about the requested attribute come first, then names."""
     question = sentence.question
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
@@ -284,7 +290,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
-    """Returns the clauses of a sentence without the words that they deny."""
+    """Returns a sentence's clauses; of a clause with a negation, only the words after "but" are kept."""
     question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
@@ -383,7 +389,7 @@ def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
 
 class _Verdict(NamedTuple):
     agrees: bool
-    stated: bool  # True: from a statement about the question; False: from a mere "yes" or "no"
+    stated: bool  # whether it was read from a statement about the question, not only from a "yes" or "no"
     sure: float = 1.0
 
 
@@ -437,7 +443,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
         return None if agrees and refuses and not cjk else _Verdict(agrees=False, stated=False)
     if agrees:
         return _Verdict(agrees=True, stated=False)
-    # an affirmation of common words only, such as "It is."
+    # a whole reply of common words, such as "It is.", means yes
     bare = alone and bool(keys) and lexicon.common.issuperset(keys)
     return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
@@ -445,8 +451,8 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
     """Whether a clause says something other than what the question asks.
 
-    True if the clause has new words before the question's last content word, or in its place, or if it has
-    the question's numbers in another order.
+    True if it has the question's numbers in another order, or words that aren't in the question before the
+    last word that is. If it lacks the question's last content word, such words may stand anywhere.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -476,7 +482,7 @@ def _is_beyond(piece: Token, question: Question) -> bool:
     return piece.label == "new" and piece.key not in words and not question.find_forms(piece.key)
 
 
-# --- alternatives: the choice is neither denied nor only mentioned for comparison ---
+# --- alternatives: a reply doesn't choose those that it denies or mentions only for comparison ---
 
 
 class _Mention(NamedTuple):
@@ -556,7 +562,8 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
     """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, its new words may only describe one of them: "and release oxygen".
+    If it names several, only one other word may be neither common nor from the prompt: a name, or a word
+    after the alternatives.
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
@@ -589,7 +596,7 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
 
 
 def _settle(meanings: list[Meaning], make_key: Callable[[str], object]) -> list[ReadAnswer]:
-    """Chooses the answer of each reply: of several candidates, the one that another reply clearly states."""
+    """Chooses each reply's answer; of several candidates, the one that is another reply's only candidate."""
     plain = {make_key(m.answer) for m in meanings if m.answer and m.sure >= _SURE and not m.others}
     return [_settle_meaning(meaning, plain, make_key) for meaning in meanings]
 
@@ -672,7 +679,7 @@ def _read_number(reply: ReplyText) -> Meaning:
 
 
 def _read_date(reply: ReplyText) -> Meaning:
-    """Reads a reply's date, or its words if it has no date; nothing if a long reply was cut off."""
+    """Reads a reply's date or, if it has none, its words. A long reply that was cut off has no answer."""
     if reply.is_long and not reply.finished:
         return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)

@@ -5,9 +5,9 @@
 with several candidate values is unclear, because a wrong vote is worse than none.
 
 `split_unit` separates a number from its unit: money, percent, degrees, measures, counted things. Only
-durations are converted. A word after a number is a unit only if it can be nothing else, such as a function, a
-month, an era, a fraction or a direction. Without a space before it, it must be in our lists of units, because
-2xy is a product.
+durations are converted, to seconds. A word after a number isn't a unit if it may be something else, such as a
+function, a month, an era, a fraction or a direction. A unit without a space before it must be in our lists of
+units, because 2xy is a product.
 """
 
 import re
@@ -203,7 +203,7 @@ def _spell_unit(word: str) -> str:
     return "/".join(parts) + caret + exponent.strip()
 
 
-_MOST = 20  # maximum number of dates, or of other numbers, read per sentence
+_MOST = 20  # maximum number of dates, and also of quantities, that are read per sentence
 
 
 class Stated(NamedTuple):
@@ -268,7 +268,7 @@ def find_date(sentences: list[str], question: Question) -> Meaning:
 
 
 def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
-    """Returns the one value that fits the question, or the one value stated; else the result is unclear."""
+    """Returns the only fitting value or, if none fits, the only value stated; else the answer is unclear."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
         return Meaning((fit or every)[0])
@@ -288,9 +288,9 @@ def _list_content(text: str, question: Question) -> list[Token]:
 
 
 def _tells_verb(text: str, date: Stated, question: Question) -> bool:
-    """Whether a date is that of the question's event: the word next to it must be from the question.
+    """Whether a date belongs to the question's event, because a word of the question stands next to it.
 
-    A capitalised name isn't enough, because "Titanic" doesn't say what happened.
+    A capitalised name isn't enough: "Titanic" next to a date doesn't say what happened then.
     """
     before, after = _cut_clause(text, date, question)
     words = _list_content(before, question)
@@ -382,7 +382,7 @@ def _list_quantities(text: str, question: Question) -> list[Stated]:
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
-    """Reads the number at the beginning of the tokens; returns its digits or None, and its token count."""
+    """Reads the number at the beginning of the tokens; returns (its digits or None, how many they are)."""
     first, lexicon = tokens[0], question.lexicon
     if first.kind == "number":
         return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
@@ -408,7 +408,7 @@ _LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
-    """Multiplies a number by a following word such as "million"; returns its digits and its token count."""
+    """Multiplies a number by a following "million" or the like; returns (digits, how many tokens it has)."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
@@ -422,7 +422,7 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
-    """Reads the number words at the beginning of the tokens; returns their value and their token count."""
+    """Reads the number words at the beginning of the tokens; returns (their value, how many they are)."""
     numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):
@@ -502,7 +502,10 @@ def _repeats(text: str, question: Question) -> bool:
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
-    """Selects numbers that aren't in the question; a fraction of its numbers only if there is no other."""
+    """Selects the numbers in a text that aren't in the question.
+
+    A fraction such as 3/4, if 3 and 4 are in the question, is selected only if there is no other number.
+    """
     new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
     return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new
 

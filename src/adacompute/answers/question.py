@@ -147,10 +147,10 @@ class Token(NamedTuple):
 
     kind: str  # "word", "number" or "cjk"
     text: str
-    key: str  # the text in the form used for comparison
+    key: str  # the word without case and articles, or the number in digits, for comparison
     begin: int
     end: int
-    label: str = ""  # "question" (from the question), "common", "number" or "new"
+    label: str = ""  # "question" (from the question), "common", "number" or, for all others, "new"
 
     @property
     def is_name(self) -> bool:
@@ -265,8 +265,8 @@ _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
 )
-_WORDS_AFTER_INITIAL = 2  # if more words follow an initial ("J. Smith"), they are a new sentence
-_WORDS_AFTER_INITIALS = 5  # if more words follow initials ("U.S. Treasury"), they are a new sentence
+_WORDS_AFTER_INITIAL = 2  # if more words than this follow an initial ("J. Smith"), a new sentence begins
+_WORDS_AFTER_INITIALS = 5  # if more words than this follow initials ("U.S. Treasury"), a new sentence begins
 _ORDINAL = re.compile(r"\d{1,2}")
 
 
@@ -296,7 +296,7 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
         return True  # the period belongs to an ordinal ("11. November") or to the number of a list item
     if word == "No":
-        # at the beginning of a line, the "No." of "No. 91" is the answer no
+        # "No. 91" means "number 91", except at the beginning of a line, where "No." is an answer
         return after[0][0].isdigit() and not opens
     if (
         not _INITIALS.fullmatch(word)
@@ -392,15 +392,15 @@ def classify_purpose(prompt: str) -> Purpose:
         return "text"
     if find_options(text):
         return "value"
-    # asks for advice, as in "How much should I save?"
+    # "How much should I save?" asks for advice, which is a text
     if not has_numbers and english.find("advice").search(text):
         return "text"
     is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
-    # asks for a value, even in the form "Explain how many …"
+    # a prompt such as "Explain how many …" also asks for a value
     if is_value or _find_order("solve", english).search(text):
         return "value"
     if _find_order("tell", english).search(text) or english.find("reason").search(text):
-        asking = find_asking_sentence(text)  # the question in "What is …? Explain your reasoning."
+        asking = find_asking_sentence(text)  # the first sentence of "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
     if "?" not in text or not english.find("asking").search(text):
         return _classify_foreign(text, has_numbers=has_numbers)
@@ -408,7 +408,7 @@ def classify_purpose(prompt: str) -> Purpose:
 
 
 def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
-    """Builds a pattern for one kind of command: "compose" finds "write", "solve" finds "compute".
+    """Builds a pattern for one kind of command: `name` is "compose" (write), "solve" (compute) or "tell".
 
     The verb must begin a sentence or follow a word such as "please"; elsewhere it isn't a command.
     """
@@ -428,7 +428,7 @@ def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
     return english.compile(f"order to {name}", spell)
 
 
-# matches up to 60 characters of the same sentence; without a limit, many question words would be slow
+# matches up to 60 characters of one sentence; without a limit, a text with many question words is slow
 _NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"
 
 
@@ -508,7 +508,7 @@ class Question:
         # the words of the whole prompt, not only of the sentence that asks
         self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
-        # Chinese characters with content, such as 大 ("big") in 哪个更大 ("which is bigger")
+        # Chinese characters that carry content, such as 大 ("big") in 哪个更大 ("which is bigger")
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}
         cjk = (part for t in tokens if t.kind == "cjk" for part in lexicon.cjk_common.split(t.text) if part)
         # in クジラは魚ですか ("Is a whale a fish?"), クジラ is the subject and 魚 the predicate
@@ -548,7 +548,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Removes "true or false" or "yes or no"; returns whether it was the former, and if any was found."""
+        """Removes "true or false" or "yes or no"; returns whether the first, or either of them, was found."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -573,7 +573,7 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        commands = 0 if self.has_question_word else 1  # counts a word such as "Compute" in "Compute 6 * 7."
+        commands = 0 if self.has_question_word else 1  # "Compute" counts in "Compute 6 * 7."
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands
         # a question without letters, such as "2 + 2?", also asks for a number
@@ -618,7 +618,7 @@ class Question:
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
         sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
-        # further alternatives, as in "positive, negative or neutral"
+        # collect further alternatives, as in "positive, negative or neutral"
         for begin, end in reversed(clauses[:-1]):
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
             keys = (t.key for t in self.tokenize(sentence[begin:end]))

@@ -68,17 +68,18 @@ class _Channel:
 
 
 class HelperProcess:
-    """A long-lived helper process, started by the first question; safe to use in threads and after a fork.
+    """A long-lived helper process that replies to messages, called questions; the first one starts it.
 
-    A failure of the helper raises no exception: a question without a reply returns None and is counted. A
-    failed start (for lack of memory or file handles) is retried after a pause.
+    Safe to use in threads and after a fork. If the helper fails, `ask` raises no exception: it returns None
+    and counts the question as unanswered. A failed start (for lack of memory or file handles) is retried
+    after a pause.
     """
 
     def __init__(self, work: str = _SEARCH, *, limit: float) -> None:
         # "module:function" that the helper calls; it returns the function that answers questions
         self.work = work
-        self.limit = limit  # processor time allowed per question, in seconds
-        self.timeouts = 0  # number of questions that exceeded the limit
+        self.limit = limit  # processor time that the helper may use per question, in seconds
+        self.timeouts = 0  # number of questions for which the helper exceeded the limit
         # number of questions without a reply, because the process couldn't start, died or hung
         self.unanswered = 0
         self.failures = 0  # number of failed starts, and of helpers that died or hung
@@ -119,7 +120,7 @@ class HelperProcess:
             self._stop(grace=_EXIT_SECONDS)
 
     def abandon(self) -> None:
-        """Ends the process when Python exits; unlike `close`, doesn't wait for questions in other threads."""
+        """Ends the process when Python exits; unlike `close`, doesn't wait for replies to other threads."""
         if self._lock.acquire(blocking=False):
             try:
                 self._stop(grace=_EXIT_SECONDS)
@@ -167,7 +168,7 @@ class HelperProcess:
         assert self._running is not None
         channel = self._running[1]
         try:
-            channel.socket.settimeout(wait)  # if this times out, the channel must not be used again
+            channel.socket.settimeout(wait)  # after a timeout, the channel must not be used again
             channel.send(message)
             reply = channel.receive()
         except (OSError, ValueError):  # the helper hung (TimeoutError is an OSError) or disconnected
@@ -304,7 +305,7 @@ def _search(message: Message) -> Message:
 
 
 def main(channel: _Channel) -> None:
-    """Runs in the helper: imports the work named by the first message, then replies until the input ends."""
+    """Runs in the helper: imports the function that the first message names; replies to later messages."""
     start = channel.receive()
     if start is None:
         return

@@ -21,14 +21,14 @@ Span = tuple[int, int]
 
 TAIL = 64  # the signals "tail" and "confidence_tail" are means over this many tokens at the end of a response
 WINDOW = 32  # number of consecutive tokens in a window; the signal "window" is the lowest mean of any window
-# maximum number of likeliest alternatives to a token that its confidence is computed from
+# a token's confidence is computed from at most this many of its likeliest alternatives
 MAX_ALTERNATIVES = 20
 _MIN_ALTERNATIVES = 2  # a token with fewer alternatives than this has no confidence value
 _LEAST_LOGPROB = -700.0  # a lower log-probability counts as probability 0, because it may be a placeholder
-# if the alternatives to a token leave less probability than this, the rest is a rounding error
+# if the total probability of all tokens that aren't listed is below this, it is only a rounding error
 _LEAST_REST = 1e-12
 _DIGITS = 6  # number of decimals to which signals are rounded; servers send more
-# number of last tokens in which the answer is searched for first; after that, all tokens are searched
+# the answer is searched for in this many last tokens first, and then in all tokens
 _FIRST_LOOK = 16
 _MAX_MARKS = 4  # maximum number of end marks, such as `<|im_end|>`, after the tokens of the text
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters that may surround a reply of one letter
@@ -187,7 +187,7 @@ def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token
 
 
 def _spell_pieces(last: list[Token], text: str, span: Span) -> Iterator[tuple[list[Any], Any, Span]]:
-    """Yields tokens, text and span as strings, then as bytes, because a token may be part of a character."""
+    """Yields (tokens, text, span) as strings, then as bytes, because a token may be part of a character."""
     yield [token.get("token") for token in last], text, span
     if not text.isascii():
         begin, end = (len(_encode(text[:place])) for place in span)
@@ -293,7 +293,7 @@ def _is_whole(text: str, begin: int, end: int) -> bool:
 
 
 def _continues(outside: str, edge: str) -> bool:
-    """Whether the two neighbouring characters (nearer first) continue the word or number that ends in `edge`.
+    """Whether `outside`, the two characters beyond `edge` (nearest first), belong to the same word or number.
 
     Letters of different scripts don't continue each other, because some scripts have no spaces.
     """

@@ -29,7 +29,7 @@ MAX_LENGTH = 65_536  # maximum length of a text that is parsed, in characters
 _MAX_LEVELS = 50  # maximum number of levels of nested values
 _MAX_ANSWER = 400  # maximum length of an answer, in characters; a longer one is cut and ends in its hash
 _MAX_DIGITS = 60  # maximum length of a number, in characters; a longer one is compared as text
-_MAX_EXPONENT = 40  # numbers with more digits before the point are written with an exponent
+_MAX_EXPONENT = 40  # a number with more than this many digits before the point is written with an exponent
 # maximum number of properties and values that are visited when a schema is applied to a sample
 _SCHEMA_WORK = 5_000
 # rounds to 15 significant digits, which a float always keeps
@@ -193,8 +193,8 @@ _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
 # matches where a JSON object may begin; braces in LaTeX rarely look like this
 _OBJECT_START = re.compile(r"\{\s{0,1000}[\"}]")
 _SCAN_BUDGET = 80_000  # maximum number of characters scanned by failed attempts to parse an object
-_ATTEMPT_COST = 80  # number of characters added to the cost of each failed attempt
-# an object that begins in this many last characters is parsed even if the budget is spent
+_ATTEMPT_COST = 80  # each failed attempt also counts as this many scanned characters
+# an object that begins within this many characters of the end is parsed even if the budget is spent
 _ALWAYS_SCANNED = 400
 
 
@@ -215,7 +215,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
         except json.JSONDecodeError as exc:
             if strict:
                 return None
-            # an unclosed string was read to the end of the text, although `pos` is the string's start
+            # the parser reads an unclosed string to the end of the text, but reports its start as `pos`
             unclosed = exc.msg.startswith("Unterminated")
             budget -= (len(text) if unclosed else exc.pos) - start + _ATTEMPT_COST
         except RecursionError:
@@ -312,7 +312,7 @@ _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a field is free text: a string whose name is listed, and whose schema lists no choices."""
+    """Whether a field is free text: a string named in FREE_TEXT_FIELDS, whose schema lists no choices."""
     is_string = isinstance(value, str) and not isinstance(value, RawNumber)
     if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False

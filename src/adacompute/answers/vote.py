@@ -28,9 +28,9 @@ MAX_DEVIATION = 3.0  # a signal's value is clipped at this many standard deviati
 # names of signals that are converted to logarithms, because most of their values are near 0
 _LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")
 _LEAST = 1e-5  # added to a value before its logarithm is taken; smaller values are rounding errors
-_FARTHEST = 10.0  # in refitting, a value is clipped at this many standard deviations from the mean
+_FARTHEST = 10.0  # for refitting, a value is clipped at this many standard deviations from the mean
 _MAX_LOG_ODDS = 30.0  # log-odds are clipped at this value, where the probability is practically 0 or 1
-# a refitted spread may be larger or smaller than the learned spread by at most this factor
+# refitting changes a signal's spread (standard deviation) by at most this factor
 _MAX_SPREAD_RATIO = 4.0
 MIN_SETTLED = 20  # number of samples needed to refit a signal's centre and spread
 
@@ -49,7 +49,7 @@ class SignalModel:
     `log_odds` compares a sample with an average sample of the same problem. It adds up each signal's distance
     from its `centre`, divided by its `spread`, times a coefficient; a missing signal counts as average.
     Centre and spread depend on the language model and the traffic, so they are refitted on unlabelled
-    samples. The `coefficients` are learned once; `bare` contains those for samples without `top_logprobs`.
+    samples. `coefficients` are learned once; `bare` has the coefficients for samples without `top_logprobs`.
 
     >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
     >>> from adacompute.records import Signals
@@ -87,7 +87,7 @@ class SignalModel:
         return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
     def read(self, sample: Sample) -> list[float | None] | None:
-        """Returns a sample's signals in the order of `names`; None if it has at most a log-probability."""
+        """Returns a sample's signals in the order of `names`; None if it has only a log-probability."""
         if sample.signals is None:
             return None
         values = [
@@ -125,9 +125,9 @@ class SignalModel:
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """Returns the range to which a signal's values are clipped before refitting, on the model's scale.
+        """Returns the (lowest, highest) value of a transformed signal that is used for refitting.
 
-        Clipping keeps placeholders such as -9999 from moving the centre.
+        Other values are clipped to this range, so that placeholders such as -9999 don't move the centre.
         """
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
@@ -169,7 +169,8 @@ class SignalModel:
 class ScoreWeights:
     """Weighs a vote by a verifier's score: `exp(beta * z)`, where z is (score - centre) / spread.
 
-    `beta` doesn't depend on the scale of the scores. If the vote has another weight, the two are multiplied.
+    `beta` doesn't depend on the scale of the scores. If a vote is also weighted by the signals of its tokens,
+    the two weights are multiplied.
 
     >>> ScoreWeights(beta=0.5, centre=2.0, spread=1.0).exponent(3.0)
     0.5
@@ -192,13 +193,14 @@ class ScoreWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWeights:
-    """Weighs a vote by `exp(sharpness * (1 - m / scale))`, where m is the sample's signal.
+    """Weighs a vote by `exp(sharpness * (1 - m / scale))`, where m is the sample's value of `signal`.
 
-    A sample of average confidence, or without the signal, weighs exactly 1. `scale` is the signal of an
-    average sample: a mean log-probability per token (negative) or a mean entropy (positive). With `model`, a
-    sample that has further signals weighs `exp(model.sharpness * log_odds)` instead. With `score`, a sample's
-    weight is also multiplied by that of its verifier's score, if it has one. `modes` has separate weights for
-    the samples of a mode. Finally the weight is multiplied by `factor`.
+    `scale` is the signal's value in an average sample: a mean log-probability per token (negative) or a mean
+    entropy (positive). A sample with this value, or without the signal, weighs exactly 1.
+
+    If there is a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead. If
+    there is a `score`, the weight is multiplied by a weight computed from the verifier's score of the sample.
+    In the end, every weight is multiplied by `factor`. `modes` has separate weights for some modes.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -211,7 +213,7 @@ class VoteWeights:
     model: SignalModel | None = None
     score: ScoreWeights | None = None
     factor: float = 1.0  # the weight of every vote is multiplied by this
-    # (mode, its weights); all other modes use the fields above
+    # (mode, the weights of its samples); samples of all other modes use the fields above
     modes: "tuple[tuple[str, VoteWeights], ...]" = ()
 
     def __post_init__(self) -> None:
@@ -281,7 +283,7 @@ class VoteWeights:
     def of(
         cls, samples: Iterable[Sample], signal: Signal = "logprob", *, sharpness: float = 2.0
     ) -> "VoteWeights | None":
-        """Fits weights to unlabelled samples; None if no sample has the signal or all are certain."""
+        """Fits weights to unlabelled samples; None if no sample has the signal or all samples are certain."""
         if signal not in get_args(Signal):
             raise TaskError(f"signal {signal!r} is not known; give 'logprob' or 'entropy'")
         values = [m for m in (_read_signal(sample, signal) for sample in samples) if m is not None]
@@ -334,19 +336,21 @@ VoteItem = Sample | str | None
 class Vote:
     """The outcome of a vote. `shares` sums to 1, or is empty if no answer wins."""
 
-    # the winner, in the spelling seen first; None if all samples abstained, or a tie abstains
+    # the winner, in the spelling seen first; None if no sample has an answer, or on a tie with ties="abstain"
     answer: str | None
-    shares: dict[str, float]  # winning answer -> its share of the credit, which ties="share" splits equally
+    # winning answer -> 1.0; on a tie with ties="share", several answers win, and each has an equal share
+    shares: dict[str, float]
     agreement: float  # the winner's share of the weight of all answers; 0.0 if there are none
     margin: float  # how far the winner leads the runner-up, in votes of average weight
 
 
 @dataclass(slots=True)
 class ModeVotes:
-    """The votes of one mode's samples. `weights` (class number -> weight) don't include the mode's factor."""
+    """The votes of one mode's samples."""
 
     # class number of each sample's answer; -1 if it has none
     classes: list[int] = field(default_factory=list)
+    # class number -> total weight of its votes, not multiplied by the mode's `factor`
     weights: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -382,9 +386,9 @@ class Tally:
         self.entropy: float | None = None  # mean entropy per token of the first sample; None if unknown
         self._classes = Classes(task)
         self._ties = ties
-        self._spellings: list[str] = []  # one for each group of equal answers, in order of appearance
+        self._spellings: list[str] = []  # the spelling of each group of equal answers, in order of appearance
         self._counts: list[int] = []
-        self._weights: list[int] = []  # one for each group of equal answers, in units of 2^-36
+        self._weights: list[int] = []  # the total weight of each group of equal answers, in units of 2^-36
         self._ranking: list[int] = []  # group numbers of the leading answer and of the runner-up
         self._silent = 0  # total weight of the samples without an answer
         self._cut_off = 0  # total weight of the samples that were cut off before they gave an answer
@@ -409,7 +413,7 @@ class Tally:
         return tally
 
     def add(self, item: VoteItem) -> None:
-        """Counts one more answer or sample; doesn't extract answers from texts."""
+        """Counts one more sample or answer. A string is the answer itself; nothing is extracted from it."""
         answer, correct, weight = self._read_item(item)
         self._count_vote(item, answer, self._classes.place(answer, correct), weight)
 
@@ -419,7 +423,7 @@ class Tally:
         self._count_vote(item, answer, await self._classes.place_async(answer, correct), weight)
 
     def pass_over(self, item: VoteItem) -> None:
-        """Counts a sample, such as a text among tool calls, as an abstention of weight 0."""
+        """Counts a sample as an abstention of weight 0: for example, a text when others are tool calls."""
         self._count_vote(item, None, -1, 0)
 
     @property
@@ -439,18 +443,18 @@ class Tally:
 
     @property
     def votes(self) -> dict[str, int]:
-        """The unweighted votes for each answer, in its first spelling and in order of first appearance."""
+        """Maps each answer, in its first spelling, to its number of votes; in order of first appearance."""
         return _sum_by_spelling(self._spellings, self._counts)
 
     @property
     def weights(self) -> dict[str, float]:
-        """The total weight of each answer, in its first spelling and in order of first appearance."""
+        """Maps each answer, in its first spelling, to its total weight; in order of first appearance."""
         units = _sum_by_spelling(self._spellings, self._weights)
         return {spelling: amount / WEIGHT_UNIT for spelling, amount in units.items()}
 
     @property
     def drawn_by_mode(self) -> dict[str, int]:
-        """How many samples of each mode were counted."""
+        """Maps each mode to the number of its samples that were counted."""
         return {mode: votes.drawn for mode, votes in self._modes.items()}
 
     def get_mode_votes(self, mode: str) -> ModeVotes:
@@ -474,7 +478,7 @@ class Tally:
 
     @property
     def leader(self) -> str | None:
-        """The answer with the highest weight so far; None if there is none, or if a tie abstains."""
+        """The answer with the highest weight so far; None if none, or on a tie with ties="abstain"."""
         if not self._ranking:
             return None
         weights = [self._weights[number] for number in self._ranking] if self._ties == "abstain" else []
@@ -510,7 +514,7 @@ class Tally:
 
     @property
     def first(self) -> int:
-        """The unweighted votes for the leading answer, whatever `ties` is; 0 if no sample gave an answer."""
+        """The unweighted votes for the first answer with the highest weight, even on a tie; 0 if none."""
         return self._get_ranked(0, self._counts)
 
     @property
@@ -565,7 +569,7 @@ class Tally:
         return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
     def _get_ranked(self, rank: int, amounts: list[int]) -> int:
-        """Returns the amount of the leading answer (rank 0) or runner-up (rank 1); 0 if there is none."""
+        """Returns the item of `amounts` for the leading answer (rank 0) or runner-up (rank 1); 0 if none."""
         return amounts[self._ranking[rank]] if rank < len(self._ranking) else 0
 
     def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:

@@ -31,7 +31,7 @@ class HubName:
     name: str
     config: str | None
     split: str | None
-    # for a local copy of a known dataset: its usual config and split, used if the copy has them
+    # (config, split) that are usual for a known dataset; a local copy uses them only if it has them
     usual: tuple[str | None, str | None] = (None, None)
 
     @classmethod
@@ -65,7 +65,7 @@ class HubName:
 
 
 def find_usual_preset(name: str) -> tuple[Preset, str | None, str] | None:
-    """Finds a preset like `find_preset`, and also for a local copy, by the last two parts of its path."""
+    """Works like `find_preset`, but `name` may also be the path of a local copy, such as `x/OWNER/NAME`."""
     return find_preset(name) or find_preset("/".join(Path(name).parts[-2:]))
 
 
@@ -208,7 +208,7 @@ _SOLVER = "pycosat"
 
 
 def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
-    """Generates `size` problems, spread evenly over the datasets in `names`: "chain_sum+leg_counting".
+    """Generates `size` problems, spread evenly over the datasets that `names` joins by "+".
 
     Each problem depends only on its position and `seed`, so a larger `size` only adds problems.
     """

@@ -13,8 +13,8 @@ import msgspec
 from adacompute.answers import Task, extract_answer
 
 Columns = Mapping[str, tuple[str, ...]]
-# how a row marks the right choice: "numbered": by letter or index; "named": also by the choice's text;
-# "shuffled": by putting it first, before the choices are shuffled
+# How a row marks the right choice. "numbered": it gives the choice's letter or index. "named": it may also
+# give the choice's text. "shuffled": the right choice comes first in the row, and we shuffle the choices.
 ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
 # field -> names of columns that may contain it, in order of preference
@@ -62,7 +62,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ).items()
     }
 )
-# names of further columns that would give the answer away
+# names of columns that would give the answer away, besides those of the gold answer
 _ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),

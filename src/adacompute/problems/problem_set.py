@@ -68,7 +68,7 @@ SOURCE_KINDS = (
 )
 _HUB_PREFIX, _GYM_PREFIX = "hf:", "gym:"
 _PIPE_REMEDY = "a pipe is read as JSON lines, or one JSON list; for CSV give a file whose name ends with .csv"
-_BUNDLED_TEMPLATES = {  # bundled recording -> the template that its prompts were made from
+_BUNDLED_TEMPLATES = {  # name of a recording in this package -> the template of its prompts
     "facts": "answer-line",
     "facts-qwen": "answer-line",
     "words": "boxed",
@@ -83,7 +83,7 @@ class ProblemSet:
     name: str
     problems: tuple[Problem, ...]
     template: Template | None = None  # a prompt template that suits the problems; None if none is known
-    extract: str | None = None  # a suitable `extract` for answers.Task; None if none is known
+    extract: str | None = None  # a value for `extract` of answers.Task; None if none is known
     choices: bool = False  # True if these are multiple-choice problems, whose prompts must list the choices
 
     def __len__(self) -> int:
@@ -135,7 +135,8 @@ def read_problems(
         rows = _open_rows(text, split=split, limit=limit, seed=seed)
         schema = RowSchema(preset=chosen_preset, columns=columns or {}, seed=seed)
         problems = build_problems(rows, schema, limit=limit)
-    columns_only = chosen_preset is None and columns  # if the user named columns, formats aren't guessed
+    # if the user named columns but no preset, we don't guess whether the problems have choices
+    columns_only = chosen_preset is None and columns
     has_choices = not columns_only and any(map(_has_lettered_choices, problems))
     template = chosen_preset.template if chosen_preset else "boxed" if text.startswith(_GYM_PREFIX) else None
     return _make_problem_set(
@@ -155,7 +156,7 @@ def _make_problem_set(
 
 
 def _has_lettered_choices(problem: Problem) -> bool:
-    """Whether a problem has choices in the format that our presets produce, wherever it comes from."""
+    """Whether a problem has two to ten choices, and its gold answer (if any) is the letter of one of them."""
     choices, gold = problem.extra.get("choices"), problem.gold
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         return False
@@ -211,7 +212,7 @@ def _open_file_rows(text: str) -> RowSource:
         raise ProblemsInvalid(
             f"{text}: there is no such file; {_suggest_source(text)}check the path, or give {SOURCE_KINDS}"
         )
-    # /dev/stdin isn't a pipe if standard input comes from a file
+    # `is_fifo` alone isn't enough: /dev/stdin isn't a pipe if standard input comes from a file
     if text == STDIN or text.startswith("/dev/") or path.is_fifo():
         return RowSource(place=text, rows=read_json_rows(text, remedy=_PIPE_REMEDY))
     if path.is_dir():
@@ -330,7 +331,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
         if earlier is None:
             places[problem.id] = (place, problem)
             problems.append(problem)
-        # a pool file repeats a problem for each model
+        # a pool file has one line per problem and model, and so may repeat a problem
         elif not _is_pool_line(value) or earlier[1] != problem:
             raise ProblemsInvalid(
                 f"{source.place}: {place}: has the id {format_value(problem.id)} of {earlier[0]}; "
@@ -380,7 +381,7 @@ def _check_object(value: Json) -> dict[str, Any]:
 
 
 def _is_pool_line(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a line of a pool file, which is read by the pool's own rules."""
+    """Whether a row is a line of a pool file, which has its own format."""
     return isinstance(row.get("samples"), list) and type(row.get("id")) is type(row.get("question")) is str
 
 
@@ -435,9 +436,9 @@ _ANSWER_LENGTH = 200  # maximum length of an answer, in characters; a longer one
 _SAMPLE_COLUMNS: Columns = {
     **COLUMNS,
     **{name: (name,) for name in ("model", *_SAMPLE_FIELDS)},
-    "id": (),  # not guessed, because "id" is often the id of a row
+    "id": (),  # this column isn't guessed, because one called "id" often numbers the rows
     "text": ("text", "response", "output", "completion"),
-    "answer": (),  # not guessed, because "answer" is usually the gold answer
+    "answer": (),  # this column isn't guessed, because one called "answer" usually has gold answers
 }
 _SAMPLE_REMEDY = (
     "give e.g. --columns question=prompt,text=output,gold=label for "
@@ -515,7 +516,7 @@ def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[
 
 
 def _parse_cell(name: str, cell: str) -> Json:
-    """Parses a CSV cell, whose text may be a list of texts, a number, or true or false in any case."""
+    """Parses a CSV cell, whose text may be a list of texts, a number, or true or false (also TRUE, FALSE)."""
     if name == "answer" or (name == "text" and not cell.startswith('["')):
         return cell
     with suppress(ValueError, RecursionError):
@@ -566,7 +567,7 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    # with only two or three such columns, a number as the answer doesn't show that they are choices
+    # if there are only columns A to C, or A and B, a number as the answer doesn't show that they are choices
     numbers = map(str, range(len(letters) if len(letters) > 3 else 0))
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")

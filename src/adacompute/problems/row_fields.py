@@ -31,7 +31,7 @@ class RowFields:
         self._folded = {name.casefold(): name for name in reversed(list(row))}
 
     def find_column(self, name: str) -> str | None:
-        """Finds the row's column with this name, ignoring case (`Question`); None if there is none."""
+        """Finds the row's column with this name, even if letters differ in case; None if there is none."""
         return name if name in self.row else self._folded.get(name.casefold())
 
     def choose_column(self, field: str) -> str:
@@ -54,7 +54,7 @@ class RowFields:
         return self.peek(field)
 
     def collect_rest(self) -> dict[str, Any]:
-        """Returns the columns that weren't read, except those with a name that pool files use."""
+        """Returns the columns that weren't read, except those whose names have a meaning in pool files."""
         remaining = ((k, v) for k, v in self.row.items() if k not in self.used and k not in LINE_KEYS)
         return {k: v for k, v in remaining if v is not None}
 
@@ -177,7 +177,7 @@ def format_choices(choices: Sequence[str]) -> str:
 
 
 def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
-    """Returns a random order of `number` items, which is the same on any machine for the same seed and key.
+    """Returns the integers from 0 to `number` - 1 in a random order that only `seed` and `key` determine.
 
     >>> sorted(shuffle_order(4, seed=0, key="q1"))
     [0, 1, 2, 3]
@@ -192,7 +192,8 @@ class Choices(NamedTuple):
     """The choices of a multiple-choice problem, in the order of its row."""
 
     texts: list[str]
-    labels: list[str] | None = None  # the row's own labels of the choices, if it has any
+    # the labels that the row gives its choices, such as 1, 2 and 3; None if it gives none
+    labels: list[str] | None = None
 
 
 def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
@@ -275,7 +276,7 @@ def _read_choice_list(value: Json, column: str) -> Choices:
         except (ValueError, RecursionError):
             raise_flaw(column, value, 'a JSON list, e.g. ["red", "blue"], or columns A, B, C, D')
     labels = None
-    # the form {"text": [...], "label": [...]}
+    # the choices have the form {"text": [...], "label": [...]}
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         labels, value = value.get("label"), value["text"]
     if not isinstance(value, list):

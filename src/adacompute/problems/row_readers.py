@@ -61,7 +61,7 @@ def translate_os_errors(path: str | Path) -> Iterator[None]:
         raise ProblemsInvalid(f"{path}: there is no such file; check the path") from exc
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise ProblemsInvalid(f"{path}: the gzip data is cut off or corrupt ({exc}); copy it again") from exc
-    except BrokenPipeError:  # it was our own output that failed, not the file that is read
+    except BrokenPipeError:  # raised when we write our own output, not by the file that we read
         raise
     except OSError as exc:
         if exc.errno == errno.EISDIR:
@@ -149,7 +149,7 @@ def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[
         for number, line in read_lines(stream, path):
             if not line.strip():
                 continue
-            # a list that begins after blanks, or that a pipe delivers in parts
+            # a JSON list after all: it begins with many blanks, or a pipe delivered its first bytes late
             if not started and line.lstrip()[:1] == b"[":
                 yield from _read_items(line + read_whole(stream, path), str(path), remedy)
                 return
@@ -204,7 +204,7 @@ def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
     first = head[-1] if head else ""
     bare = _QUOTED_CELL.sub("", first)
     if declared := _SEPARATOR_LINE.fullmatch(first.strip()):
-        # a spreadsheet may write a first line such as "sep=;"; a blank line in its place keeps line numbers
+        # a blank line replaces the line "sep=;" of a spreadsheet, so that other lines keep their numbers
         delimiter, head[-1] = declared[1], "\n"
     elif delimiter not in bare:
         delimiter = next((other for other in _CSV_DELIMITERS if other in bare), delimiter)
@@ -241,7 +241,7 @@ def _describe_csv_error(place: str, exc: csv.Error) -> str:
 
 _BATCH_ROWS = 1024  # number of rows read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
-# alias -> the name that `datasets` uses
+# alias of a split -> its name in `datasets`
 _SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
 # columns of a pool file that aren't part of a problem
 _POOL_COLUMNS = {"samples", "failures", "parameters", "model"}
@@ -257,7 +257,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
         try:
             with pq.ParquetFile(raw) as source:
                 names = source.schema_arrow.names
-                # our own exports have samples as structs; their column `extra` is JSON text
+                # in an exported pool, the samples are structs; its column `extra` contains JSON text
                 is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
@@ -310,7 +310,7 @@ def _find_split(part: Path) -> str | None:
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
-    """Converts a row of an exported pool to a line of a pool file, marked as such by an empty `samples`."""
+    """Converts a row of an exported pool to a line of a pool file; an empty `samples` marks it as one."""
     extra = value.pop("extra", None)
     values = {name: part for name, part in value.items() if part is not None}
     return values | (json.loads(extra) if extra else {}) | {"samples": []}

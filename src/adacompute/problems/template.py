@@ -108,7 +108,7 @@ class Template:
         return [{"role": role, "content": text.rstrip() if has_none else text} for role, text in filled]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the messages as plain JSON data, without the name: the same prompt gives the same data."""
+        """Returns the messages as plain JSON data, but not the name, so equal prompts give equal data."""
         return {"messages": [{"role": role, "content": text} for role, text in self.turns]}
 
     @classmethod
