@@ -43,10 +43,10 @@ from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
 DEFAULT_BUDGET = 2.0  # average number of samples per prompt; the gateway has the same default
-DEFAULT_CONCURRENCY = 8  # number of prompts in flight; the more there are, the less exactly the budget is met
+DEFAULT_CONCURRENCY = 8  # number of prompts in flight; the larger, the less exactly the budget is met
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
 _MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; generous, because callers pay for them
-# lets prompts survive an outage of the endpoint for half a minute
+# with these settings, prompts still get an answer if the endpoint is down for up to half a minute
 _BREAKER = BreakerSettings(seconds=1.0, longest=8.0)
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
@@ -55,7 +55,7 @@ _ENDPOINT_REMEDY = (
 
 
 class PromptArguments(TypedDict, total=False):
-    """The arguments for a prompt; see `Asker.ask`."""
+    """The keyword arguments of `Asker.ask`, which apply to one prompt."""
 
     system: str | None
     temperature: float | None
@@ -246,7 +246,7 @@ class Asker:
 
     @property
     def budget(self) -> Budget:
-        """The average cost per prompt."""
+        """The average cost per prompt that the Asker aims for."""
         return self._budget
 
     @property
@@ -404,7 +404,7 @@ def _list_keywords(function: Callable[..., object]) -> list[str]:
     ]
 
 
-# parameters of OpenAI's clients, and our names for them
+# map: parameter of OpenAI's clients -> the argument of an Asker with the same meaning
 _OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}
 
 
@@ -480,14 +480,14 @@ def _build_upstream(
 
 
 def _check_menu_alone(settings: Mapping[str, object]) -> None:
-    """Raises ConfigError if settings of a single endpoint are given with a menu, which has its own."""
+    """Raises ConfigError for a setting given beside a menu, because the menu sets it for each mode."""
     for name, value in settings.items():
         if value is not None:
             raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")
 
 
 def _read_folder(policy: object) -> str:
-    """Returns a policy's folder; "" if the policy is an object in memory or the built-in one."""
+    """Returns the path of a policy's folder; "" if the policy is an object in memory or the built-in one."""
     if policy is None or isinstance(policy, Policy):
         return ""
     if isinstance(policy, str | Path):

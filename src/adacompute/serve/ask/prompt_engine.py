@@ -1,7 +1,7 @@
 """The engine of an `Asker`: a gateway that runs in its own thread, without a server.
 
 It opens the same `Gateway` as `adacompute serve`, in an event loop in that thread, and passes requests to it
-directly. So it decides like a gateway with the same settings: same policy, price, voting rules and ledger.
+directly. So it decides exactly as a gateway with the same settings would.
 
 This file has, in order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
 """
@@ -62,7 +62,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # unpaired surrogates, which UTF-8 c
 _PROMPTS_PER_TURN = 32  # number of prompts parsed before other tasks in the event loop get a turn
 _EXIT_SECONDS = 5.0  # seconds that the program's exit waits for spending to be saved
 _KEY_STATUSES = (401, 403)
-# request fields that callers can't set, and what to do instead
+# map: request field that callers can't set -> what the error message tells them to do
 _RESERVED_FIELDS = {
     "messages": "give the messages as the prompt",
     "model": "give model to the Asker",
@@ -241,7 +241,7 @@ def _name_prompt(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Status:
-    """A snapshot of an Asker's state."""
+    """An Asker's price, average cost and spending at one moment."""
 
     spent: Spend = NO_SPEND
     average: float | None = None
@@ -380,7 +380,7 @@ class Engine:
         body = options.build_body(messages, self.model)
         settings = self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
-        # a prompt's own token limit may exceed that in the settings: the caller is also the operator
+        # a prompt's token limit may be higher than the settings allow, because the caller is the operator
         if (most := max(limits, default=0)) > settings.max_tokens:
             settings = replace(settings, max_tokens=most)
         request = build_request(body, settings=settings, known_models=(self.model,))
@@ -389,9 +389,9 @@ class Engine:
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
         """Answers one request; any failure becomes the reply's `error`.
 
-        The price is chosen, and the deadline starts, once a slot for concurrent requests is free. With
-        `gives_up`, the request isn't sent if as many consecutive requests as there are slots couldn't reach
-        the endpoint.
+        The request first waits for one of the `concurrency` slots; then its price is chosen and its deadline
+        starts. With `gives_up`, it isn't sent if the previous `concurrency` requests all failed to reach the
+        endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:
@@ -438,7 +438,8 @@ class Engine:
 
     def _forget_parent(self) -> None:
         kept = vars(self).copy()
-        _kept_of_parent.append(kept)  # keeps objects alive: closing them would disturb the parent process
+        # keeps the parent's event loop and sockets alive: closing them here would disturb the parent process
+        _kept_of_parent.append(kept)
         self._reset()
         for name in ("_closed", "_opening_error", "_last_status"):
             setattr(self, name, kept[name])
@@ -476,7 +477,7 @@ class Engine:
                 await asyncio.wait(self._tasks)
 
     async def _prepare(self, gateway: Gateway) -> None:
-        """Finds the model; raises ConfigError if there is none, or if the policy can't spend the budget."""
+        """Finds the model; raises ConfigError if there is none, or the budget is too high for the policy."""
         self.gateway = gateway
         gateway.logs_failures = False  # callers get failures as exceptions or in replies
         budget, registry = gateway.budget, gateway.policy_registry

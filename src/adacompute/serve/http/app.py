@@ -1,6 +1,7 @@
-"""The gateway's routes as an ASGI app, access for other sites' web pages (CORS), and client connections.
+"""The gateway's ASGI app: its routes, and access for other sites' web pages (CORS). Also client connections.
 
-Everything is pure ASGI: middleware that passes replies through queues would hide a client's disconnect.
+All middleware is pure ASGI. Starlette's `BaseHTTPMiddleware` would hide a client's disconnect, because it
+passes replies through queues.
 
 `ClientConnection` adds limits to uvicorn's protocol: how long a slow client may take, and how long a
 request's headers, trailers and chunk lines may be.
@@ -58,7 +59,7 @@ _log = logging.getLogger("adacompute.serve")
 PREFIX_KEY = "adacompute.prefix"
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # paths whose endpoints report refused requests themselves
+_COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # paths whose endpoints count refused requests in metrics
 _PATHS = (
     *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
     BUDGET_PATH,
@@ -120,7 +121,7 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
 
 class _PageMiddleware(CORSMiddleware):
-    """Starlette's CORS middleware, with refusals in OpenAI's format."""
+    """Starlette's CORS middleware, but refused preflight requests get an error in OpenAI's format."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)
@@ -132,7 +133,7 @@ class _PageMiddleware(CORSMiddleware):
 
 
 class _ShortcutRouter:
-    """Starlette's router, which tries every route, with shortcuts for the most frequent POST paths."""
+    """Looks up the most frequent POST paths in a map; passes other requests to Starlette's slower router."""
 
     def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[Route]) -> None:
         self._router = Router(routes, redirect_slashes=False)
@@ -206,7 +207,7 @@ class _ErrorMiddleware:
 
 
 def _normalise_path(scope: Scope) -> None:
-    """Removes doubled and trailing slashes, which come from carelessly joined URLs."""
+    """Removes doubled and trailing slashes from the path; they come from carelessly joined URLs."""
     raw = scope.get("raw_path") or scope["path"].encode("latin-1", "replace")
     if b"//" in raw or (raw.endswith(b"/") and len(raw) > 1):
         raw = re.sub(rb"/+", b"/", raw)
@@ -309,9 +310,10 @@ class RequestTracker:
 
 MAX_HEAD_BYTES = 65_536  # maximum size of a request's first line and headers, and of its trailers
 _PARSER_STEP = 1024  # number of bytes parsed at a time; limits are checked after each step
-# limit for the line before a chunk; counted in whole parser steps, so every line above 4 KiB exceeds it
+# Maximum number of bytes of the line before a chunk. The parser step in which the line begins isn't counted,
+# so only lines above 4 KiB are sure to be refused.
 _MAX_LINE_BYTES = 3 * _PARSER_STEP
-_MIN_BODY_RATE = 16 * 1024  # bytes per second; clients that send a body more slowly run out of time
+_MIN_BODY_RATE = 16 * 1024  # bytes per second; a client that is slower is disconnected after a while
 _MAX_WAITING = 100  # maximum number of requests on a connection that wait for earlier ones to be answered
 # maximum number of bytes of a refused body to receive and discard, so that the client reads the reply
 _MAX_DISCARDED = 16 * 2**20
@@ -350,7 +352,7 @@ class ClientConnection(HttpToolsProtocol):
         self._unread_since: float | None = None  # when the client stopped reading its reply; None: it reads
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also notifies the request being answered, because uvicorn only notifies the last queued request."""
+        """Tells the request being answered of the disconnect; uvicorn only tells the last queued request."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # uvicorn may leave its keep-alive timer running
         del self.app  # breaks a reference cycle: `app` refers to this object
@@ -377,7 +379,11 @@ class ClientConnection(HttpToolsProtocol):
                 return
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Parses a piece. Ignores offers to switch to another protocol, such as Java's HTTP client makes."""
+        """Parses a piece of the data.
+
+        Some clients, such as Java's, offer to switch to another protocol. To ignore the offer, the headers
+        are parsed again without `Upgrade`.
+        """
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
@@ -399,7 +405,7 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """Gives the client more time to send its body for every byte that arrives.
+        """For every byte of a body that arrives, gives the client more time to send the rest.
 
         If the reply is sent before the whole body has arrived, the rest of the body is read and discarded,
         within limits of size and time.
@@ -414,7 +420,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Handles the beginning of a request. Empty lines before it don't keep an idle connection alive."""
+        """Handles the beginning of a request, which ends the connection's idle time; empty lines don't."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
@@ -431,13 +437,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Handles complete headers. If they offer another protocol, they are ignored until parsed again."""
+        """Handles complete headers. Ignores them if they offer another protocol: see `_parse_piece`."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # Real clients wait for a POST's reply before they send another request. While a request is
-            # queued nothing is read, so a disconnect would go unnoticed.
+            # Normal clients wait for the reply to a POST before they send another request. Queueing this
+            # request would pause reading, and then the client's disconnect would go unnoticed.
             self.transport.abort()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
@@ -466,7 +472,7 @@ class ClientConnection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Handles the end of a request, unless its headers are about to be parsed again."""
+        """Handles the end of a request. Ignores it if its headers were ignored: see `_parse_piece`."""
         self._is_chunked, self._unended_bytes = False, 0
         if not self._in_head:
             self._waiting_since = None
@@ -495,7 +501,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Handles the end of a reply. Reads nothing more from the client while requests are queued."""
+        """Handles the end of a reply. If further requests are queued, pauses reading from the client."""
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
@@ -516,14 +522,14 @@ class ClientConnection(HttpToolsProtocol):
             # restarts the wait, because the client couldn't send while reading was paused
             self._waiting_since = now
         if self.transport.is_closing() and self._unread_since is None:
-            # begins to wait until the client has read the last, small part of its reply
+            # the connection closes once the client has read the rest of its reply; this wait is limited, too
             self._unread_since = now
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection; a graceful close would wait forever for a client that doesn't read."""
+        """Closes an idle connection; aborts it if the client has left part of a reply unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:

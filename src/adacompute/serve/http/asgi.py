@@ -154,11 +154,11 @@ def _warn_of_server_settings(settings: ServeConfig) -> None:
 
 
 def _cut_prefix(scope: Scope) -> Scope:
-    """Copies the scope, with paths relative to where the gateway is mounted.
+    """Copies the scope, and removes the prefix under which the gateway is mounted from its paths.
 
-    `root_path` is the prefix. According to ASGI, `path` includes it; some servers and older frameworks omit
-    it from `path`, but not always from `raw_path`. Behind a proxy that removes its own prefix, `path` only
-    includes what Starlette's mounts added to the application's root path.
+    `root_path` is this prefix. According to ASGI, `path` begins with it, but some servers and older
+    frameworks omit it from `path`, and sometimes also from `raw_path`. If a proxy has already removed the
+    first part of the prefix, `path` begins with the rest, which Starlette's mounts added.
     """
     path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
     for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):
@@ -171,7 +171,7 @@ def _cut_prefix(scope: Scope) -> Scope:
 
 
 def _cut_raw_path(raw: bytes, path: str) -> bytes:
-    """Returns the last part of a raw path, which decodes to `path`; if none does, encodes `path` again."""
+    """Returns the end of `raw` that decodes to `path`; if there is none, returns `path` encoded again."""
     encoded = path.encode("utf-8", "surrogatepass")
     surplus = len(unquote_to_bytes(raw)) - len(encoded)
     if surplus > 0:

@@ -42,7 +42,8 @@ _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-# whether a socket has the port to itself, reserves it for worker processes, or shares it with them
+# "own": the socket has the port to itself. "reserve": the main process only reserves the port for its
+# workers. "share": a worker shares the port with the other workers.
 PortUse = Literal["own", "reserve", "share"]
 
 
@@ -180,7 +181,7 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
 
 
 _log = logging.getLogger("adacompute.serve")
-_KEEP_ALIVE = 75  # seconds before an idle connection is closed; clients close theirs sooner
+_KEEP_ALIVE = 75  # seconds before an idle connection is closed; most clients close it sooner
 # arguments of gc.set_threshold; high, because one reply with log-probabilities has about 10,000 objects
 _GC_THRESHOLDS = (10_000, 5, 5)
 _METRICS_BYTES = 2**20  # initial size of a Prometheus metrics file, in bytes
@@ -218,8 +219,8 @@ async def run(
     """Serves until `stop` is set, or SIGTERM or SIGINT arrives.
 
     `on_listening` is called with the URL, without a path, once the gateway listens; before that, `on_open`
-    is called with the gateway. `timing` is for a fleet of gateways. `reread` reads the settings anew on
-    SIGHUP.
+    is called with the gateway. `timing` has the intervals and timeouts of a fleet of gateways. `reread` is
+    called at SIGHUP to read the settings again.
     """
     settings = config.serve
     check_tls(settings)
@@ -372,7 +373,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
         log_level="warning",  # the gateway logs starts and stops itself
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # forwarded addresses aren't trusted
+        proxy_headers=False,  # ignores X-Forwarded-For and similar headers
         timeout_keep_alive=_KEEP_ALIVE,
         ssl_certfile=settings.tls_cert or None,
         ssl_keyfile=settings.tls_key or None,
@@ -401,7 +402,7 @@ def _catch_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> I
 def cancel_at_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGINT cancel the current task, until `handle_signals` takes over.
 
-    A handler can't raise instead: uvloop ignores exceptions that handlers raise.
+    Cancelling is needed, because uvloop ignores exceptions that signal handlers raise.
     """
     task, received = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
@@ -467,7 +468,7 @@ async def _reload_policies(
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or unchanged:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
-            # the line is the message, not an argument of "%s": the log drops repetitions of a message
+            # The log drops repeated messages. With "%s" as the message, it would drop different lines, too.
             _log.log(level, line)
 
 

@@ -2,13 +2,14 @@
 
 The main process belongs to the fleet too, but serves no requests. It reserves the port and starts N workers
 that share it (`SO_REUSEPORT`: the kernel distributes connections), restarts workers that die, forwards
-signals, and records traffic. Workers are ordinary gateways: ledger, price and budget are the fleet's.
+signals, and records traffic. Workers are ordinary gateways, and share their ledger, prices and budget.
 
 A worker reads its settings from standard input: a line at its start, and one for each SIGHUP. `null` stops
 it; the end of the input stops it at once, so no worker outlives the main process. Workers ignore Ctrl-C and
 other stop signals, which the main process handles for all. The first line that a worker writes to standard
 output says that it serves, or why it can't. Then comes a line for each request to be recorded, because only
-the main process may write to a pool. Lines in the pipe are stored even if the worker is killed.
+the main process may write to the pool of recorded samples. Lines already written are stored even if the
+worker is killed.
 
 Counters and histograms are shared through a temporary folder, in the format of Prometheus's client library.
 Each process also has a socket there, where other processes request its dashboard data.
@@ -45,7 +46,7 @@ from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
 _log = logging.getLogger("adacompute.serve")
 _RESTART_SECONDS = 1.0  # seconds before a worker that died is restarted
 _EXIT_SECONDS = 10.0  # seconds that a worker has to exit after the grace period of its requests
-_ANSWER_SECONDS = 1.0  # seconds that another process has to send its counts
+_ANSWER_SECONDS = 1.0  # seconds that another process has to send its dashboard data
 # maximum length of a folder's path, in bytes, because a socket's path in it can only have 108
 _MAX_FOLDER_BYTES = 90
 _MAX_LINE = 2**30  # maximum length of a line between a worker and the main process, in bytes
@@ -81,7 +82,7 @@ def check_redis(config: Config) -> None:
 
 
 def _divide_settings(config: Config) -> Config:
-    """Returns the settings for one worker. Its share of each limit is at least 1."""
+    """Returns one worker's settings: limits are divided by the number of workers, but stay at least 1."""
     serve, verifier, workers = config.serve, config.verifier, config.serve.workers
     serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
     verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
@@ -89,7 +90,7 @@ def _divide_settings(config: Config) -> Config:
 
 
 def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
-    """Returns the endpoint with one worker's share of its limits: at least one concurrent call."""
+    """Divides the endpoint's limits by the number of workers; a worker has at least one concurrent call."""
     limits = endpoint.limits
     part = replace(
         limits,
@@ -312,7 +313,7 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
 
 
 async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
-    """Lets other processes request this process's counts, and adds their counts to this process's pages."""
+    """Lets other processes request this process's dashboard data, and adds theirs to this process's pages."""
     own = Path(folder, f"{os.getpid()}.sock")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -331,7 +332,7 @@ async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack
 
 
 async def _ask(path: Path, span: str) -> dict[str, Any] | None:
-    """Requests another process's counts; None if that process has ended."""
+    """Requests another process's dashboard data; returns None if that process has ended."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)

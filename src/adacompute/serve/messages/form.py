@@ -7,7 +7,7 @@ from email.utils import collapse_rfc2231_value
 from adacompute.errors import RequestInvalid
 from adacompute.serve.messages.request_parser import check_field_names
 
-# servers read unusual boundaries differently: one might find a field `n` where another doesn't
+# finds every spelling of the boundary parameter, e.g. boundary*0=: servers differ in which ones they accept
 _BOUNDARY_NAME = re.compile(r"(?i)boundary([*\d\s]*)=")
 _BOUNDARY = re.compile(r"[A-Za-z0-9._+=:/?-]{1,70}")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
@@ -20,7 +20,7 @@ _MAX_FIELD = 8192  # maximum size of the field `n`, or of a part's headers, in b
 
 
 class FormScanner:
-    """Finds the field `n` of a multipart form while it passes in pieces of any size.
+    """Finds the field `n` of a multipart form, which it gets in pieces of any size.
 
     Servers parse unusual forms differently. If one of them might find an `n` that this scanner doesn't find,
     the form is refused with RequestInvalid. An uploaded file with the name `n` is treated as the field.
@@ -64,7 +64,7 @@ class FormScanner:
         self.is_closed = self.is_closed or (self._state == "head" and text.startswith(b"--"))
 
     def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """Finds where the current headers or field end and what follows begins; None if `data` has no end."""
+        """Returns where the mark that ends the headers or content starts and stops; None if it is missing."""
         if self._state == "head":
             match = _HEAD_END.search(data, start)
             return None if match is None else match.span()
@@ -72,7 +72,7 @@ class FormScanner:
         return None if place < 0 else (place, place + len(self._delimiter))
 
     def _choose_state(self, text: bytes) -> str:
-        """Returns the state after reading `text`: a field is followed by headers, headers by their field."""
+        """Returns the next `_state`: after a part's content, "head"; after its headers, "n" or "other"."""
         if self._state != "head":
             return "head"
         _check_field_size(text)
@@ -89,7 +89,7 @@ def _read_boundary(content_type: str) -> str:
     if not marks:
         raise RequestInvalid("Content-Type is that of a form, without a boundary; add it: boundary=TEXT")
     boundary = _read_parameter("content-type", content_type, "boundary")
-    # Python's parser drops angle brackets
+    # refuses `<`, because Python's parser would drop angle brackets, which other servers may keep
     is_clear = len(marks) == 1 and "*" not in marks[0] and "<" not in content_type
     if not is_clear or boundary is None or not _BOUNDARY.fullmatch(boundary):
         raise RequestInvalid(

@@ -54,7 +54,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # number of prompt tokens that the upstream took from its cache
-    # additional numbers in the upstream's `usage`, by their path in this JSON object
+    # map: path in the upstream's JSON object `usage` -> additional number found there
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -132,8 +132,8 @@ class ModeUse:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields that the mode adds
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
-    failed: str = ""  # kind of the error after which the mode was excluded; "" if it wasn't
-    answer: str | None = None  # leading answer among the mode's samples; None if there was none, or no vote
+    failed: str = ""  # kind of the error because of which the mode was excluded; "" if it wasn't excluded
+    answer: str | None = None  # leading answer of the mode's samples; None without an answer or a vote
     spent: Spend = field(default_factory=Spend)
     maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
     usage: Usage = field(default_factory=Usage)
@@ -167,7 +167,7 @@ class RequestOutcome:
     policy: str  # name of the policy
     mode: Mode
     budget: float  # the average cost per request that the price aims for, in `unit`
-    price: float | None  # the policy's price or threshold; None if it has none, or had nothing to decide
+    price: float | None  # price or threshold with which the policy decided; None if it used neither
     stream: bool = False
     n: int = 1  # number of choices requested by the client
     status: int = 200  # status of the reply; 499: the client disconnected
@@ -180,20 +180,21 @@ class RequestOutcome:
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # number of samples without an answer
     agreement: float | None = None  # the winner's share of all samples' weight; None if there was no vote
-    answered_share: float | None = None  # the winner's share of the samples with an answer; None: no vote
+    answered_share: float | None = None  # like `agreement`, but without the samples that have no answer
     weighted: bool = False  # whether votes were weighted
     agreed: bool | None = None  # whether the sample streamed before the vote has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
     # whether the policy certifies the answer; None if it doesn't certify answers
     certified: bool | None = None
-    explored: bool = False  # whether the maximum number of samples was drawn, to learn from them
+    # whether the request was chosen at random to get the maximum number of samples, as an experiment
+    explored: bool = False
     decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
     unit: BudgetUnit = "samples"  # unit of the budget
-    cost: float | None = None  # the cost counted in the average, in `unit`; None: `cost_samples` is counted
+    cost: float | None = None  # cost in `unit` that the average counts; None: it counts `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
-    prompt_cost: PromptCost = NO_PROMPT_COST  # the part of the spending that pays for prompts
+    prompt_cost: PromptCost = NO_PROMPT_COST  # the part of `spent` that pays for prompt tokens
     maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
     modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; () if there is only one upstream
     response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
@@ -202,7 +203,7 @@ class RequestOutcome:
     responses: tuple[Response, ...] = field(default=(), repr=False)  # the responses, one per sample
     # fields of the upstream's reply that describe the server
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)
-    # details of a budget that was given as a quality, such as "as good as 8 samples"; None: it wasn't
+    # details of the budget if it was given as a quality, such as "as good as 8 samples"; otherwise None
     quality: Mapping[str, Any] | None = field(default=None, hash=False)
     best: int | None = None  # index of the response to return: the winner's, or the first
     prompt: str = field(default="", repr=False)
@@ -214,22 +215,22 @@ class RequestOutcome:
 
     @property
     def calibrated_agreement(self) -> float | None:
-        """The winner's share among samples with an answer, as used in calibration."""
+        """The agreement that is compared with calibration data: `answered_share`, or else `agreement`."""
         return self.agreement if self.answered_share is None else self.answered_share
 
     @property
     def cost_samples(self) -> int:
-        """The number of samples charged, or possibly charged, even if unused; counted in the average."""
+        """The number of samples received, or the number possibly charged if that is larger."""
         return max(self.samples, self.spent.samples + self.maybe.samples)
 
     @property
     def budget_cost(self) -> float:
-        """The request's cost as counted in the average, in the unit of its budget."""
+        """The request's cost for the average that the budget limits, in the unit of the budget."""
         return float(self.cost_samples) if self.cost is None else self.cost
 
     @property
     def no_vote_reason(self) -> str | None:
-        """Why there was no vote; None if there was one or none was wanted."""
+        """Why there was no vote, read from the note that says so; None without such a note."""
         prefix = "no vote: "
         return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
 
@@ -240,19 +241,20 @@ class RequestOutcome:
 
     @property
     def counts_in_average(self) -> bool:
-        """Whether the request is part of the average: if it cost something, and a policy decided it."""
+        """Whether the average cost includes this request: if a policy served it, and it cost something."""
         return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:
-        """Whether the request is part of the average over requests that can be voted on."""
+        """Like `counts_in_average`, for the average over only those requests that can be voted on."""
         return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:
-        """Whether the request's cost changes the price: not if samples failed and the cost is below budget.
+        """Whether the request's cost may change the price of compute.
 
-        Requests with failures are cheap. If they lowered the price, a failing upstream would get more calls.
+        It may not if samples failed and the cost is below the budget. Such a cost would reduce the price, and
+        a failing upstream would get even more calls.
         """
         return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
@@ -323,7 +325,7 @@ def find_error_code(error: ServeError | EndpointError) -> str:
     return _describe_upstream_error(error)[1]
 
 
-# status and error code for a type of upstream error; the first matching type counts
+# map: type of upstream error -> status and error code for the client; the first matching type counts
 _UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     RateLimited: (429, "upstream_rate_limited"),
     EndpointTimeout: (504, "upstream_timeout"),
@@ -331,7 +333,7 @@ _UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {
     SendingStopped: (503, "stopping"),
     EndpointUnreachable: (502, "upstream_unreachable"),
 }
-_MESSAGES = {  # messages to clients, by error code
+_MESSAGES = {  # map: error code -> message to the client
     "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
     "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
     "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
@@ -364,9 +366,10 @@ def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
-    """Returns the status with which to pass on the upstream's message; None: don't pass it on.
+    """Returns the status for a reply with the upstream's own message; None if clients mustn't see it.
 
-    Messages about the gateway's key are for the operator only, unless the code concerns the request.
+    Messages about the gateway's key are for the operator only. Some error codes show that a message is about
+    the client's request even though its status is one for problems with a key.
     """
     status, reply = error.status, error.reply
     if reply is None:
@@ -550,7 +553,7 @@ def build_note_header(notes: Sequence[str]) -> dict[str, str]:
 
 
 def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
-    """Returns only those log-probabilities of a choice that the client requested."""
+    """Removes the log-probabilities that the client didn't request; None if none are left."""
     if logprobs is None or not request.logprobs:
         return None
     if request.body.get("top_logprobs"):
@@ -650,7 +653,7 @@ def get_object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def list_objects(value: Mapping[str, Any] | Alternative, name: str) -> list[Any]:
-    """Lists the objects and tokens in a field of an upstream's reply."""
+    """Lists the JSON objects (or `Alternative` structs) in a field; [] if the field isn't a list."""
     items = value.get(name)
     if not isinstance(items, list):
         return []
@@ -658,7 +661,7 @@ def list_objects(value: Mapping[str, Any] | Alternative, name: str) -> list[Any]
 
 
 def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
-    """Encodes a reply as JSON, even if an upstream put unusual values into it. Structs are allowed."""
+    """Encodes a reply, which may contain msgspec structs and an upstream's unusual values, as JSON."""
     try:
         return orjson.dumps(value, default=encode_token)
     except TypeError:  # servers may send unpaired surrogates and numbers beyond 64 bits, which orjson refuses

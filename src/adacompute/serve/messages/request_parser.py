@@ -44,11 +44,11 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: _Text = ""  # name of the policy
     mode: Literal["pass"] | None = None  # "pass": answers without a vote
     deadline: Annotated[float, Meta(gt=0)] | None = None  # time limit for the request, in seconds
-    # how to read answers, as in a `Task`; "none": no vote. Patterns are compiled in the sandbox, not here
+    # how to read answers, as in `Task.extract`; "none": no vote. Only the sandbox compiles patterns
     extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
     exclude: _Texts = ()  # names of JSON fields and tool arguments to ignore when answers are compared
     fields: _Texts = ()  # names of the only JSON fields to compare; () for all fields
-    stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
+    stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample now
     modes: _Texts = ()  # names of the modes that may be used; () for all modes
     events: bool = False  # whether to stream samples and decisions as events
 
@@ -57,7 +57,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ChatRequest:
     """A validated chat completion request."""
 
-    # the body to send upstream, without n, stream, stream_options, adacompute and the model name's budget
+    # The body to send upstream. It lacks n, stream, stream_options and adacompute; `model` has no budget.
     body: Mapping[str, Any] = field(hash=False, repr=False)
     prompt: str = field(default="", repr=False)  # the last user message's text, which policies may use
     n: int = 1
@@ -99,7 +99,7 @@ class Route:
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _CONTENT_OPTIONAL = ("assistant", "function")  # roles whose messages may lack text
 _JSON_TYPES = ("json_object", "json_schema")  # types of response_format that ask for JSON
-_TEXT_KINDS = ("text", "refusal")  # types of text parts; their texts are in fields of the same names
+_TEXT_KINDS = ("text", "refusal")  # types of message parts with a text; the text is in the field of that name
 
 
 class _Part(msgspec.Struct):
@@ -132,7 +132,7 @@ class _ResponseFormat(msgspec.Struct):
 
 
 class _ChatFields(msgspec.Struct):
-    """The validated fields of a chat; fields with type None aren't supported."""
+    """The validated fields of a chat request. Fields with type None aren't supported: they must be null."""
 
     messages: Annotated[list[_Message], Meta(min_length=1)]
     model: str | None = None
@@ -162,7 +162,7 @@ class _ChatFields(msgspec.Struct):
         return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
 
 
-_REMEDIES = {  # what a client can do about an invalid field, by the field's name
+_REMEDIES = {  # map: name of an invalid field -> what the client can do about it
     "messages": "give a list of at least one",
     "messages[]": "give an object with role and content",
     "messages[].role": f"give one of {', '.join(get_args(_Role))}",
@@ -191,7 +191,7 @@ _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an obje
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
     """Converts a JSON value to a struct; raises RequestInvalid, naming the field, its value and the remedy.
 
-    `places` has the names to use for fields in the error message; unless it is empty, values are quoted.
+    `places` maps a field to the name that the error message uses for it; if empty, texts aren't quoted.
     """
 
     def show(place: str, part: object) -> str:
@@ -221,8 +221,9 @@ MEDIA_TOKENS = 8192  # tokens assumed for an image, recording or file
 _MEDIA_TYPES = (
     *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
 )
-_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a chat template may add
-# fields that never become part of the prompt, and `messages`, whose tokens are counted separately
+# numbers of tokens that a chat template may add: per message, per prompt, and if there are tools
+_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256
+# fields not counted as part of the prompt: no chat template reads them; `messages` are counted separately
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))
 _READ_TYPES = (str, list, dict)  # types of field values that a chat template may put into the prompt
 _MESSAGE_FIELDS = frozenset(("role", "content"))  # the usual fields of a message
@@ -297,7 +298,7 @@ _HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
 def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
     """Reads the options in a body's field and in headers; raises RequestInvalid if one is unknown or invalid.
 
-    Names in `headers` are lower case. Headers override the body. Null is treated as absent.
+    Names in `headers` are lower case. An option in a header overrides the body's. Null is treated as absent.
     """
     given, places = _read_body_options(value), {}
     for header, text in headers.items():
@@ -436,7 +437,7 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
             param="stream_options",
         )
     for name, value in options.items():
-        # the gateway never pads chunks to foil eavesdroppers, so a client may ask it not to
+        # include_obfuscation pads chunks against eavesdroppers. The gateway never does, so false is accepted
         harmless = value is None or (name == "include_obfuscation" and value is False)
         if name != "include_usage" and not harmless:
             raise RequestInvalid(
@@ -454,10 +455,10 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
 def check_sample_fields(
     body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig, *, least: int = 0
 ) -> None:
-    """Raises RequestInvalid if the number of choices or tokens can't be honoured or exceeds the limits.
+    """Raises RequestInvalid for an unsupported or too high number of choices or tokens.
 
-    `limits` are the route's names for the token limit per response. A limit is at least `least`: 0 if a
-    prompt may be scored without a response. Other names are refused, because only some servers know them.
+    `limits` are the route's names for the token limit per response; other names are refused, because only
+    some servers know them. The token limit must be at least `least`, 0 if a response may be empty.
     """
     for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
         if name in ("n", "best_of"):
@@ -532,7 +533,8 @@ def _find_no_vote_reason(n: int, temperature: float | None) -> str:
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-# clients' budgets are rounded to multiples of this: each budget has its own price, learned from traffic
+# Clients' budgets in samples are rounded to multiples of this number, so that only a few budgets are in use.
+# The gateway must learn a price for each of them from traffic.
 _BUDGET_STEP = 0.25
 _BUDGET_DIGITS = 2  # significant digits to which clients' budgets in tokens or money are rounded
 _MAX_BUDGET_TEXT = 60  # maximum length of a budget, in characters
@@ -553,10 +555,11 @@ def choose_route(
     default: str,
     modes: Sequence[str] = (),
 ) -> Route:
-    """Chooses the route of a request; raises RequestInvalid if a gateway option can't be honoured.
+    """Chooses the route of a request; raises RequestInvalid if a gateway option isn't possible here.
 
     Names in `headers` are lower case; the options in headers are already in the request. `budget` is the
-    gateway's; `default` is the policy for requests that name none; `modes` are the gateway's, cheapest first.
+    gateway's budget; `default` is the policy for requests that name none; `modes` are the names of the
+    gateway's modes, cheapest first.
     """
     options = request.options
     notes: list[str] = []
@@ -645,8 +648,8 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
     """Lists the highest budget that a request may name in each allowed unit; samples come first.
 
-    In the unit of the setting max_budget, the limit is that setting. In other units, it is 16 samples, or 8
-    times the gateway's budget, in that budget's unit.
+    In the unit in which max_budget is set, the limit is max_budget. Otherwise, the limit is 16 for a budget
+    in samples, and 8 times the gateway's budget for a budget in the same unit.
     """
     own, most = parse_serve_budgets(settings)
     return {

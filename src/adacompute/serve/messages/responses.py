@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 _STATEFUL = ("previous_response_id", "conversation", "background", "prompt")
 _FOREIGN = ("moderation", "access_programs", "image", "context_management", "prompt_cache_options")
-# fields of the request that are translated or answered here, and aren't sent upstream
+# fields of the request that are handled here, and aren't sent upstream under these names
 _OWN_FIELDS = frozenset(
     {
         *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
@@ -31,10 +31,10 @@ _LOGPROBS = "message.output_text.logprobs"  # value of the field `include` that 
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _ROLES = ("user", "assistant", "system", "developer")
 _DETAILS = ("auto", "low", "high")
-# why a response is incomplete, by the chat's finish_reason
+# map: the chat's finish_reason -> the response's reason for being incomplete
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _TOOL_CHOICES = ("none", "auto", "required")
-# fields of the request that are repeated unchanged in its response
+# fields of the request that its response repeats unchanged
 _REPEATED_FIELDS = (
     *("instructions", "max_output_tokens", "max_tool_calls", "prompt_cache_key", "safety_identifier"),
     *("temperature", "top_p", "user"),
@@ -42,14 +42,17 @@ _REPEATED_FIELDS = (
 
 
 class UntranslatableRequest(Exception):
-    """A request that a chat can't or shouldn't answer; `field` is the reason, `body` the request."""
+    """A request that a chat completion can't or shouldn't answer.
+
+    `field` names the field of the request that is the reason; `body` is the request's body.
+    """
 
     def __init__(self, field: str, *, needed: bool = True, refusal: EndpointError | None = None) -> None:
         super().__init__(field)
         self.field = field
         self.body: Body = {}
         self.needed = needed  # whether only the Responses API can answer it; False: a chat could, too
-        self.refusal = refusal  # the upstream's error if a chat was tried
+        self.refusal = refusal  # the upstream's error if it was asked for a chat completion first
 
 
 def translate_request(body: Body) -> Body:
@@ -113,7 +116,7 @@ def _check_types(body: Body) -> None:
             )
 
 
-_RENAMED = {  # fields of a chat, and the fields of a response request that they come from
+_RENAMED = {  # map: field of a chat request -> field of the Responses API that is translated to it
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -123,7 +126,7 @@ _RENAMED = {  # fields of a chat, and the fields of a response request that they
 _REPLACEMENTS = {name: f"give {ours}" for name, ours in _RENAMED.items() if name != "reasoning_effort"} | {
     "n": "leave it out"
 }
-# the operator's setting max_tokens keeps its name
+# finds these names in an error message, but not `max_tokens` where it means the operator's setting
 _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
 
 

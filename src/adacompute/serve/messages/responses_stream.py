@@ -24,7 +24,7 @@ Body = dict[str, Any]
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
-# types of content parts, and the name of the field that has the part's text
+# map: type of a content part -> name of the field with the part's text
 _TEXT_NAMES = {"reasoning_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
@@ -35,7 +35,7 @@ class _OpenItem:
         self.kind = kind  # message, reasoning or function_call
         self.index = -1  # the item's index in the output; -1 until it is announced
         self.id = make_id({"message": "msg", "reasoning": "rs"}.get(kind, "fc"))
-        self.parts: dict[str, Body] = {}  # content parts of a message or reasoning item, by type
+        self.parts: dict[str, Body] = {}  # map: type -> content part of this type, in a message or reasoning
         self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call, if this item is one
         self.arguments = ""  # the call's arguments
         self.sent = 0  # number of characters of the call's arguments that were sent
@@ -49,13 +49,14 @@ class _OpenItem:
 
 
 class ResponseStream:
-    """The translation of one stream. `base` is the response as it is before any output."""
+    """Translates one stream. `base` is the response object before it has any output."""
 
     def __init__(self, base: Body) -> None:
         self._base = base
         self._number = 0  # sequence number of the next event
-        self._open: dict[int | str, _OpenItem] = {}  # unfinished items: tool calls by index, others by kind
-        self._done: dict[int, Body] = {}  # finished items by output index
+        # map: index of a tool call, or kind of another item -> unfinished item
+        self._open: dict[int | str, _OpenItem] = {}
+        self._done: dict[int, Body] = {}  # map: output index -> finished item
         self._count = 0  # number of items announced so far
         self._completion: Body = {}  # fields of the completion, read from its chunks
         self._reason: str | None = None  # the chat's finish_reason
@@ -109,7 +110,7 @@ class ResponseStream:
         self._reason = choice.get("finish_reason") or self._reason
 
     def _announce_item(self, item: _OpenItem) -> Iterator[bytes]:
-        """Announces a new item, and closes earlier ones except tool calls: any chunk may continue those."""
+        """Announces a new item; closes earlier ones except tool calls, which any chunk may continue."""
         for other in [key for key in self._open if isinstance(key, str)]:
             yield from self._close_item(other, "completed")
         item.index, self._count = self._count, self._count + 1
@@ -118,7 +119,7 @@ class ResponseStream:
         )
 
     def _extend_part(self, key: str, kind: str, text: str, **more: list[Body]) -> Iterator[bytes]:
-        """Adds text to a content part of this type; `more` are other fields to extend."""
+        """Adds text to a content part of this type; `more` has items to add to other fields of the part."""
         yield from self._begin_part(key, kind)
         item = self._open[key]
         for name, addition in {_TEXT_NAMES[kind]: text, **more}.items():
@@ -155,7 +156,7 @@ class ResponseStream:
             yield from self._send_call(item)
 
     def _send_call(self, item: _OpenItem) -> Iterator[bytes]:
-        """Sends the unsent part of a call."""
+        """Announces a tool call, unless that was done before, and sends the unsent part of its arguments."""
         if item.index < 0:
             item.call["id"] = item.call["id"] or make_id("call")
             yield from self._announce_item(item)
@@ -167,7 +168,8 @@ class ResponseStream:
     def _close_item(self, key: int | str, status: str) -> Iterator[bytes]:
         item = self._open.pop(key)
         if item.kind == "function_call":
-            yield from self._send_call(item)  # sends what was held back, even if the call has no name
+            # sends arguments that waited for the call's name, even if no name has arrived
+            yield from self._send_call(item)
             fields = {"name": item.call["function"]["name"], "arguments": item.arguments}
             yield self._format_item("response.function_call_arguments.done", item, **fields)
         for kind, part in item.parts.items():

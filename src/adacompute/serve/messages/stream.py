@@ -1,7 +1,7 @@
 """Streams samples to the client: immediately, after a vote, or once it is clear whether there will be one.
 
 What was streamed can't be taken back. So a first sample that may be voted on is held back while it may still
-be a short answer. A longer sample is a text without a vote, and is streamed as it arrives.
+be a short answer. Once it is too long for that, there is no vote, and it is streamed as it arrives.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from adacompute.client.response_parser import encode_json
 from adacompute.serve.messages.reply import filter_logprobs, format_event, get_object, list_objects
 from adacompute.serve.messages.request_parser import ChatRequest
 
-# pass: streams the only sample at once; hold: the first sample, once it is clear that there is no vote;
-# first: the first sample at once, with the vote's verdict at the end; wait: the vote's winner.
+# What a stream sends. "pass": the only sample, as it arrives. "first": the first sample as it arrives, and
+# the result of the vote at the end. "hold": the first sample, once it is clear that there will be no vote,
+# otherwise the vote's winner. "wait": the vote's winner.
 Delivery = Literal["pass", "hold", "first", "wait"]
 
 KEEPALIVE_COMMENT = b": sampling\n\n"
@@ -30,9 +31,9 @@ _HEAD_FIELDS = ("id", "object", "created", "model")
 class StreamGate:
     """Judges from the beginning of a streamed sample whether to hold it back, because it may be voted on.
 
-    The gate is open once there can't be a vote. `may_be_answer` judges the text so far. With
-    `holds_thinking`, reasoning before the text is held back, too; otherwise reasoning opens the gate.
-    `holds_calls` does the same for tool calls.
+    The gate opens once there can't be a vote, i.e. when `may_be_answer` returns False for the text so far.
+    With `holds_thinking`, reasoning before the text is held back, too; otherwise reasoning opens the gate.
+    With `holds_calls`, tool calls are held back; otherwise they open the gate.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
     >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
@@ -49,7 +50,7 @@ class StreamGate:
         self._thinks: bool | None = None  # whether the text is still reasoning; None: not known yet
 
     def add(self, chunk: Mapping[str, Any]) -> bool:
-        """Adds a chunk; returns whether the gate is open, so that everything passes from now on."""
+        """Adds a chunk; returns whether the gate is open, i.e. nothing needs to be held back any more."""
         choices = list_objects(chunk, "choices")
         delta = get_object(choices[0], "delta") if choices else {}
         if delta.get("refusal") or (not self._holds_calls and any(delta.get(name) for name in _CALL_FIELDS)):
@@ -70,7 +71,7 @@ class StreamGate:
             if not self._holds_thinking:
                 return True
             before, end, after = self._text.partition(_THINKING_END)
-            # without the end marker, keeps only the text's end, which may be the beginning of the marker
+            # while reasoning goes on, keeps only the last characters, which may be part of the end marker
             self._text = after if end else before[-len(_THINKING_END) :]
             if not end:
                 return False
@@ -93,7 +94,7 @@ class StreamRelay:
         self._usage_sent = not request.include_usage  # whether usage was sent or isn't requested
         self.is_open = False  # whether the sample is streamed, because it can't be voted on any more
         self._held: list[bytes] = []
-        # chunks held back: the one that ended the latest choice, and later ones
+        # chunks not sent yet: the one that ended the latest choice, and those after it
         self._pending: list[dict[str, Any]] = []
 
     async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
@@ -106,7 +107,7 @@ class StreamRelay:
                 return
 
     async def rest(self) -> AsyncGenerator[bytes, None]:
-        """Yields the events kept by `hold`, then further events, up to the chunks that `finish` builds."""
+        """Yields the events kept by `hold`, then further events, except the last chunks: see `finish`."""
         for data in self.release():
             yield data
         async for event in self._stream:
@@ -119,7 +120,7 @@ class StreamRelay:
         return held
 
     async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-        """Yields the client's events, up to the chunks that `finish` builds."""
+        """Yields the events for the client, except the last chunks: see `finish`."""
         async for event in stream:
             for data in await self._pass_on(event):
                 yield data
@@ -145,7 +146,7 @@ class StreamRelay:
         return await run_in_thread(self._relay, event) if large else self._relay(event)
 
     def _relay(self, event: Event) -> list[bytes]:
-        """Returns the events to send to the client after an upstream event."""
+        """Takes an event from the upstream; returns the events to send to the client now."""
         value = event.value
         if value is None:
             return []
@@ -166,7 +167,7 @@ class StreamRelay:
         return [*passed, format_event(encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """Removes from an event what the client shouldn't see; returns None if nothing is left."""
+        """Removes what the client didn't request from an event; returns None if nothing is left."""
         choices = value.get("choices")
         if not self._request.include_usage and "usage" in value:
             if not choices:

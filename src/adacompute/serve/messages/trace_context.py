@@ -16,7 +16,7 @@ _MEMBER = re.compile(
     r"=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
 )
 _MAX_MEMBERS = 32
-# maximum length of a `tracestate` to send, in characters; whole members of a longer one are dropped
+# maximum length of a `tracestate` to send, in characters; a longer one loses some of its members
 _MAX_STATE = 512
 # maximum length of a received `tracestate`, in characters; a longer one is ignored
 _MAX_RECEIVED_STATE = 8192

@@ -1,1 +1,1 @@
-"""Chat, responses and forwarded requests, and the `Gateway` that they share."""
+"""The endpoints for chat completions, responses and forwarded requests, and the `Gateway` that they share."""

@@ -41,10 +41,10 @@ _STREAM_HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # keeps proxies such as nginx from buffering
 }
-_STREAM_MODE = "x-adacompute-stream-mode"  # header of streams that are sent before the vote ends
+_STREAM_MODE = "x-adacompute-stream-mode"  # reply header; it is "first" if a stream begins before the vote
 _SEND_BYTES = 2**18  # number of bytes of a reply's body that are sent at a time
 _MAX_INLINE_BODY = 1_048_576  # size in bytes; a body above this is parsed in a thread
-_MAX_HELD_BYTES = 2**30  # maximum size of all requests' bodies together, in bytes
+_MAX_HELD_BYTES = 2**30  # maximum size of the bodies of all requests in flight together, in bytes
 # maximum number of bodies being received at the same time, as a multiple of max_requests
 _RECEIVING_FACTOR = 2
 _RETRY_SECONDS = 1.0  # value of Retry-After in replies that refuse a request because the gateway is full
@@ -62,7 +62,7 @@ _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # an integer that may exceed 64 bits
 _ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # part of a long integer, after `_ZEROED_DIGITS` has replaced its digits with 0
+_LONG_DIGITS = b"0" * 19  # every long integer contains this, once `_ZEROED_DIGITS` has made all its digits 0
 
 
 class ClientDisconnected(Exception):
@@ -135,7 +135,7 @@ def _read_secret(authorization: str) -> str:
 
 
 def check_host(host: str) -> None:
-    """Raises Unauthorized unless the host is this machine: a hostile web page may point its domain here."""
+    """Raises Unauthorized unless the Host header names this machine, as a defence against DNS rebinding."""
     if host and not is_loopback(f"//{host}"):  # HTTP/1.0 requests may have no Host; browsers always send it
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
@@ -241,7 +241,7 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     except orjson.JSONDecodeError as exc:
         raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
     for number in _LONG_INTEGER.finditer(outside):
-        if not -(2**63) <= int(number[0]) < 2**64:  # the parser made the nearest float of this number
+        if not -(2**63) <= int(number[0]) < 2**64:  # the parser has rounded this number to a float
             raise RequestInvalid(
                 "the body has a number that 64 bits can't hold; send a smaller one, or a text"
             )
@@ -251,7 +251,7 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
 
 
 def _is_simple(raw: bytes, max_depth: int) -> bool:
-    """Whether JSON is certainly small, shallow and without long integers, as it usually is."""
+    """A quick check that most bodies pass: whether JSON has few values, little nesting, no long integers."""
     if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
         return False
     return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
@@ -348,8 +348,8 @@ def _make_overloaded(reason: str) -> Overloaded:
 class DisconnectWatch:
     """Cancels the code inside its `with` block if the client disconnects, and raises ClientDisconnected.
 
-    Enter the block after reading the whole request: from then on, the only message is the disconnect. The
-    watch starts listening after a moment, so that a request answered sooner needs no task.
+    Enter the block after reading the whole request: the only ASGI message that can follow is the disconnect.
+    Listening for it takes a task, which starts after a moment: quickly answered requests need none.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -368,8 +368,8 @@ class DisconnectWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Drops references: a cancelled listener holds its frame, which holds this object. The cycle would
-        # keep the whole request in memory until the next garbage collection.
+        # Drops this object's references to the tasks, because a cancelled listener refers to this object. The
+        # cycle would keep the whole request in memory until the next garbage collection.
         task, listener = self._task, self._listener
         self._task = self._listener = None
         assert task is not None
@@ -504,7 +504,7 @@ def get_reply_id(scope: Scope) -> str:
 
 
 def has_begun(scope: Scope) -> bool:
-    """Whether an endpoint has begun to serve a request, and so reports its outcome."""
+    """Whether an endpoint has begun to serve a request; if so, the endpoint reports its outcome itself."""
     return _ID_KEY in scope
 
 

@@ -4,9 +4,9 @@ Nothing is voted on. JSON bodies are read completely, because they determine the
 uploads, and all replies are passed on as they arrive.
 
 The highest possible cost of a request is reserved before it is sent. Its actual cost comes from the reply's
-`usage`; a success without usage costs the reserved amount. Reading, deleting and storing files is free.
-Numbers of choices and tokens have the same limits as in chats. Unknown routes, and changes to the upstream's
-models, are reserved for the operator.
+`usage`; if a successful reply has no usage, the reserved amount is counted. Reading, deleting and storing
+files is free. Numbers of choices and tokens have the same limits as in chats. Only operators may use routes
+that the gateway doesn't know, or change the upstream's models.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ _ROUTES = frozenset(
     }
 )
 _FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # a valid first word of a path; excludes encoded separators
-# routes that only store data, which is free; using the data later isn't
+# routes that only store data; this is free, but requests that use the data later aren't
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
 _CANCEL_PATH = re.compile(
@@ -80,10 +80,10 @@ _CANCEL_PATH = re.compile(
 # routes without generated output
 _WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "tokenize", "detokenize")
 _MEDIA_ROUTES = ("images", "audio", "videos")
-# routes that start work whose cost the gateway never learns
+# routes that start work whose cost isn't reported to the gateway
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
 _ADMINISTRATION = ("organization", "dashboard", "usage")  # routes of the operator's own account
-# names of the token limit per response, by route
+# map: route -> names of its field for the token limit per response
 _TOKEN_LIMITS = {
     "completions": ("max_tokens",),
     "messages": ("max_tokens",),
@@ -95,14 +95,14 @@ _SAMPLE_LISTS = ("choices", "data")  # fields of a reply that may contain its sa
 _PROMPT_TOKENS = 64  # maximum number of tokens that a chat template adds
 _MAX_VALUES = 200_000  # maximum number of values in a JSON body; parsing more would block the event loop
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-_MAX_SMALL = 65_536  # maximum size, in bytes, of JSON that is parsed just to find its model
+_MAX_SMALL = 65_536  # maximum size, in bytes, of JSON that is parsed only to find the model's name
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
     *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
 )
 _SAFE = "-._~!$&'()*+,;=:@"  # characters that aren't encoded in a path
 _SAFE_QUERY = _SAFE + "/?%[]"
-# headers that keep browsers from running an upstream's page, or a client's file, as the gateway's own
+# reply headers; they stop browsers from running scripts in an upstream's page or a client's uploaded file
 _SHIELD_HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
@@ -114,7 +114,8 @@ _MAX_AT_ONCE = 64 * 2**20
 _RETRY_SECONDS = 1.0
 
 
-# takes an upstream error's status and body; returns the error to raise instead, None to pass it on
+# Gets the status and body of an upstream's error reply. Returns an error to raise in place of it, or None if
+# the reply should be passed on.
 ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 
@@ -141,7 +142,8 @@ class ForwardCost:
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     """Finds the target of a path that begins with /v1/.
 
-    Raises HTTPException, like a router, if the route can't exist; RequestInvalid if it isn't forwarded.
+    Raises HTTPException, like a router, if there can't be such a route; RequestInvalid if the route isn't
+    forwarded.
 
     >>> parse_target("POST", b"/v1/audio/transcriptions")
     ForwardTarget(route='audio', path='/audio/transcriptions', free=False, private=False)
@@ -169,7 +171,7 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
 
 
 def _is_devious(segment: bytes) -> bool:
-    """Whether a decoded path segment may lead elsewhere, by `..`, another separator or double encoding."""
+    """Whether a path segment, once decoded, may lead to another path, e.g. by `..` or double encoding."""
     if re.search(rb"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}", segment):
         return True
     return any(part.partition(b";")[0] in (b".", b"..") for part in segment.split(b"/"))
@@ -178,11 +180,11 @@ def _is_devious(segment: bytes) -> bool:
 def bound_cost(
     target: ForwardTarget, body: Mapping[str, Any] | None, size: int, settings: ServeConfig
 ) -> ForwardCost:
-    """Computes a request's highest possible cost from its JSON (None if it has none) and its size in bytes.
+    """Computes a request's highest possible cost; `body` is its JSON or None, `size` its number of bytes.
 
     Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
-    JSON, an image and a recording are counted like media in a chat. Stored data that the upstream adds to a
-    prompt is limited by the operator's `max_tokens`.
+    JSON, and generated media, are assumed to have as many tokens as an image in a chat; stored data that the
+    upstream adds to a prompt, as many as the operator's `max_tokens`.
     """
     if target.free:
         return ForwardCost()
@@ -242,7 +244,7 @@ class UploadBody:
         self._form = form
         self._ended = asyncio.Event()
         self._disconnected = False
-        self.is_whole = False  # whether a form was passed on up to its end, which more data may follow
+        self.is_whole = False  # whether a form was passed on at least up to its last delimiter
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
         self.error: ServeError | None = None  # why the gateway ended the upload
 
@@ -300,7 +302,7 @@ class ForwardEndpoint:
         parsed: Mapping[str, Any] | None = None,
         on_error: ErrorCheck | None = None,
     ) -> None:
-        """Like `__call__`. `parsed` is the body if already read; `on_error` may replace upstream errors."""
+        """Like `__call__`. `parsed` is the body's JSON if already read. `on_error`: see `ErrorCheck`."""
         headers = read_headers(scope)
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
@@ -369,17 +371,20 @@ class ForwardEndpoint:
         target: ForwardTarget,
         slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, Mapping[str, Any] | None, Receive]:
-        """Returns the body to send, its JSON as far as needed, and a `receive` that reports a disconnect."""
+        """Returns the body to send, the part of its JSON that matters for the cost, and a `receive`.
+
+        This `receive` reports the client's disconnect.
+        """
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
-        # drops a body that isn't allowed here: its cost wouldn't be counted
+        # doesn't pass on a body that isn't allowed here, because its cost wouldn't be counted
         if not takes_body or not _has_body(headers):
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
             body = await slot.read_body(receive, headers, limit=settings.max_body)
             parsed = _read_json(body, target)
-            # if a field occurs twice, sends only the value that was counted: servers may read the other
+            # if a field occurs twice, sends only the value whose cost is counted: servers may read the other
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
@@ -443,7 +448,7 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # number of choices that a form requests
         self._further: list[Reservation] = []  # reservations for additional choices
-        # of the last settlement: (number of calls, number of `_further`), actual cost, possible cost
+        # set by `_settle`: (number of calls, number of `_further`) at that time, actual cost, possible cost
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # set if a spending cap prevented the request
         self._at, self._started = time.time(), time.monotonic()
@@ -503,18 +508,18 @@ class ForwardExchange:
             self._choices += more
 
     def _bound_choices(self, count: int) -> Spend:
-        """Computes the highest possible cost of additional choices."""
+        """Computes the highest possible cost of `count` additional choices."""
         return self._bound_cost(count, 0, count * self._request.completion_tokens)
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
-        """Computes the highest possible cost of these tokens; counts them as this number of samples."""
+        """Computes the highest possible cost of `samples` samples with these total numbers of tokens."""
         most = self._gateway.resources.rates.compute_max(
             samples=1, prompt_tokens=prompt, max_tokens=completion
         )
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
-        """Whether spending caps still allow the request: others may have spent money while it waited."""
+        """Whether spending caps still allow the request. Others may have spent money while it waited."""
         if reservation is not None:
             self._refusal = self._gateway.resources.ledger.check_send(reservation)
         return self._refusal is None
@@ -532,7 +537,7 @@ class ForwardExchange:
         return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
-        """Settles the request's actual and possible cost, and returns both. Further calls change nothing."""
+        """Returns the request's actual and possible cost; records them in the ledger if they have changed."""
         if reservation is None:
             return NO_SPEND, NO_SPEND
         counts = len(self._calls), len(self._further)
@@ -578,7 +583,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        # if this chunk completes the client's reply, settles the cost before sending it
+        # settles the cost before sending the last chunk, so that it is counted once the client has its reply
         if left == 0 and not await reply.read():
             on_end()
             await send_body(send, chunk, last=True)
@@ -625,7 +630,7 @@ def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
 
 
 def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
-    """Parses the relevant part of a body: on routes without output, only the model of a small body."""
+    """Parses the body. If it doesn't affect the cost, the result has at most the field `model`."""
     if not target.free and target.route not in _WITHOUT_OUTPUT:
         return _parse_json(raw)
     if target.free or len(raw) > _MAX_SMALL:

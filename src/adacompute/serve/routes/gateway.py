@@ -1,7 +1,8 @@
-"""The `Gateway` shared by all requests, which serves each request from its route to its outcome.
+"""The `Gateway` shared by all requests; it takes a request with its `Route`, and returns a `RequestOutcome`.
 
-It combines the policy registry (decisions), the pacers (prices), the ledger (caps), the sample loop (draws),
-and the `Reporter`, which informs metrics, the recorder and the log about ended requests.
+The gateway has a policy registry, whose policies decide when to stop; pacers, which set prices; and a ledger,
+which enforces spending caps. A sample loop draws each request's samples. The `Reporter` informs metrics, the
+recorder and the log about ended requests.
 """
 
 import asyncio
@@ -69,8 +70,8 @@ class ActiveRequest:
     at: float  # arrival, in seconds since 1970
     started: float  # arrival, by the event loop's clock
     sampling: SampleLoop
-    pacer: PacerProtocol | None  # sets the price, and learns from this request's cost
-    price: float | None  # the pacer's price at arrival; the request's own price is shifted randomly from it
+    pacer: PacerProtocol | None  # sets the price; it is told this request's cost afterwards
+    price: float | None  # the price at arrival; the price used differs from it slightly, at random
     delivery: Delivery  # how the request's stream is delivered
     span: "RequestSpan | None" = None
 
@@ -90,9 +91,9 @@ class Gateway:
     # set if the settings give the budget as a quality, such as "as good as 8 samples", not as an amount
     quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None if telemetry is disabled
-    # makes a pacer that follows the fleet's price; None: this gateway sets its own prices
+    # makes a pacer whose price comes from the fleet; None if this gateway belongs to no fleet
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
-    # cost per sample of each mode; under "", the cost over all modes
+    # map: mode -> mean cost of its samples; "" -> mean cost of all modes' samples
     costs: defaultdict[str, MeanCosts] = field(default_factory=lambda: defaultdict(MeanCosts))
     explore: float = 0.0  # share of requests for which the maximum number of samples is drawn
     guard: ObserverGuard = field(default_factory=ObserverGuard)
@@ -100,13 +101,13 @@ class Gateway:
     model: str = ""  # model for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # if False, refuses new requests but finishes those in flight
     under_way: int = 0
-    # adds other workers' counts to the dashboard's data; None: no other workers
+    # adds the other workers' numbers to this process's dashboard data; None if there are no other workers
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     logs_failures: bool = True  # whether to log upstream failures
     has_warned_of_shortfall: bool = False
     # budget set by an operator until the next restart; "": the settings' budget applies
     patched_budget: str = ""
-    share_budget: Callable[[str], Awaitable[None]] | None = None  # shares a budget with the fleet
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # sends an operator's budget to the fleet
     # reloads the settings, and returns a log line for each change; None: they can't be reloaded
     reload_settings: Callable[[], list[str]] | None = None
     # ended requests that `learn` hasn't processed yet, and their outcomes
@@ -119,18 +120,19 @@ class Gateway:
 
     @cached_property
     def budget(self) -> Budget:
-        """The average cost per request, unless a request has its own budget."""
+        """The average cost per request that the gateway aims for; a request may have its own budget."""
         return average_budget(self.config)
 
     @property
     def average(self) -> Average:
-        """Which requests are averaged to compare their cost with the current budget."""
+        """Which requests count in the average cost that is compared with the current budget."""
         return choose_average(self.settings.average, self.budget.unit)
 
     def set_budget(self, patched: str, **settings: float | str) -> None:
         """Changes the budget for new requests; an invalid one raises ConfigError and changes nothing.
 
-        `patched` is an operator's budget; "" means the settings' budget. `settings` are new settings.
+        `patched` is a budget set by an operator through the API, or "" for the budget in the settings.
+        `settings` are settings whose values have changed.
         """
         serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
         config, quality = settle_quality(replace(self.config, serve=serve))
@@ -152,7 +154,7 @@ class Gateway:
     def choose_route(
         self, request: ChatRequest, headers: Mapping[str, str], *, settings: ServeConfig, key: str
     ) -> Route:
-        """Chooses the route of a request; raises RequestInvalid if a gateway option can't be honoured."""
+        """Chooses the route of a request; raises RequestInvalid if a gateway option isn't possible here."""
         return choose_route(
             request,
             headers,
@@ -166,7 +168,7 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Chooses a request's policy and price; sends nothing yet. The reply's id begins with `prefix`."""
-        self.learn()  # learns first, so that decisions don't depend on when the event loop calls `learn`
+        self.learn()  # first, so that this request's price depends on every request that has ended
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
@@ -339,7 +341,7 @@ class Gateway:
     async def describe_playground(self) -> dict[str, Any]:
         """The playground's data: the model, and the budgets to choose from."""
         settings, budget = self.settings, self.budget
-        with suppress(EndpointError):  # the first question will show the error
+        with suppress(EndpointError):  # ignored: the user will see the error after asking a question
             await self.list_models()
         served = self.policy_registry.get(self.policy_registry.default)
         modes = self.resources.modes if self.resources.has_choice else ()
@@ -363,7 +365,7 @@ class Gateway:
         }
 
     def find_foreign_model(self) -> str:
-        """Returns a warning if the policy was fitted on a model that isn't served; "" if not, or unknown."""
+        """Returns a warning if the policy was fitted on another model than is served; otherwise ""."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
@@ -394,14 +396,14 @@ class Gateway:
         return lines
 
     def announce_policies(self) -> None:
-        """Informs observability about the policies in service and their calibrated agreement."""
+        """Reports the loaded policies, and which agreement to expect from each, to metrics and dashboard."""
         for name in self.policy_registry.names:
             self.observability.on_policy(
                 self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
             )
 
     def restore_prices(self, prices: Mapping[str, Any]) -> None:
-        """Restores stored prices; reports the price for the operator's own budget at once."""
+        """Restores stored prices; reports the price for the gateway's budget to metrics at once."""
         self.pacers.restore(prices)
         pacer, budget = self.find_pacer(), self.budget
         if pacer is not None and pacer.requests:
@@ -415,9 +417,9 @@ class Gateway:
         return self._get_pacer(served, self.budget.amount, self.budget.unit)
 
     def find_shortfall(self, budget: Budget | None = None) -> str:
-        """Returns a warning if a budget is below the cost of one sample; "" if not, or if costs are unknown.
+        """Returns a warning if a budget is below the cost of one sample; otherwise "".
 
-        Without `budget`, checks the gateway's budget.
+        Also returns "" if the cost is unknown. Without `budget`, checks the gateway's budget.
         """
         budget = self.budget if budget is None else budget
         names = self.resources.modes if self.resources.has_choice else ("",)
@@ -431,7 +433,10 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """Returns a request's pacer, and its price before the random shift; each is None if there is none."""
+        """Returns a request's pacer, and its price before the random shift.
+
+        The pacer is None if the price is fixed; both are None if the policy has nothing to decide.
+        """
         if route.mode == "pass" or served.policy.dial is None:  # the policy has nothing to decide
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
@@ -454,7 +459,7 @@ class Gateway:
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
-        """Finds the initial, lowest and highest price of a pacer from the known cost per sample."""
+        """Returns the initial, lowest and highest price of a new pacer, based on the cost per sample."""
         mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
@@ -482,18 +487,18 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # with several modes, the reply may come from another mode than the first sample
+        # With several modes, a first sample isn't streamed: the reply may have to come from another mode.
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
-        """Marks a weak vote; returns an error if the operator refuses weak votes."""
+        """Marks the request if its vote is weak; then returns an error if the operator refuses weak votes."""
         minimum = self.settings.min_agreement
         if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
             return None
         tally = sampling.votes.tally
         if not tally.drawn:
             return None
-        share = tally.support  # samples without an answer count against the winner
+        share = tally.support  # the winner's share of all samples, even of those without an answer
         if tally.winner is not None and share >= minimum:
             return None
         problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
@@ -515,14 +520,14 @@ class Gateway:
         outcome = self._build_outcome(active, error)
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
-        if not self.unlearned:  # learns in the next round of the event loop, so that no reply has to wait
+        if not self.unlearned:  # calls `learn` in the next round of the event loop: this reply needn't wait
             asyncio.get_running_loop().call_soon(self.learn)
         self.unlearned.append((active, outcome))
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
     def learn(self) -> None:
-        """Learns from ended requests: sample costs, prices, weights, latencies and votes."""
+        """Uses ended requests to update the costs per sample, the prices and what votes depend on."""
         for active, outcome in self.unlearned:
             self.guard(active.sampling.votes.teach)
             if outcome.counts_as_voted:
@@ -532,11 +537,14 @@ class Gateway:
         self.unlearned.clear()
 
     def is_budgeted(self, outcome: RequestOutcome) -> bool:
-        """Whether requests like this one count in the average that the budget sets."""
+        """Whether a request counts in the average that the budget limits.
+
+        That is the average over all requests, or over only those that can be voted on.
+        """
         return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
-        """Learns the cost per sample; warns once if it is above the budget."""
+        """Updates the mean cost per sample by a request's cost; warns once if it is above the budget."""
         self.costs[""].add(outcome.spent)
         for use in outcome.modes:
             self.costs[use.name].add(use.spent)
@@ -550,11 +558,10 @@ class Gateway:
     def _count_cost(
         self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
     ) -> float | None:
-        """Computes the cost of a request as counted in the average; None if the number of samples is counted.
+        """Computes the cost with which a request counts in the average; None if it counts in samples.
 
-        `rest` is the request's possible cost beyond `spent`, from its modes' `uses` and elsewhere. A failed
-        call that may be charged counts like an average call. (The ledger counts its highest possible cost,
-        which would distort the average.)
+        `rest` is the highest possible charge for failed calls, in all modes (`uses`) and elsewhere. The
+        average counts the mean cost per sample for them: their highest possible charge would distort it.
         """
         if unit == "samples":
             return None
@@ -563,7 +570,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        # cost of failed calls that no mode has made
+        # failed calls that aren't in `uses`: the verifier's, or all calls if there is only one upstream
         maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)
         return cost + min(maybe, rest.amount_in(unit))
 
@@ -637,7 +644,7 @@ class Gateway:
 
     @property
     def quality(self) -> QualityCost | None:
-        """The quality that the current budget was given as; None if it was given as an amount."""
+        """The quality that the budget asks for, such as "as good as 8 samples"; None if it is an amount."""
         return None if self.patched_budget else self.quality_of_settings
 
     def describe_quality(self, route: Route) -> dict[str, Any] | None:

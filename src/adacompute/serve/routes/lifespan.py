@@ -1,4 +1,4 @@
-"""Opens the gateway's parts from its settings, and closes them in reverse order."""
+"""Opens the parts of a gateway as its settings say, and closes them in reverse order."""
 
 import asyncio
 import contextlib
@@ -53,16 +53,18 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-# maximum number of tries per call; longest wait for the next try or a failing upstream, in seconds
+# Maximum number of attempts per call. Maximum number of seconds before the next attempt, and before a failing
+# upstream is called again.
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0
 # first and longest pause between attempts to list the upstream's models, in seconds
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0
 _MODELS_WAIT = 2.0  # seconds that the gateway's start waits for the list of the upstream's models
-_FLUSH_SECONDS = 2.0  # seconds that the telemetry collector has to accept the last data
+_FLUSH_SECONDS = 2.0  # seconds that the telemetry collector has to accept the last data at shutdown
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
-# share of requests that get the maximum number of samples; maximum share of the budget for these requests
+# Share of requests that get the maximum number of samples as an experiment. Maximum share of the budget that
+# these samples may cost; if needed, the first share is reduced.
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1
-# seconds between saves of the prices; kill -9 loses only what was learned since the last save
+# seconds between saves of the prices; after kill -9, only the changes since the last save are lost
 _SAVE_SECONDS = 2.0
 
 
@@ -81,11 +83,12 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """Opens the gateway with these settings; raises AdacomputeError with the remedy if they are invalid.
 
-    `timing` is for a fleet of gateways. `endpoint` (with its own retries) and `policy` replace those in the
-    settings. `in_memory` keeps spending only in memory, not in the file `state`. With `breaker`, which is
-    for several modes, each mode keeps its own retries; without it, retries are shortened for interactive
-    use. `limit` changes endpoints' limits. `recorder` replaces that in the settings; the caller closes it.
-    `keys` are the clients' keys; None: they are read from the keys file.
+    `timing` has the intervals and timeouts of a fleet of gateways. `endpoint` and `policy` replace those in
+    the settings; the retries of `endpoint` aren't changed. With `in_memory`, spending is kept only in memory,
+    not in the file `state`. `breaker` is for several modes: each uses it, and keeps its own retries. If it is
+    None, retries are shortened for interactive use. `limit` gets each endpoint, and returns it with changed
+    limits. `recorder` replaces the one in the settings; the caller closes it. `keys` are the clients' keys;
+    None: they are read from the keys file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -116,7 +119,7 @@ async def open_gateway(
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=names)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
-        # opened first, so that it is closed last, after paid samples have been stored
+        # telemetry is opened first, so that it is closed last, after paid samples have been stored
         if telemetry is not None:
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
         fleet = await _join_fleet(settings, caps, timing)
@@ -187,11 +190,11 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        # if this is neither the main process of several workers nor an Asker
+        # skipped in an Asker, and in the main process of several workers, which reads no answers
         if settings.workers == 1 and not in_memory:
-            # Starts the process that reads answers before the first long response needs it. A daemon thread
-            # doesn't delay a stop. The math-verify process takes so much memory that only the first formula
-            # that needs it starts it.
+            # Starts the sandbox process, which reads answers from long responses, before it is first needed.
+            # A daemon thread doesn't delay a stop. The process for math-verify isn't started yet, because it
+            # takes much memory and only some formulas need it.
             threading.Thread(
                 target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
             ).start()
@@ -228,7 +231,7 @@ def _list_modes(
 
 
 def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
-    """Sorts modes in place as the policy does, by the costs it was fitted with, if it knows all modes."""
+    """Sorts modes in place by the costs with which the policy was fitted, if the policy knows all modes."""
     names = registry.get(registry.default).names
     if all(mode.name in names for mode in modes):
         modes.sort(key=lambda mode: names.index(mode.name))
@@ -253,7 +256,7 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Rebuilds the cascades from the modes' measured costs per sample, once all these costs are known.
+    """Rebuilds an unfitted policy over several modes, once each mode's cost per sample has been measured.
 
     With `explores_freely`, also chooses the share of requests that get the maximum number of samples.
     """
@@ -283,14 +286,17 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 
 
 def _list_resting(resources: GatewayResources) -> tuple[str, ...]:
-    """Lists the modes, or the endpoint's models ("" means all), that failed and aren't called for a while."""
+    """Lists the modes that failed and aren't called for a while.
+
+    If there is a single endpoint, lists its models in this state; "" stands for all of them.
+    """
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
 def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> Verifier | None:
-    """Builds the verifier. If a mode's endpoint has the same address, its headers are used."""
+    """Builds the verifier. If a mode's endpoint has the verifier's address, that mode's headers are used."""
     address = settings.url.rstrip("/")
     mode = next((mode for mode in modes if mode.endpoint.url == address), modes[-1])
     return build_verifier(settings, mode.endpoint)
@@ -339,7 +345,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
     set_budget(fleet.budget)
     gateway.observability.read_fleet = fleet.status
-    # also reports changes of the fleet's price; pages show whichever price was reported last
+    # also reports prices set by other gateways of the fleet; pages show whichever price was reported last
     fleet.pacers.on_price = gateway.reporter.on_price
     gateway.restore_prices({})
     await fleet.client.flush()
@@ -347,7 +353,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
 
 
 def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
-    """Limits an endpoint's concurrent calls; sets its breaker, or shortens its retries if that is None."""
+    """Limits an endpoint's concurrent calls; sets its breaker. Without `breaker`, shortens its retries."""
     limits = replace(endpoint.limits, concurrency=min(endpoint.limits.concurrency, concurrency))
     endpoint = replace(endpoint, limits=limits)
     return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
@@ -385,7 +391,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    # whether clients may see the path of the state file, which only operators should know if there are keys
+    # whether error messages may name the state file: if there are keys, only operators should know its path
     is_shown = not in_memory and not keys and not settings.redis
     return Caps(
         unit=units.pop() if units else settings.unit,
@@ -449,9 +455,9 @@ async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -
 
 
 def _save_state(gateway: Gateway) -> None:
-    """Saves learned state, such as prices and weight scales, for the next start."""
+    """Saves prices, averages, costs per sample and the scales of vote weights for the next start."""
     currency = gateway.config.endpoint.currency
-    if not gateway.settings.redis:  # otherwise Redis keeps the fleet's state
+    if not gateway.settings.redis:  # with Redis, these values are the fleet's, and Redis keeps them
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
         by_mode = {name: costs.state() for name, costs in gateway.costs.items()}
@@ -473,7 +479,7 @@ def _load_state(gateway: Gateway) -> None:
 
 
 def _restore_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
-    """Restores the cost per sample, over all modes and for each mode that still exists."""
+    """Restores the stored mean cost per sample: of all modes together, and of each mode that still exists."""
     modes = stored.get("modes")
     if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
         return

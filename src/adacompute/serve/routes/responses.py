@@ -1,8 +1,8 @@
 """POST /v1/responses: voted on like a chat if a chat can express it, otherwise forwarded upstream.
 
-If the upstream has this route, it also gets requests to be stored (`store: true`), and requests for models
-without another route. Whether it has the route, and which models need it, is learned from its replies and
-remembered for minutes.
+If the upstream has this route, requests to be stored (`store: true`) are forwarded, too, and so are requests
+for models that have only this route. Whether the upstream has the route, and which models have only this one,
+is read from its replies, and remembered for five minutes.
 """
 
 import re
@@ -34,7 +34,7 @@ from adacompute.serve.spending.ledger import Unit
 
 Body = dict[str, Any]
 
-# seconds for which a missing route, or a model that only has this route, is remembered
+# seconds for which we remember that the upstream lacks the route, or that a model has no other route
 _MEMORY_SECONDS = 300.0
 _MISSING_STATUSES = (404, 405, 501)
 _MISSING_CODES = (None, "not_found", "unknown_url")
@@ -88,7 +88,7 @@ class ResponsesEndpoint:
         self._make_chat = make_chat
         self._forward = forward
         self._missing_until = 0.0  # until this monotonic time, assume that the upstream lacks the route
-        # models that only have this route, and the time of the next check
+        # map: name of a model that only has this route -> monotonic time until which we assume so
         self._models: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ class ResponsesEndpoint:
     async def _complete(
         self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
     ) -> UntranslatableRequest | None:
-        """Answers a request with chat completions. If it must be forwarded, sends nothing and returns it."""
+        """Answers a request by chat completions; sends nothing and returns it if it must be forwarded."""
         shape = ResponsesShape(find_reason)
         try:
             await self._make_chat(shape)(scope, receive, send)
@@ -129,7 +129,7 @@ class ResponsesEndpoint:
         return self._gateway.settings.forward and time.monotonic() >= self._missing_until
 
     def _find_reason(self, body: Body) -> str | None:
-        """Returns the field that is a reason to forward a request that chats could answer; or None."""
+        """Returns the field that makes us forward a request although a chat could answer it, or None."""
         if not self._has_route:
             return None
         if body.get("store"):
@@ -177,7 +177,7 @@ class ResponsesEndpoint:
 
 
 def _note_field(send: Send, field: str) -> Send:
-    """Wraps `send` so that the reply gets a note which names the field that prevents a vote."""
+    """Wraps `send`: adds a note to the reply, which names the request's field that prevents a vote."""
     place = field.partition(" ")[0]
     note = build_note_header([f"no vote: {place} needs the upstream's own /v1/responses"])
     headers = [(name.encode(), value.encode()) for name, value in note.items()]
@@ -213,13 +213,13 @@ def is_route_required(error: EndpointError) -> bool:
 
 
 def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
-    """Replaces the names of a chat's fields in an error with those of the request's fields."""
+    """Replaces the names of a chat's fields in an error by the Responses API's names for them."""
     param = error.param and translate_names(error.param)
     return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
 
 
 def _translate_reply(error: EndpointError) -> None:
-    """Replaces the names of a chat's fields in an upstream's error with those of the request's fields."""
+    """Replaces the names of a chat's fields in an upstream's error by the Responses API's names for them."""
     if error.reply is not None:
         fields = dict(error.reply.fields)
         for name in ("message", "param"):
