@@ -5,7 +5,8 @@ the old or the new content, and a killed process leaves at most a hidden file or
 
 - `publish_file` for one file of any size, written by the caller; `write_files` for several small ones;
 - `publish_folder` for a new folder; `replace_file` for one file in a folder that is locked;
-- `lock_folder` makes a second writer wait; `lock_file` refuses it, and `WriterLock` also names the first.
+- `lock_folder` makes a second writer wait. `lock_file` raises an error for a second writer; so does
+  `WriterLock`, and names the process that writes.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 # maximum length in bytes of a temporary file's name; file systems allow 255
 _LONGEST_NAME = 255 - len("-journal")
-_FOLDER_TRIES = 100  # number of attempts to create a folder that other processes keep removing
+_FOLDER_TRIES = 100  # how often to try to create a folder that other processes keep removing
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file systems that have no locks
 
 
@@ -91,7 +92,7 @@ def _remove(path: Path) -> None:
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Publishes several files in order; all are on disk before the first is moved to its path.
+    """Writes several files, in order; the first is moved to its path when all of them are on disk.
 
     So if the disk is full, all old files stay as they are. The caller locks the folder if the file system has
     locks. Without locks each file is still complete, because each process has its own temporary files, but
@@ -101,7 +102,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     try:
         for path, content in files.items():
             remove_leftovers(path)
-            temporary_path(path).unlink(missing_ok=True)  # left by an older version of this package
+            # remove a temporary file that an older version of this package left
+            temporary_path(path).unlink(missing_ok=True)
             write_synced(_process_path(path), content)
         for path in files:
             _process_path(path).replace(path)
@@ -115,7 +117,7 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Publishes one file, and syncs the folder's list of names. The caller must lock the folder."""
+    """Writes one file completely or not at all, and syncs its folder. The caller must lock the folder."""
     write_synced(temporary_path(path), content)
     temporary_path(path).replace(path)
     sync_path(path.parent)
@@ -130,7 +132,7 @@ def publish_folder(folder: Path) -> Iterator[Path]:
     """
     # a random name, so that threads, processes and machines never share it
     temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
-    temporary.mkdir()  # not mkdtemp, because only the owner can read its folders
+    temporary.mkdir()  # not mkdtemp, which makes a folder that only its owner can read
     try:
         yield temporary
         sync_path(temporary)
@@ -144,7 +146,7 @@ def _rename_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as exc:
-        # raised if the target isn't empty; some systems raise EEXIST instead
+        # a target that isn't empty raises ENOTEMPTY, or on some systems EEXIST
         if exc.errno != errno.ENOTEMPTY:
             raise
         raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc
@@ -168,7 +170,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Syncs a file, or a folder's list of names, to disk."""
+    """Makes sure that a file's content, or the list of names in a folder, is on disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -226,7 +228,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _is_current(descriptor: int, path: Path) -> bool:
-    """Whether this path still leads to the open file."""
+    """Whether `path` still names the file or folder that is open as `descriptor`."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -265,7 +267,7 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
-        # the file system doesn't support locks, so the new lock file is useless
+        # remove the new lock file, because this file system doesn't support locks
         if is_new and exc.errno in _NO_LOCKS:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -280,7 +282,7 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        resolved = path.resolve()  # a pool has one lock, even if it is opened by a link or a relative path
+        resolved = path.resolve()  # follow links, so that every path to a pool leads to the same lock
         if resolved.is_dir():
             raise NotAPool(f"{path}: is a folder; name a file in it, e.g. {path / 'pool.sqlite'}")
         self.path = resolved.with_name(resolved.name + ".lock")
@@ -313,7 +315,7 @@ class WriterLock:
         return "unknown"
 
     def close(self) -> None:
-        """Removes the lock file and releases the lock, in this order, so that nobody locks a removed file.
+        """Removes the lock file, then releases the lock; in this order nobody can lock a removed file.
 
         Does nothing in a forked child, because the lock belongs to the parent.
         """

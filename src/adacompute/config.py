@@ -35,11 +35,11 @@ T = TypeVar("T")
 EVERY_MODE = "adacompute"  # model name by which clients ask a gateway to use all its modes
 MODES_KEY = "menu"  # name that stands for "all modes" in metrics, dashboard data and stored totals
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # environment variable with the verifier's key
-DEFAULT_FLEET = "adacompute"  # default name of a fleet of gateways
+DEFAULT_FLEET = "adacompute"  # default name of the group of gateways that share caps through Redis
 
 
 def _match(pattern: str, description: str) -> Meta:
-    """Returns the constraint that a text must match this pattern. `description` is used in messages."""
+    """Builds the constraint that a setting's text matches `pattern`. Error messages use `description`."""
     return Meta(pattern=rf"\A(?:{pattern})\Z", description=description)
 
 
@@ -316,7 +316,7 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         _check_limits(self)
-        if -1 < self.explore < 0:  # -1 is the default, so it is allowed
+        if -1 < self.explore < 0:  # -1, the default, is allowed
             raise ConfigError(f"explore is {self.explore:g}; give a number from 0 to 1")
         _check_budgets(self)
         compile_vote_pattern(self.vote_pattern)
@@ -342,7 +342,7 @@ def parse_serve_budgets(settings: ServeConfig, *, currency: str | None = None) -
 
 
 def _check_budgets(settings: ServeConfig) -> None:
-    # a quality can't be compared with a number of samples until the policy is known
+    # a budget such as "as good as 8" can be checked only when the policy is known
     if names_quality(settings.budget):
         return
     budget, most = parse_serve_budgets(settings)
@@ -430,7 +430,8 @@ def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str,
     values = convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
         return section(**values)
-    except ConfigError as exc:  # raised if settings of this section contradict each other
+    # e.g. if two settings of this section contradict each other
+    except ConfigError as exc:
         origins = dict.fromkeys(places[key] for key in table)
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
 
@@ -472,7 +473,7 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
             )
             raise ConfigError(f"{where} {fault}") from None
 
-    for each in kinds[:-1]:  # try a number before text
+    for each in kinds[:-1]:  # a setting that may be a number or a text: try the number first
         with contextlib.suppress(ConfigError):
             return convert_to(each)
     return convert_to(kinds[-1])
@@ -482,7 +483,7 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-# signs in an address that it may contain a password or key
+# matches text in a URL that shows that it may contain a password or key
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 
@@ -514,7 +515,11 @@ def _check_limits(section: object) -> None:
 def convert_table(
     table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Converts a table's values to their types. Errors name the place; unknown keys are errors too."""
+    """Converts the values of a TOML table to the settings' types. Raises ConfigError for an unknown key.
+
+    `kinds` maps each setting to its type. `places` maps each setting to where its value comes from (a file or
+    an environment variable), for error messages.
+    """
     for key in table:
         if key not in kinds:
             raise ConfigError(f"{places[key]}: unknown setting {key!r}; {_suggest(key, list(kinds))}")
@@ -568,7 +573,7 @@ def read_key(*, env: str = "", file: Path | None = None) -> Secret | None:
 
 
 def forget_metrics_folder() -> None:
-    """Removes Prometheus's folder from the environment, so that our metrics aren't written there."""
+    """Removes the environment variables by which Prometheus's client would write our metrics to a folder."""
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         os.environ.pop(name, None)
 
@@ -581,7 +586,7 @@ def read_keys(file: Path) -> tuple[KeyConfig, ...]:
     """
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
-        if not isinstance(table, dict):  # the message doesn't show the line, because that may be a key
+        if not isinstance(table, dict):  # the message doesn't show the line, which may contain a key
             raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
         key = _read_client_key(f"{file}, [{name}]", name, table)
         if key.key in keys:

@@ -115,7 +115,7 @@ def allocate(
 
 
 def _read_average(budget: float | str | None, mode_set: ModeSet | None) -> float | None:
-    """Returns the budget in samples, or for a policy over several modes, in the unit of their costs."""
+    """Returns the average budget: in samples, or with several modes in the unit of the modes' costs."""
     if not isinstance(budget, str):
         return budget
     if mode_set is not None:

@@ -79,7 +79,7 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-_UNDERSPENT = 0.95  # if less than this share of the budget was spent, the output says why
+_UNDERSPENT = 0.95  # if a run spends less than this share of its budget, the output says why
 
 
 def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
@@ -136,7 +136,7 @@ def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: S
 
 
 def _show_modes(result: Answers) -> None:
-    """Shows each mode's samples and cost, and the cost of asking only one mode, once per request."""
+    """Shows each mode's samples and cost, and what one sample per request from a single mode would cost."""
     asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
     means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
     rows = [
@@ -181,7 +181,7 @@ def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
 
 
 def print_next_step(result: Answers) -> None:
-    """Prints to stderr which requests failed, why the run stopped, and how to continue it."""
+    """Prints to stderr which requests failed, why the run stopped early, and how to continue it."""
     print_failures(result.failures, "request")
     if result.stopped is None:
         return
@@ -343,8 +343,8 @@ def _show_dry_run(
 ) -> None:
     """Shows what a batch would spend, without sending requests.
 
-    For a budget in samples, this is an estimate. For a budget in tokens or money, it is the limit, with what
-    earlier runs have spent of it.
+    For a budget in samples, shows an estimate. For a budget in tokens or money, shows the most that may be
+    spent, and how much of that earlier runs have spent.
     """
 
     def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:

@@ -27,7 +27,7 @@ from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
 _STDIN = "-"
-# the gateway's settings that also apply to a single prompt
+# names of the gateway's settings that `adacompute ask` uses too
 _SETTINGS = (
     *("policy", "price", "cached_price", "deadline", "max_rounds", "max_samples", "margin", "min_agreement"),
     *("weak", "vote", "vote_tools", "vote_json", "vote_pattern"),

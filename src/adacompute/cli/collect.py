@@ -61,7 +61,7 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yields a function that shows sampling progress, and says once that the run is about to stop.
+    """Yields a function that shows sampling progress. When a run is stopping, it reports this once.
 
     Costs aren't shown if `prices` is None or all prices are 0.
     """
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Returns the prices of the first mode that has any; costs are shown only if there are prices."""
+    """Returns the token prices of the first mode that has any, or prices of 0, so that no cost is shown."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
@@ -278,7 +278,7 @@ def show_models(plans: Sequence[SourcePlan]) -> None:
 
 
 def show_answer_rate(answered: float | None, finished: float | None) -> None:
-    """Shows the share of samples with an answer, with advice if it is low."""
+    """Shows the share of samples with an answer, and gives advice if this share is low."""
     if answered is None:
         return
     cut_off = "" if finished is None or finished == 1 else f", {format_percent(1 - finished)} were cut off"
@@ -292,7 +292,7 @@ def show_answer_rate(answered: float | None, finished: float | None) -> None:
 
 
 def show_verifier(use: Mapping[str, Any] | None) -> None:
-    """Shows how many responses the verifier was asked to score, and why scores are missing."""
+    """Shows how many responses the verifier was asked to score, and why some have no score."""
     if use is None:
         return
     tokens = f", {format_count(use['tokens'], 'token')}" if use["tokens"] else ""
@@ -303,7 +303,7 @@ def show_verifier(use: Mapping[str, Any] | None) -> None:
 
 
 def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
-    """Shows the number of calls, their tokens and their cost."""
+    """Shows the number of calls, their tokens and cost, and how much they can have cost at most."""
     calls = f"{account.calls:,}"
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"

@@ -24,7 +24,7 @@ class CommandEntry(NamedTuple):
 
     name: str
     summary: str  # the first line of the command function's docstring
-    options: str  # the command's main options; its --help lists the others as advanced
+    options: str  # the command's main options; `--help` lists all others under "Advanced options"
     module: str = ""  # the command's module in adacompute.cli; "" if it has the same name
     function: str = ""  # the command's function in its module; "" if it has the same name
 
@@ -142,7 +142,7 @@ def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0
 
 def explain_unknown(name: str) -> str:
     """Returns the error message for an unknown command, which suggests commands with similar names."""
-    import difflib  # lazy: only this message needs difflib
+    import difflib  # imported here, because only this message needs it
 
     matches = difflib.get_close_matches(name, COMMANDS)
     if not matches:

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Evaluation, Verdict
     from adacompute.report.document import Report
 
-DEMO_FOLDER = Path("adacompute-demo")  # output folder; only files of earlier demos in it are replaced
-# In the recording, the model was right on these questions always, almost always or about half of the time.
-# Votes matter most for the last kind.
+# output folder; files in it are replaced only if an earlier demo wrote them
+DEMO_FOLDER = Path("adacompute-demo")
+# Three sorts of questions: in the recording, the model's samples are always right, almost always right, or
+# right about half of the time. Votes help most with the last sort.
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
 RECORDINGS = ("facts", "words")  # bundled recordings that can be given as arguments
-_RECORDING = "words"  # the default is one recording, as each takes half a minute on one core
-SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the sampling parameters of the recording
+_RECORDING = "words"  # default: only one recording, because evaluating it takes half a minute on one core
+SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the parameters with which the recording was sampled
 _BUDGET, _SEED = 3.0, 7
 # recordings of two models that were asked the same questions
 MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}
@@ -51,7 +52,8 @@ MENU_PRICES = {  # example prices in USD per million tokens
     "Qwen2.5-1.5B": TokenPrices(input=2.0, output=8.0),
 }
 _MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # average budgets in USD per request
-_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few folds and orders, so that the evaluation takes half a minute
+# few folds and few random orders of the samples, so that the evaluation takes only half a minute
+_MENU_FOLDS, _MENU_ORDERS = 2, 8
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
 _REPLY_SECONDS = 120.0  # time limit in seconds for a reply, and for the gateway's start
 _STOP_SECONDS = 10.0  # time limit in seconds for the gateway to stop; after that, it is killed
@@ -137,7 +139,8 @@ def ask_live(say: Callable[[str], None], *, show: bool) -> dict[str, Any]:
     when it arrives.
     """
     say("starting a small real model on this machine")
-    cores = os.cpu_count() or 1  # one core is left for the verdicts, computed at the same time
+    # leave one core to the process that evaluates the recordings at the same time
+    cores = os.cpu_count() or 1
     try:
         with local_model(threads=max(1, cores - 1)) as model:
             start = time.monotonic()
@@ -245,7 +248,7 @@ def _ask(client: Any, model: str, problem: Problem, template: Template) -> dict[
 
 @contextmanager
 def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Runs a gateway in its own process on a free port, as an operator would."""
+    """Runs a gateway in a process of its own, on a free port, with the command `adacompute serve`."""
     folder.mkdir(exist_ok=True)
     state, log = folder / _STATE_FILE, folder / _LOG_FILE
     for suffix in ("", "-wal", "-shm", "-journal"):  # remove the state of an earlier demo
@@ -300,7 +303,7 @@ def _judge_in_background(
         try:
             verdicts = {name: process.submit(judge_recording, name) for name in names}
             yield verdicts, process.submit(judge_menu)
-        except BaseException:  # if the demo fails or is interrupted, its verdicts aren't needed
+        except BaseException:  # if the demo fails or is interrupted, stop evaluating
             process.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -308,7 +311,7 @@ def _judge_in_background(
 
 
 def judge_recording(name: str) -> "Verdict":
-    """Computes the verdict that `adacompute evaluate` gives on a bundled recording."""
+    """Computes what `adacompute evaluate` would say about a bundled recording."""
     from adacompute.evaluate.verdict import judge_pool
 
     with bundled(name) as pool:
@@ -332,11 +335,11 @@ def judge_menu() -> "Evaluation":
 
 
 def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
-    """Returns the recordings to judge, without duplicates.
+    """Returns the names of the recordings to evaluate, without duplicates.
 
     Raises an error if a name is unknown or the report can't be written.
     """
-    # lazy: the report needs matplotlib
+    # imported here, because the report needs matplotlib
     from adacompute.report.folder import check_report_folder
 
     for name in requested:

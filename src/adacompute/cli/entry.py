@@ -74,7 +74,7 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        from adacompute.cli.app import app  # lazy: importing typer is slow
+        from adacompute.cli.app import app  # imported here, because importing typer is slow
 
         app(standalone_mode=True)
 
@@ -83,7 +83,8 @@ def _print_help(*, is_error: bool) -> None:
     """Prints the help to stdout. If `is_error`, prints it to stderr instead and exits with 2."""
     import shutil
 
-    columns = shutil.get_terminal_size((_HELP_WIDTH, 24)).columns  # COLUMNS in the environment has priority
+    # the environment variable COLUMNS overrides the terminal's width
+    columns = shutil.get_terminal_size((_HELP_WIDTH, 24)).columns
     for line in render_help(_find_program(), columns=columns).splitlines():
         (print_message if is_error else print_line)(line)
     if is_error:
@@ -97,7 +98,7 @@ def _find_program() -> str:
 
 
 def _raise_stopped(signal_number: int, _frame: object) -> None:
-    for number in _STOP_SIGNALS:  # a second signal must not interrupt the exit
+    for number in _STOP_SIGNALS:  # ignore further signals, which would interrupt the exit
         signal.signal(number, signal.SIG_IGN)
     raise CommandStopped(signal_number)
 

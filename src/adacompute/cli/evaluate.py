@@ -37,11 +37,12 @@ AverageBudgetsOption = Annotated[
         "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; for several modes, by their costs]",
     ),
 ]
+# names of the policies that can be compared on a pool with a single mode
 _COMPARED = (
     *(name for name in COMPARED if name != SEVERAL),
     *ROUND_LIMITS,
     *PUBLISHED,
-)  # policies that can be compared on a pool with one mode
+)
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
@@ -189,7 +190,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """Returns the default budgets that the recorded samples allow; says on stderr if some are left out."""
+    """Returns the default budgets that need no more samples than are recorded; says which are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

@@ -113,7 +113,7 @@ def _show_scores(rows: Sequence[ScoreRow], problems: str) -> None:
 
 
 def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: ModeSet | None = None) -> None:
-    """Shows the verdict, and a table with a row for each budget; with prices, also how much is saved."""
+    """Shows the verdict and a table with a row per budget; if there are prices, also how much is saved."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -196,7 +196,8 @@ def describe_modes(menu: ModeSet) -> str:
 def _show_tables(evaluation: Evaluation) -> None:
     """Shows tables that compare all policies, e.g. by accuracy, gains and rounds at the same cost."""
     menu = evaluation.mode_set
-    # The policies in the order of the rows. The last one is "peers", the best mix of all others.
+    # The names of all policies in the order of the rows. The last one, "peers", is the best mix of the
+    # others.
     ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]
@@ -355,7 +356,7 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 
 _PRICE_DIGITS = 5  # number of significant digits shown of a policy's price or threshold
-_LISTED_POINTS = 7  # maximum number of prices listed for a policy over several modes
+_LISTED_POINTS = 7  # for a policy over several modes, at most this many prices are listed
 
 
 def show_fit(
@@ -368,7 +369,7 @@ def show_fit(
     prices: TokenPrices,
     scores: Sequence[ScoreRow],
 ) -> None:
-    """Shows what a policy has learned, its price for some budgets, the verdict and commands to run next."""
+    """Shows what a policy learned, its price or threshold at some budgets, the verdict, and next commands."""
     problems = format_count(summary["problems"], "problem")
     samples = format_count(summary["samples"], "sample")
     did = "measured on" if "certificate" in summary else "learned from"
@@ -506,7 +507,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 
 def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
-    """Shows the cost and accuracy of a policy over several modes at some prices, lowest cost first."""
+    """Shows what a policy over several modes costs at some prices, and its accuracy; lowest cost first."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

@@ -1,4 +1,4 @@
-"""`adacompute fit`: learns a policy from recorded samples, saves it, and shows its price for some budgets.
+"""`adacompute fit`: learns a policy from recorded samples, saves it, and shows its cost and accuracy.
 
 In recorded traffic, most prompts have one sample and a few have many. A policy learns only from problems
 that have at least as many samples as it may request.
@@ -77,7 +77,8 @@ from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
 MAX_SAMPLES = LONGEST  # default maximum number of samples per request
 
-_OWNERS = {  # which policies each option applies to; unlisted options apply to --policy menu
+# option -> the policies that it applies to; options that aren't listed apply only to --policy menu
+_OWNERS = {
     "--features": ("curve", "classifier"),
     "--delta": ("guarantee",),
     "--max-waves": ("stopping",),
@@ -85,7 +86,7 @@ _OWNERS = {  # which policies each option applies to; unlisted options apply to 
 }
 _DELTA = 0.05
 _ORDERS = 20  # number of random orders in which each problem's samples are replayed to measure costs
-_FEW_PROBLEMS = 30  # warn if there are fewer problems: a policy would learn mostly noise
+_FEW_PROBLEMS = 30  # with fewer problems, a policy would learn mostly noise, so the user is warned
 
 
 LearnedPolicy = Literal["stopping", "curve", "classifier", "bayes", "guarantee", "menu"]
@@ -226,7 +227,7 @@ def fit(
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
-            # to certify an answer takes more samples than a plain vote
+            # a policy that certifies its answers needs more samples than a plain vote
             longest = min(fewest, GuaranteePolicy().longest)
         ballots, longest_recorded = select_problems(recorded, longest)
         if budget is not None:
@@ -238,8 +239,8 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # policies fitted for the verdict, each with its training prompts
-    results: list[PairedResults] = []  # the results from which the verdict is computed
+    fits: list[FoldFit] = []  # pairs of a policy that was fitted for the verdict and its training prompts
+    results: list[PairedResults] = []  # receives the results from which the verdict was computed
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
         recorded,
@@ -280,7 +281,7 @@ def fit(
         fitted_policy.save(output)
         if is_judged and judging is None:
             judged = judge(budget=budget, workers=workers)
-        # policies over several modes and certificates have no table of budgets
+        # for a policy over a single mode, unless it certifies answers: build the table of budgets
         if menu is None and not certifying:
             chart = build_chart(
                 fitted_policy,
@@ -371,13 +372,13 @@ def _choose_arguments(
     policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the policy's constructor arguments. `own` holds the options that only some policies take."""
-    if policy == "guarantee":  # a guarantee holds for unweighted votes only
+    if policy == "guarantee":  # the statistical guarantee holds for unweighted votes only
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
         arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
-            arguments["weigh"] = "auto"  # the stopping policy fits the weights itself
+            arguments["weigh"] = "auto"  # the stopping policy fits the weights of votes itself
     if policy == "stopping":
         arguments["max_waves"] = own["max_waves"]
     if own["features"] is not None:
@@ -386,7 +387,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns on stderr if all problems are cut to few samples of a mode because one problem has no more."""
+    """Warns if all problems are cut to few samples of a mode, because one problem has only so many."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -407,13 +408,13 @@ def _leave_out_unvotable(ballots: Ballots) -> Ballots:
 
 
 def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
-    """Waits for the verdict; yields the policies that were fitted for it, or nothing if it failed."""
+    """Waits until the verdict is computed; yields the policies that were fitted for it, none if it failed."""
     if judging is not None and judging.exception() is None:
         yield from fits
 
 
 def _wait_for_results(judging: "Future[Any] | None", results: list[PairedResults]) -> PairedResults | None:
-    """Waits for the verdict; returns the results that it was computed from, or None if there is none."""
+    """Waits until the verdict is computed; returns the results it is based on, None if there are none."""
     if judging is not None:
         judging.exception()
     return results[0] if results else None
@@ -441,7 +442,7 @@ def _judge_policy(
     keep_fit: KeepFit | None = None,
     keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
-    """Computes the verdict on a kind of policy, with the options that `fit` was given."""
+    """Judges a kind of policy on held-out problems, with the options that `fit` was given."""
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
@@ -480,7 +481,7 @@ def _judge_modes(
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
-    """Returns the budget in samples; None if there is no budget, or if calibration has to convert it."""
+    """Returns the budget in samples; None if there is no budget, or if it must be converted to samples."""
     if average is None:
         return None
     if average.unit == "samples":
@@ -590,7 +591,7 @@ def _fit_policy(
 def _summarise(
     fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Builds the part of the JSON output that describes the training data and the policy's prices."""
+    """Builds the part of the JSON output on the training data, and on the policy's prices for budgets."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {

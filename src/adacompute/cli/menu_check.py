@@ -39,7 +39,7 @@ _EFFORTS = (  # request options that set how much a model reasons
     *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
     *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
 )
-_ALIKE = 1.5  # two token counts may differ by up to this factor by chance
+_ALIKE = 1.5  # a difference between two token counts by up to this factor may be chance
 _SHOWN_TEXT = 24  # maximum number of characters shown of an answer
 # keys that lead to the number of reasoning tokens in a reply's usage
 _REASONING = ("completion_tokens_details", "reasoning_tokens")
@@ -76,9 +76,10 @@ class EffortCheck:
 
     mode: str
     options: tuple[str, ...]
-    tokens: int | None  # token count of the answer with reasoning options; None without an answer
+    tokens: int | None  # number of tokens in the answer with reasoning options; None if there is no answer
     tokens_without: int | None
-    counts_thought: bool  # True if only reasoning tokens are counted, False if all are
+    # whether the token counts above are of reasoning tokens only, not of all output tokens
+    counts_thought: bool
     is_cut: bool  # whether both answers were cut off at max_tokens
     cost: float  # cost of both answers, in the currency of the menu file
 
@@ -207,7 +208,7 @@ def _format_tokens(tokens: int | None, part: int | None, noun: str) -> str:
 
 
 def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
-    """Returns the cost of a mode's answer divided by that of the cheapest answer; None if unknown."""
+    """Returns how many times as much a mode's answer cost as the cheapest mode's answer; None if unknown."""
     cheapest = min((each.cost for each in checks if each.ok and each.cost > 0), default=0.0)
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 

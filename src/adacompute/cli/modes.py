@@ -181,7 +181,7 @@ class ModeOptions(JoinOptions):
         }
 
     def read(self, answers: AnswersConfig) -> tuple[Ballots, ModeSet]:
-        """Reads each mode's votes and its cost per sample, from the options or else from recorded tokens."""
+        """Reads each mode's votes and cost per sample. Without cost options, cost is in recorded tokens."""
         given = self.read_costs()  # reports wrong options before samples are read
         ballots = self.read_modes(answers)
         _note_prompts(ballots, given["prices"])
@@ -230,7 +230,7 @@ def read_recorded(
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
-    """Says on stderr which modes' average prompt length is taken from the recorded calls."""
+    """Says on stderr for which modes the mean prompt length is taken from the recorded calls."""
     charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
@@ -282,7 +282,8 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     return parsed or None
 
 
-SEVERAL = "menu"  # name of the policy kind that chooses among modes, and of the setting for their file
+# name of the policy that chooses among modes, and also of the setting for the menu file
+SEVERAL = "menu"
 GatewayModesOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
 ModesFileOption = Annotated[
     Path | None,
@@ -297,8 +298,9 @@ ModesFileOption = Annotated[
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
     """Returns the path of the menu file from the option, or else from the settings; "" if there is none.
 
-    `flags` are the options of a single endpoint, its address first. If the address is given, the settings are
-    ignored. An error is raised if any of these options is combined with a menu file.
+    `flags` maps the options of a single endpoint to their values, the endpoint's address first. If the user
+    gives this address, a menu file in the settings is ignored. Raises an error if the user gives any of these
+    options and there is a menu file.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu
@@ -375,7 +377,7 @@ def _name_unit(menu: ModeSet) -> str:
 
 
 def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
-    """Warns on stderr if a policy can't spend the budget, e.g. if an amount for 1,000 requests was given."""
+    """Warns if a policy can't spend the budget, e.g. because the user gave the one for 1,000 requests."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "

@@ -52,7 +52,8 @@ def _describe_default(default: object) -> str:
 def build_option(section: type, name: str, *declarations: str, meaning: str = "", **options: Any) -> Any:  # noqa: ANN401 - typer's own
     """Builds an option that overrides a setting; its help, default and type come from the setting.
 
-    `meaning` replaces the setting's help text if a command uses it differently. `options` go to typer.
+    `meaning` replaces the setting's help text, for commands in which the setting means something else.
+    `options` are passed to typer.
     """
     (item,) = (item for item in fields(section) if item.name == name)
     hint, default = get_type_hints(section)[name], item.metadata["default_text"]
@@ -78,7 +79,7 @@ def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: 
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """Returns the options of a group that were given on the command line, by name.
+    """Returns a map of the options in a group that were given on the command line: name -> value.
 
     Options that aren't given are None, False or empty lists. A flag that has an opposite (`--no-…`) counts
     as given if it is False.
@@ -92,7 +93,7 @@ def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of 
 
 
 def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
-    """Returns the values of a group's options, by flag such as --model; a value is None if not given."""
+    """Returns a map from each option of a group, such as --model, to its value; None if it wasn't given."""
     given = get_given(options)
     flags = {}
     for name, hint in get_type_hints(type(options), include_extras=True).items():
@@ -161,7 +162,8 @@ def parse_budget(text: str) -> float | str:
         if names_quality(text):
             Quality.parse(text)
             return text
-        Budget.parse(text, currency=None)  # unit and currency are checked later, when the settings are known
+        # the unit and currency are checked later, because they depend on the settings
+        Budget.parse(text, currency=None)
     except BudgetInvalid as exc:
         raise typer.BadParameter(str(exc)) from None
     value = parse_number(text)
@@ -222,7 +224,7 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """Returns the task that the options require (or None), and the task for data without one.
+        """Returns the task that the options require or None, and the task for data that has no task itself.
 
         A task says how to read answers. A pool keeps its own task, whatever the settings say; options that
         contradict it are an error. `extract` replaces the setting of that name.
@@ -367,7 +369,10 @@ def open_source(source: Path, tasks: tuple[Task | None, Task | None] = (None, No
 
 
 def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """Splits text at the first `=`, or if `last`, at the last: a mode can be named `M (temperature=0.2)`."""
+    """Splits text such as `NAME=VALUE` at the first `=`, or at the last one if `last` is true.
+
+    A mode's name may contain `=`, as in `M (temperature=0.2)=0.5`; then `last` is needed.
+    """
     name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not (sign and name.strip() and value.strip()):
         raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
@@ -463,6 +468,6 @@ class EngineOptions:
             raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
 
     def announce(self) -> None:
-        """Says on stderr if Ray must be started, which takes a while."""
+        """If Ray must be started on this machine, says on stderr that this takes a while."""
         if self.is_ray and read_ray_address() is None:
             print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")

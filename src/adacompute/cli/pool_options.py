@@ -60,7 +60,7 @@ def read_ballots(
 ) -> Ballots:
     """Reads the votes of one model from a pool, file or recording; warns if no sample has an answer.
 
-    `ballots` are these votes, if the caller has already read them.
+    If the caller has already read the votes, it passes them as `ballots`.
     """
     name, parameters = format_path(source), parse_parameters(which.parameters)
     if ballots is None:
@@ -90,7 +90,7 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
 
 
 def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
-    """Returns the default budgets that the recorded samples allow; says on stderr if some are left out.
+    """Returns the default budgets that need no more samples than are recorded; says which are left out.
 
     A problem with less than half of the median number of samples doesn't limit the budgets: it is ignored if
     `drop`, otherwise an error is raised.
@@ -134,7 +134,7 @@ def open_ballots(
     *,
     engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Yields the votes of one model, and a function that maps over blocks of problems, here or on Ray."""
+    """Yields the votes of one model, and a function like `map` for blocks of problems (maybe on Ray)."""
     if not engine.is_ray:
         yield read_ballots(source, answers, reading, which), map
         return
@@ -178,7 +178,7 @@ class ScoringOptions:
     too_few: TooFewOption = "error"
 
     def build_scoring(self, cost: BudgetUnit, currency: str | None) -> Scoring:
-        """Builds the scoring method; raises an error for options that contradict each other."""
+        """Builds the object that scores samples; raises an error for options that contradict each other."""
         if self.by is not None and self.aggregate not in ("weighted", "best-of"):
             raise typer.BadParameter(
                 f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"
@@ -209,7 +209,7 @@ class ScoringOptions:
         return TokenPrices(input=self.input_price, output=self.output_price, currency=currency)
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
-        """Returns the budgets in the option or the settings, or else the defaults that the samples allow."""
+        """Returns the budgets in the option or the settings, or the defaults for which there are samples."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")

@@ -266,7 +266,7 @@ def export(
 
 
 def _summarise_mode(name: str, ballots: Ballots, mode_set: ModeSet | None) -> dict[str, Any]:
-    """Returns a mode's results for the JSON output; values are null if unknown."""
+    """Returns a mode's statistics for the JSON output; unknown values are null."""
     present = ballots.classes >= -1
     graded = ~np.isnan(ballots.correct).all(axis=1)  # which problems have grades; shape (problems,)
     tokens = ballots.tokens[present]

@@ -110,7 +110,7 @@ def report(
     report.html, which needs no other file, results.json, tables/*.csv and figures/*.svg into DIR. With
     --join, --cost or --prices, the page is about several modes: which to ask, how often, and what that saves.
     """
-    # lazy: these need matplotlib
+    # imported here, because these modules need matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 

@@ -36,7 +36,7 @@ from adacompute.scale.collect import RayEngine, count_useful_collectors
 
 _TRIAL_SECONDS = 60.0  # time limit for the call that tests whether a model name works
 _PARAMETER_EXAMPLE = "min_p=0.05, or stop='[\"END\"]'"
-_MAX_NAME = 200  # longer strings in a reply aren't accepted as a model's name
+_MAX_NAME = 200  # maximum length of a model's name; a longer text in a reply isn't taken as one
 # After the first of these signals, a run only finishes the calls in flight; a second one stops it at once.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -209,7 +209,7 @@ class ProblemOptions:
     ] = 0
 
     def read(self) -> tuple[ProblemSet, Template]:
-        """Reads the problems, and the prompt template that the options give or else that of the preset."""
+        """Reads the problems and the prompt template: the one in the options, or else the preset's."""
         problems = read_problems(
             self.source,
             preset=self.preset,
@@ -219,7 +219,7 @@ class ProblemOptions:
             seed=self.problem_seed,
         )
         if self.template is None:
-            # the default prompt asks for a boxed answer, but other answers are read too
+            # the default prompt asks for a boxed answer, but answers without a box are accepted too
             template = problems.template or replace(Template.named("boxed"), extract=None)
         else:
             is_file = Path(self.template).suffix or Path(self.template).exists()
@@ -239,7 +239,7 @@ def choose_tasks(
 def choose_engine(
     options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
 ) -> Endpoint | WorkerEngine:
-    """Returns the object that sends a mode's requests: the endpoint itself, or an engine that uses Ray."""
+    """Returns the object that sends a mode's requests: the endpoint itself, or an engine on Ray."""
     if not options.is_ray:
         return endpoint
     max_workers = count_useful_collectors(endpoint.limits)
@@ -275,10 +275,11 @@ def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
 
 
 def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) -> ModelNames:
-    """Returns the model in the settings, or else the only one that the endpoint lists.
+    """Returns the name of the model in the settings, or else of the only model that the endpoint lists.
 
-    Some endpoints accept any name and answer with the model they have. So a name that isn't listed is tried
-    out, and samples are stored under the name in the reply, unless the pool has samples of the given name.
+    Some endpoints accept any name and answer with the model that they have. So if the endpoint doesn't list
+    the name in the settings, one call tries it. Samples are then stored under the model's name in the reply,
+    unless the pool already has samples under the name in the settings.
     """
     if settings.model:
         if settings.model in _read_pool_models(pool_path):
@@ -314,7 +315,7 @@ async def _list_models(endpoint: Endpoint) -> list[str]:
 
 
 async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
-    """Finds the endpoint's own name for the model that answers to `name`.
+    """Finds the endpoint's own name for the model that answers requests for `name`.
 
     If that can't be found, returns `name`, and the run reports the error later.
     """
@@ -336,7 +337,7 @@ async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
         except EndpointError:
             return ModelNames(name)
     said = _read_model(reply.body)
-    if said in ("", name) and len(listed) == 1:  # so it must be the listed model
+    if said in ("", name) and len(listed) == 1:  # the endpoint has no other model that could have answered
         said = listed[0]
     known = f"--model {name}: {endpoint.url} doesn't list it, but {_format_names(listed)}"
     if said in ("", name):

@@ -58,7 +58,7 @@ _OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|tts|transcri|image|dall-e|sor
 
 
 def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
-    """Collects what to print about a gateway. `url` is its address without a path."""
+    """Collects the facts to print about a gateway, by name. `url` is its address without a path."""
     settings = gateway.settings
     policy_entry = gateway.policy_registry.get(gateway.policy_registry.default)
     return {
@@ -68,7 +68,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
-        "only": gateway.model or None,  # the model used if a request names none
+        "only": gateway.model or None,  # the model for requests that don't name one
         "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
@@ -188,7 +188,7 @@ def describe_state(settings: ServeConfig) -> str:
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describes the caps in the settings; None if there are none."""
     from adacompute.serve.spending.ledger import (
-        parse_cap,  # lazy: other commands don't need the gateway
+        parse_cap,  # imported here, because other commands don't need the gateway
     )
 
     given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
@@ -200,7 +200,7 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
 
 
 def _describe_spending(gateway: "Gateway") -> list[str]:
-    """Describes what was spent so far: in total, and by keys that have reached their cap."""
+    """Describes what was spent so far: in total, and by each client key that has reached its cap."""
     ledger = gateway.resources.ledger
     caps, balance, lines = ledger.caps, ledger.account(), []
     for key, part in {"": balance, **balance.keys}.items():
@@ -269,7 +269,8 @@ def _mask_value(pair: str) -> str:
 
 def _describe_setting(item: Field[Any], hint: object) -> str:
     meaning: str = item.metadata["meaning"]
-    if special := item.metadata["default_text"]:  # what a default such as 0 means, e.g. "no limit"
+    # text that says what a default such as 0 means, e.g. "no limit"
+    if special := item.metadata["default_text"]:
         value = "below 0" if item.default == -1 else _format_toml_value(item.default).removesuffix(".0")
         meaning = f"{meaning}; {value}: {special}"
     if get_origin(hint) is not Literal:
@@ -289,17 +290,18 @@ def _format_toml_value(value: object) -> str:
 
 
 def check_gateway(config: Config) -> dict[str, Any]:
-    """Opens the gateway as `serve` would, and closes it. Returns what to print, or raises an error."""
-    from adacompute.serve.http import server  # lazy: other commands don't need the gateway
+    """Opens the gateway as `serve` would, and closes it. Returns the facts to print, or raises an error."""
+    from adacompute.serve.http import server  # imported here, because other commands don't need the gateway
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models, error = runner.run(_list_models(config))  # first, because everything else needs an upstream
+        # checked first, because everything else needs a working upstream
+        models, error = runner.run(_list_models(config))
         check_policy_folder(config.serve.policy)
         return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
-    """Raises an error if the folder has no policy, e.g. because the user gave a kind of policy instead."""
+    """Raises an error if the folder has no policy, e.g. because the user gave a name such as `stopping`."""
     if not folder or (Path(folder) / DOCUMENT).exists():
         return
     if folder == "stopping" and not Path(folder).exists():
@@ -530,7 +532,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve.http import (  # lazy: other commands don't need the gateway
+    from adacompute.serve.http import (  # imported here, because other commands don't need the gateway
         server,
         workers,
     )

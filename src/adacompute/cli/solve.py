@@ -50,7 +50,7 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-_POINTS_BETWEEN_BUDGETS = 4  # number of steps from one budget to the next in the JSON output's curve
+_POINTS_BETWEEN_BUDGETS = 4  # the JSON output's curve has this many steps from one budget to the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +60,8 @@ class SolveResult:
     name: str  # name of the pool
     table: AccuracyTable
     comparison: OracleComparison
-    no_lower_end: str = ""  # why the oracle's lower estimate is unknown; "" if it is known
+    # why the oracle couldn't choose on one half of the samples and be judged on the other; "" if it could
+    no_lower_end: str = ""
 
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
@@ -186,7 +187,8 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
         return f"0: more would buy nothing, {enough} on average is all that pays"
     if allocation.unit == "samples":
         return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
-    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))  # a cost that buys 1 to 10 points of accuracy
+    # a cost, rounded to a power of ten, that buys 1 to 10 percentage points of accuracy
+    step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))
     more = choose_scale(allocation.unit, step).format_cost(step, more=True)
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
@@ -199,7 +201,7 @@ def _describe_bound(allocation: Allocation) -> str:
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
-    """Describes how a random choice for one problem spends the rest of the budget; "" if nothing is left."""
+    """Describes how one problem, whose number of samples is random, spends the rest of the budget; or ""."""
     move = next(iter(allocation.mix), None)
     if move is None:
         return ""
@@ -242,7 +244,7 @@ def _describe_interval(difference: OracleGain) -> str:
 
 
 def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
-    """Describes whether the oracle costs the same as uniform sampling, and if not, what it costs."""
+    """Describes whether the oracle and uniform sampling cost the same, and if not, what the oracle costs."""
     oracle_costs = [
         comparison.plan.mixed_cost,
         *([comparison.crossfitted.cost] if comparison.crossfitted else []),

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96
 _TABLE_INDENT = 2
-EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # a question that even a small model gets right
+# an example that even a small model answers correctly
+EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"
 _ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # replacements if the output can only show ASCII
 
 
@@ -61,7 +62,7 @@ def prepare_streams() -> None:
 
 def print_json(value: object) -> None:
     """Prints a JSON object to stdout."""
-    import orjson  # lazy: `adacompute --version` doesn't need orjson
+    import orjson  # imported here, because `adacompute --version` doesn't need orjson
 
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()
@@ -80,7 +81,7 @@ def print_line(text: str = "") -> None:
     except (LookupError, UnicodeEncodeError):
         text = text.translate(_ASCII)
     sys.stdout.write(text + "\n")
-    sys.stdout.flush()  # so that a full disk or closed pipe is reported here
+    sys.stdout.flush()  # flush now, so that a full disk or closed pipe is noticed here
 
 
 def terminal_width() -> int | None:
@@ -144,7 +145,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _stack_headings(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Breaks headings into lines, so that columns are no wider than needed; returns the lines of headings."""
+    """Breaks headings at spaces, so that columns are no wider than needed; returns the rows of headings."""
     parts = []
     for heading, *cells in zip(headings, *rows, strict=True):
         longest = max(map(len, [*heading.split(), *cells]))
@@ -231,7 +232,7 @@ def format_ends(interval: "Interval") -> str:
 
 def print_report(report: "Report") -> None:
     """Prints a report's headline, notices, and its table of budgets."""
-    # lazy: other output doesn't need the report's modules
+    # imported here, because other output doesn't need the report's modules
     from adacompute.report.document import format_cell
 
     print_paragraph(report.headline)
@@ -301,7 +302,7 @@ def open_progress(
 
 @contextmanager
 def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
-    # lazy: output to a pipe doesn't need rich
+    # imported here, because output to a pipe doesn't need rich
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -17,7 +17,7 @@ __all__ = ["PacedPolicy"]
 
 
 class PacedPolicy:
-    """A policy whose price or threshold (its dial) adapts, so that a prompt gets `budget` samples on average.
+    """A policy whose dial (its price or threshold) adapts, so that prompts get `budget` samples on average.
 
     `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
     Threads can share an object of this class.

@@ -84,7 +84,7 @@ class _Votes:
         self._lm = parent.module.get_lm() or dspy.settings.lm
 
     def list_next(self) -> range:
-        """Returns the indexes of the predictions to make next; empty if the vote is over."""
+        """Returns the indexes of the predictions to make next; empty if no more are needed."""
         more = self._paced.policy.more(self._prompt, self._tally, self._dial)
         return range(self._tally.drawn, self._tally.drawn + more)
 

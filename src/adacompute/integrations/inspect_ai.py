@@ -31,7 +31,8 @@ from adacompute.policies.base import Policy
 __all__ = ["AdaptiveEpochs", "vote"]
 
 _LONG = 80  # texts with more characters are whole responses, from which the answer must be extracted
-# An epoch waits for earlier epochs of its sample, unless no epoch at all has ended for this many seconds.
+# An epoch waits for earlier epochs of its sample. If no epoch of any sample ends for this many seconds, it
+# stops waiting.
 _PATIENCE = 600.0
 
 
@@ -92,13 +93,14 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            # nothing has ended during the wait: an earlier epoch must have failed before it began
+            # no epoch has ended during the wait, so an earlier epoch of this sample must have failed before
+            # it started
             if waiting.cancelled_caught and self._ended == ended:
                 self._give_place(question)
         if question.settled:
             reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
             return EarlyStop(id=id, epoch=epoch, reason=reason)
-        if not question.started:  # the sample's first epoch takes the current price or threshold
+        if not question.started:  # use the dial's value at the time when the sample's first epoch starts
             question.dial = self._paced.dial
         question.started += 1
         question.running.add(epoch)
@@ -116,7 +118,7 @@ class AdaptiveEpochs(EarlyStopping):
             self._count(question, epoch, None if named is None else named.score.answer)
 
     def note_failure(self, data: SampleAttemptEnd) -> None:
-        """Counts a failed epoch; if it will be retried, lets a waiting epoch run first."""
+        """Counts a failed epoch; if inspect_ai will retry it, lets a waiting epoch run first."""
         question, epoch = self._samples.get(data.summary.id), data.summary.epoch
         if question is not None and not data.will_retry:
             self._count(question, epoch, None)
@@ -134,7 +136,7 @@ class AdaptiveEpochs(EarlyStopping):
         question.changed = anyio.Event()
 
     def _count(self, question: _Question, epoch: int, answer: str | None) -> None:
-        """Counts an epoch's answer once; after the last requested epoch, asks the policy for more."""
+        """Counts an epoch's answer once; after the last requested epoch, asks the policy how many to add."""
         if epoch not in question.running:
             return
         question.running.remove(epoch)
@@ -149,7 +151,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._wake(question)
 
     async def complete_task(self) -> dict[str, Any]:
-        """Returns how many epochs were run and how many were saved."""
+        """Returns how many epochs were run, and how many weren't needed."""
         run = sum(len(question.answers) for question in self._samples.values())
         most = self._epochs * len(self._samples)
         return {
@@ -163,7 +165,7 @@ class AdaptiveEpochs(EarlyStopping):
 
 @functools.cache
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
-    """Returns all `AdaptiveEpochs` by eval id; registers a hook that tells them which epochs failed.
+    """Returns a map: eval id -> `AdaptiveEpochs`. Registers a hook that tells them which epochs failed.
 
     The hook is registered at first use, because inspect_ai would list a hook registered at import.
     """

@@ -33,9 +33,10 @@ from adacompute.serve.ask.prompt_engine import Reply
 __all__ = ["AdacomputeLLM", "provider", "register"]
 
 _OWN = ("budget", "policy")  # parameters for `Asker`; all other parameters go to the endpoint
-_STREAM = ("stream", "stream_options", "n")  # parameters of the reply to the client; not sent to the endpoint
-_NO_KEY = "none"  # sent in place of a key if none is given; local endpoints need none
-_ASKERS = 64  # maximum number of `Asker` objects; each keeps an average of its own
+# only affect the reply to the client, so they aren't sent to the endpoint
+_STREAM = ("stream", "stream_options", "n")
+_NO_KEY = "none"  # sent if no key is given, because local endpoints don't check it
+_ASKERS = 64  # maximum number of `Asker` objects; each one keeps its own calls within the budget on average
 
 
 class AdacomputeLLM(CustomLLM):

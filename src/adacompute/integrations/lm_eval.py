@@ -28,9 +28,9 @@ __all__ = ["VoteFilter"]
 class VoteFilter(Filter):
     """Chooses the most frequent answer; answers with the same meaning count as equal.
 
-    `question` names the document field with the question, which helps to extract answers. `fallback` is used
-    if no response states an answer. With `extract=False` the responses are taken as answers that earlier
-    filters have extracted, and a response equal to `fallback` counts as an abstention.
+    `question` names the document field with the question, which helps to extract answers. If no response
+    states an answer, the filter returns `fallback`. With `extract=False`, every response is an answer that an
+    earlier filter has extracted, and a response equal to `fallback` counts as an abstention.
     """
 
     def __init__(

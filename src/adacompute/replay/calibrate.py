@@ -53,7 +53,8 @@ _KEPT_BLOCKS = 4  # number of blocks of problems whose random orders stay in mem
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # price range in which the search starts
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
 _MAX_STEPS = 60
-_STEPS_AHEAD = 2  # number of bisection steps computed in advance, in a single pass
+# number of bisection steps whose possible prices are replayed in advance, all in one pass over the problems
+_STEPS_AHEAD = 2
 _RESOLUTION = 1e-9  # bisection stops if the width of its range is at most this share of its upper end
 
 
@@ -73,18 +74,23 @@ def calibrate(
     """Finds the price or threshold (the dial) at which a policy costs `budget` per request on average.
 
     A budget that is just a number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000"
-    needs `prices` in that currency. Both need recorded tokens; prompt tokens are taken from `prices` or
-    estimated from questions. A quality, such as "as good as 8" samples for every request, means the lowest
-    cost at which these samples show the policy to be that good: the 95% interval of the difference in
-    accuracy must not reach further than `margin` points below zero. These samples must not be the policy's
-    training data.
+    needs `prices` in that currency. Tokens and money need recorded token counts; the prompts' counts are
+    taken from `prices` or estimated from questions.
 
-    Returns the lowest dial found whose cost is within the budget, and below it by at most `tolerance`, a
-    share of the budget. Each request is decided at its own dial near this one (see `policies.base`), so that
-    a budget can be met even if many requests are in the same state. All dials are tried on the same random
-    orders. The policy first adapts in place to the pool's samples (`policy.settle`), so afterwards run this
-    policy object, not another copy. A policy without a dial is fitted again for this budget, and None is
-    returned. `too_few`, `orders` and `map_blocks` mean the same as in `replay`.
+    The budget may also be a quality, such as "as good as 8". It stands for the lowest average cost at which
+    the recorded samples show that the policy is as accurate as a vote of 8 samples for every request: the 95%
+    interval of the difference in accuracy reaches at most `margin` percentage points below zero. The samples
+    must not be the policy's training data.
+
+    Returns the lowest value found for the dial at which the cost is within the budget. `tolerance` is the
+    share of the budget that may be left over. All values are tried on the same random orders of the samples.
+    Each request is decided at its own value, which differs slightly from the returned one (see
+    `policies.base`). Otherwise many requests with equal votes would all stop at the same value, and some
+    budgets couldn't be met.
+
+    The policy first adapts in place to the pool's samples (`policy.settle`), so afterwards run this policy
+    object, not another copy. A policy without a dial is fitted again for this budget, and None is returned.
+    `too_few`, `orders` and `map_blocks` mean the same as in `replay`.
     """
     mode_set = check_policy(policy).mode_set
     if isinstance(budget, str) and names_quality(budget):
@@ -92,7 +98,8 @@ def calibrate(
         budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
     if mode_set is not None:
         budget = check_mode_budget(mode_set, budget)
-        if len(policy.names) == 1:  # a policy with a single mode counts its cost in samples
+        # a policy over a single mode counts its cost in samples, so the budget is converted to samples
+        if len(policy.names) == 1:
             budget = _count_samples(mode_set, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
@@ -127,9 +134,9 @@ def _find_quality_cost(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> float:
-    """Finds the average cost at which the policy reaches a quality, such as "as good as 8" samples each."""
+    """Finds the average cost at which the policy is as accurate as e.g. votes of 8 samples per request."""
     recorded = policy.get_ballots(source)
-    # adapt the policy first: with several modes, the recording limits how many samples it may draw
+    # with several modes, adapt the policy first: this limits it to as many samples as were recorded
     if len(policy.names) > 1:
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
@@ -151,7 +158,7 @@ def _count_samples(mode_set: ModeSet, name: str, budget: float) -> float:
 
 
 def check_mode_budget(mode_set: ModeSet, budget: float | str | Budget) -> float:
-    """Returns the budget as a number in the modes' unit. Raises BudgetInvalid if its unit isn't theirs."""
+    """Returns the budget as a number in the modes' unit. Raises BudgetInvalid if it has another unit."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
@@ -174,8 +181,9 @@ def _find_price(
 ) -> float:
     """Finds the lowest price at which a policy with several modes costs at most the budget on average.
 
-    The policy's rules change only at the prices in `prices_`. In between, each request gets the rules of one
-    of the two neighbouring prices, chosen by the request's hash, so only these prices need a replay.
+    The policy's rules change only at the prices in `prices_`. At a price between two of these, each request
+    is decided by the rules of one of the two; its hash says which. So only the prices in `prices_` need a
+    replay.
     """
     reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
     assert modes is not None
@@ -209,7 +217,7 @@ def _find_price(
     added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
     within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
     ends = np.concatenate([[0.0], hashes[order], [1.0]])
-    # requests whose hash is below `share` get the more expensive of the two neighbouring rules
+    # requests whose hash is below `share` are decided by the rules of the lower price, which cost more
     share = (ends[within] + ends[within + 1]) / 2 if within else 0.0
     return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
@@ -229,7 +237,7 @@ def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> B
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestCosts:
-    """Computes the cost of requests, in samples, tokens or money."""
+    """Computes what requests cost in the budget's unit, from the costs of prompts and response tokens."""
 
     unit: BudgetUnit
     prompts: Floats  # cost of each problem's prompt
@@ -253,7 +261,7 @@ class RequestCosts:
     def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
         """Computes the cost of each request from its number of samples, rounds of calls and output tokens.
 
-        `problems` has the row of each request's problem, shape (requests,). The other arguments have shape
+        `problems` has the index of each request's problem, shape (requests,). The other arguments have shape
         (…, requests).
         """
         if self.unit == "samples":
@@ -270,7 +278,7 @@ def find_dial(
     *,
     unit: str = "samples",
 ) -> float:
-    """Finds the price or threshold that meets a budget. `cost` returns the average cost at either of them."""
+    """Finds the price or threshold that meets a budget. `cost` returns the average cost for each value."""
     threshold = policy.dial == "threshold"
     highest, lowest = cost(0.0), cost(1.0 if threshold else _MAX_PRICE)
     if not lowest <= budget <= highest * (1 + tolerance):
@@ -285,7 +293,7 @@ def find_dial(
 
 
 def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, float]:
-    """Returns budget and tolerance as numbers; raises an error if they can't be used."""
+    """Returns budget and tolerance as floats; raises an error if they can't be used."""
     average, share = parse_finite(budget), parse_finite(tolerance)
     if average is None or average <= 0:
         raise BudgetOutOfRange(
@@ -299,7 +307,7 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 
 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """Selects the problems with enough samples; all if the policy must be fitted, as `fit` checks them."""
+    """Selects the problems with enough samples. If the policy must be fitted, `fit` checks that instead."""
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
@@ -323,7 +331,7 @@ def _find_middle(low: float, high: float, *, by_ratio: bool) -> float:
 
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
-    """Finds two prices: at the lower one (unless it is 0) the cost exceeds the budget, at the other not."""
+    """Finds two prices: the cost exceeds the budget at the first one (unless it is 0), not at the second."""
     low, high = _BRACKET_LOW, _BRACKET_HIGH
     while cost(high) > budget and high < _MAX_PRICE:
         low, high = high, high * 2
@@ -362,7 +370,8 @@ def _make_cost(
             costs[dial] = float(amounts.mean())
         elif dial not in costs:
             dials = [dial]
-            # a parallel pass takes long to start, so each pass tries several prices or thresholds
+            # a parallel pass over the problems takes long to start, so each one tries several prices or
+            # thresholds
             if map_blocks is not map:
                 dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
             sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
@@ -432,7 +441,7 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """Finds the average cost at which the policy reaches `quality`, such as "as good as 8" samples each.
+    """Finds the average cost at which the policy is as accurate as e.g. votes of 8 samples per request.
 
     Raises BudgetInvalid if no cost is enough, or if there are too few problems to show it."""
     if seen := policy.count_in_sample(ballots):
@@ -477,7 +486,7 @@ def measure_quality(
 
 
 def _find_rival(policy: Policy, quality: Quality) -> int:
-    """Returns the index of the mode that a quality names; raises BudgetInvalid if there is none."""
+    """Returns the index of the mode that a quality names, as in "as good as qwen x 8", or raises an error."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:

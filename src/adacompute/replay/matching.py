@@ -31,12 +31,13 @@ FEWEST_SPREAD = 1e-12  # standard errors below this are rounding errors
 RULE_OF_THREE = 3.0  # an event seen in none of n problems has a rate of at most 3 / n (95% confidence)
 _WINDOW = 1.25  # a curve's slope is measured from budget / 1.25 to budget * 1.25
 _TOLERANCE = 1e-9
-_QUALITY_COSTS, QUALITY_DIGITS = 60, 5  # number of costs at which policies are compared; decimals in results
+# the number of costs at which policies are compared, and the number of decimals in results
+_QUALITY_COSTS, QUALITY_DIGITS = 60, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval, whose ends are None if there are too few problems."""
+    """A mean over problems with its 95% interval; the ends are None if there are too few problems."""
 
     mean: float
     low: float | None
@@ -50,18 +51,18 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bootstrap:
-    """Bootstrap draws: each draws as many problems as there are, at random with replacement.
+    """Bootstrap draws of n problems: each draw picks n of them at random with replacement.
 
-    `shares` has the share of each problem in each draw; a draw's shares sum to 1."""
+    `shares` says what share of a draw each problem has; the shares of a draw sum to 1."""
 
-    # shape (draws, problems); there are no draws if there are too few groups
+    # weight of each problem in each draw; shape (draws, problems), with 0 draws if there are too few groups
     shares: Floats = field(repr=False)
 
     @classmethod
     def of(
         cls, problems: int, *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Makes `draws` draws of problems, each with `problems` problems drawn at random with replacement."""
+        """Makes `draws` draws; each picks `problems` problems at random, with replacement."""
         rng = np.random.default_rng(_BOOTSTRAP_SEED) if rng is None else rng
         return cls(shares=draw_resamples(problems, rng, draws))
 
@@ -133,7 +134,7 @@ class PolicyPoints:
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
-    # shares of requests with 0, 1, ... rounds of calls
+    # at each setting: shares of requests with 0, 1, ... rounds of calls
     rounds: Floats | None = field(default=None, repr=False)
 
     def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
@@ -160,18 +161,20 @@ class MatchedCost:
     budget: float
     cost: float  # average cost: the budget, or less if even the most expensive setting costs less
     accuracy: float
-    settings: tuple[int, int]  # rows of the two settings that are mixed; the same row twice if one is enough
-    probability: float  # probability that a request gets the second setting
-    price: float  # how much accuracy one more unit of cost buys at this cost
-    each: Floats = field(repr=False)  # each problem's contribution to the accuracy
+    # indexes of the two settings that are mixed; if one setting is enough, its index twice
+    settings: tuple[int, int]
+    probability: float  # probability that a request gets the second of these settings
+    price: float  # accuracy gained per additional unit of average cost, at this cost
+    # one value per problem; their mean is the policy's accuracy; shape (problems,)
+    each: Floats = field(repr=False)
     rounds: Rounds | None = None
 
 
 def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
     """Mixes the settings whose costs are just below and above the budget, so that the mix costs the budget.
 
-    Accuracy doesn't affect the choice, so no setting is selected because it was lucky. Returns None if even
-    the cheapest setting costs more.
+    The settings are chosen by cost alone, so none is chosen because its accuracy is high by luck. Returns
+    None if even the cheapest setting costs more than the budget.
     """
     # average over problems, for each setting
     cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)
@@ -205,7 +208,7 @@ def mix_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
 
 
 def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """Returns how much accuracy one more unit of average cost buys near a budget."""
+    """Returns the slope of accuracy over average cost near a budget."""
     ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
     if ends[1] - ends[0] < _TOLERANCE:
         return 0.0
@@ -224,15 +227,15 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
 
 
 def draw_bootstrap(groups: int) -> Bootstrap:
-    """Draws the bootstrap over groups that is shared by all intervals of one comparison."""
+    """Draws bootstrap samples of groups; all intervals of a comparison use the same draws."""
     return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_VERDICT_SEED, 0xB007]))
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
     """Estimates 95% intervals of the means of `values`; these have shape (groups, budgets).
 
-    Returns an interval for each budget on its own, wider ones that hold for all budgets at once, and how many
-    standard errors wide these are on each side.
+    Returns three things: an interval for each budget on its own; wider intervals that hold for all budgets at
+    once; and how many standard errors the wider ones extend to each side.
 
     Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
     standard errors. If all groups have the same value, their spread tells nothing about the error. Then the
@@ -269,7 +272,7 @@ class UniformVotes(NamedTuple):
     samples: int
     mode: str | None
     cost: float  # average cost per request
-    rights: Floats  # accuracy on each question, 0 to 1
+    rights: Floats  # accuracy of the vote on each question, 0 to 1
 
 
 def compare_qualities(
@@ -286,7 +289,8 @@ def compare_qualities(
     for rival in rivals:
         gaps = own - rival.rights[:, None]
         alone, _, _ = estimate_intervals(gaps, boot)
-        # if costs and all accuracies are equal, both drew the same samples, so there is no difference
+        # if costs and all accuracies are equal, the policy and the rival drew the same samples, so neither is
+        # better
         is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
         lows = np.where(is_rival, 0.0, [gain.low or 0.0 for gain in alone]).round(QUALITY_DIGITS)
         curve = QualityCurve(

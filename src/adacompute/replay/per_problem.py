@@ -32,11 +32,12 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
-_MAX_CELLS = 1 << 22  # maximum number of samples drawn for a block of problems; each takes about 60 bytes
+_MAX_CELLS = 1 << 22  # maximum number of samples drawn for a block of problems; a sample takes about 60 bytes
 _MODE_PATHS = 6000  # maximum number of random orders in a block with several modes; they take up to 100 MB
 _SKIPPED_AT_ONCE = 1 << 20  # number of random numbers to discard at a time
-_ROUNDING = 1e-9  # shares of requests below this are rounding errors
-# each prompt is decided up to 64 times, at slightly different prices; all prompts together about 32,768 times
+_ROUNDING = 1e-9  # a smaller share of requests is only a rounding error
+# A policy decides each prompt at up to 64 slightly different prices. With many prompts, it uses fewer prices,
+# so that there are about 32,768 decisions in all.
 _PLACES, _MOST_PLACES = 1 << 15, 64
 
 
@@ -88,7 +89,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """Raises PolicyError if paths (random orders) have too few samples, or were made for other weights."""
+    """Raises PolicyError if paths (random orders) have too few samples or other vote weights."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -111,7 +112,7 @@ class ProblemResults:
     waves: Floats
     tokens: Floats  # mean number of output tokens; NaN if unknown
     counts: Ints = field(repr=False)  # number of requests with 0, 1, 2, ... samples, over all problems
-    # number of requests with 0, 1, ... waves of calls; shape (problems, waves + 1)
+    # number of requests with 0, 1, ... rounds of calls; shape (problems, rounds + 1)
     rounds: Ints = field(repr=False)
     by_mode: Floats  # mean number of samples of each mode; shape (problems, modes)
     certified: Floats | None = None  # share of requests whose answer has a statistical guarantee
@@ -161,7 +162,7 @@ class ProblemResults:
 
 
 def _count_rounds(paths: Paths | ModePaths, waves: Ints) -> Ints:
-    """Counts each problem's requests with 0, 1, ... rounds of calls; shape (problems, waves + 1)."""
+    """Counts each problem's requests with 0, 1, ... rounds of calls; shape (problems, rounds + 1)."""
     shape = (len(paths.ballots), int(np.sum(paths.longest)) + 1)
     return np.bincount(paths.problems * shape[1] + waves, minlength=shape[0] * shape[1]).reshape(shape)
 
@@ -180,13 +181,13 @@ def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathBlock:
-    """A block of problems, with the random state to draw the same orders of their samples every time."""
+    """A block of problems, and a random generator that draws the same orders of their samples every time."""
 
     ballots: Ballots
-    reading: Floats  # what the policy has read from these prompts (`policy.read`)
-    start: int  # row of the block's first problem among all problems
+    reading: Floats  # what `policy.read` returns for these prompts; one row per prompt
+    start: int  # index of the block's first problem among all problems
     layout: PathLayout
-    rng: np.random.Generator  # random generator in its state before this block's orders are drawn
+    rng: np.random.Generator  # random generator, in the state from which this block's random orders are drawn
     weigh: VoteWeights | None
 
     @cached_property
@@ -209,12 +210,12 @@ def split_paths(
 ) -> Iterator[PathBlock]:
     """Splits problems into blocks whose random orders of samples fit in memory.
 
-    With one mode, `rng` is advanced past all random numbers that the blocks will use. With several modes,
-    each block has a generator of its own.
+    With one mode, each block gets a copy of `rng`; then `rng` skips the random numbers that the block will
+    use. With several modes, each block has a generator of its own.
     """
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
-    draws = layout.shuffles * ballots.classes.shape[1]  # how many random numbers each problem needs
+    draws = layout.shuffles * ballots.classes.shape[1]  # number of random numbers that each problem needs
     step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
@@ -231,7 +232,7 @@ def split_paths(
 
 
 def skip_draws(rng: np.random.Generator, draws: int) -> None:
-    """Advances a random generator as if it had drawn `draws` 64-bit numbers."""
+    """Puts a random generator into the state that it has after `draws` more 64-bit numbers."""
     if not isinstance(rng.bit_generator, np.random.PCG64):
         for start in range(0, draws, _SKIPPED_AT_ONCE):
             rng.integers(0, 1 << 62, min(_SKIPPED_AT_ONCE, draws - start), dtype=np.int64)
@@ -239,7 +240,7 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
     before: Any = rng.bit_generator.state
     rng.bit_generator.advance(draws)
     after: Any = rng.bit_generator.state
-    # the generator may hold an unused half of its last number; `advance` discards it, so restore it
+    # `advance` discards the unused half of the last random number, if any, so restore it
     rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
 
 
@@ -257,7 +258,7 @@ def place_requests(
 
 
 def count_places(policy: Policy, requests: int) -> int:
-    """Returns at how many slightly different prices to decide each prompt, so that costs are smooth."""
+    """Returns at how many slightly different prices to decide each prompt; many make the mean cost smooth."""
     return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
@@ -269,7 +270,7 @@ class ExactReplay:
         self._map_blocks = map_blocks
         self._grades = grade_samples(ballots)
         self._agreement = compute_agreement(ballots)
-        # accuracy and agreement of each problem, by number of samples b
+        # number of samples b -> accuracy and agreement, each with one value per problem
         self._scores: dict[int, tuple[Floats, Floats]] = {}
 
     def replay(
@@ -342,13 +343,13 @@ class Sweep:
     agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
     waves: Floats
     tokens: Floats  # mean number of output tokens; NaN if unknown
-    rounds: Ints  # number of requests with 0, 1, ... waves of calls; shape (dials, problems, waves + 1)
+    rounds: Ints  # number of requests with 0, 1, ... rounds of calls; shape (dials, problems, rounds + 1)
 
     def __len__(self) -> int:
         return len(self.dials)
 
     def select(self, problems: Sequence[int] | np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> "Sweep":
-        """Returns the results for some of the problems, whose rows are given."""
+        """Returns the results of some problems; `problems` has their indexes."""
         rows = np.asarray(problems, dtype=np.intp)
         arrays = {f.name: getattr(self, f.name)[:, rows] for f in fields(self) if f.name != "dials"}
         return Sweep(dials=self.dials, **arrays)

@@ -31,7 +31,8 @@ from adacompute.score.pool_summary import estimate_mean
 
 DEFAULT_SEED = 0  # seed if the caller gives no generator, so that results are reproducible
 _MAX_ORDERS = 1_000_000  # maximum number of random orders per problem; a larger number is probably a mistake
-_MAX_DRAWS = 1 << 28  # maximum number of samples drawn over all orders; they take 60 bytes each, so 16 GB
+# maximum number of samples drawn in all random orders; at 60 bytes per sample, they take 16 GB
+_MAX_DRAWS = 1 << 28
 RESAMPLES = 2000  # number of bootstrap resamples of the problems
 # with more problems than this, only identical questions are grouped, not similar ones
 _MOST_COMPARED = 50_000
@@ -46,7 +47,7 @@ def check_policy(policy: object) -> Policy:
 
 
 def resolve_dial(policy: Policy, price: float | None) -> float | None:
-    """Returns the value of the policy's price or threshold; raises PolicyError if `price` is invalid."""
+    """Checks the value of the policy's price or threshold; returns None if the policy has neither."""
     if policy.dial is None:
         if price is not None:
             raise PolicyError(
@@ -62,7 +63,7 @@ def resolve_dial(policy: Policy, price: float | None) -> float | None:
 
 
 def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
-    """Checks the number of random orders (PolicyError if invalid), and returns the generator for them."""
+    """Raises PolicyError if the number of random orders is invalid; returns the random generator to use."""
     check_integer("orders", orders, high=_MAX_ORDERS)
     if rng is not None and not isinstance(rng, np.random.Generator):
         raise PolicyError(f"rng {format_value(rng)} can't be used; give np.random.default_rng(seed)")
@@ -72,7 +73,7 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
 def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
     """Raises PolicyError if drawing `orders` random orders of the samples would need too much memory.
 
-    Policies with several modes never do, because their orders are drawn in parts.
+    Policies over several modes never need too much memory, because their orders are drawn in parts.
     """
     longest = max(policy.longest, ballots.classes.shape[1])
     max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * longest))
@@ -114,7 +115,7 @@ def find_replayable(
 ) -> Bools:
     """Marks the problems that have answers to vote on (`has_votes`) and at least `longest` samples.
 
-    Raises an error if a problem has too few, unless `too_few` is "drop" and some problems remain.
+    Raises an error if a problem has too few samples, unless `too_few` is "drop" and some problems remain.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if not len(ids):
@@ -199,16 +200,16 @@ class Replayed:
     rounds_p95: int  # 95th percentile of the rounds of calls per request
     tokens: float | None  # mean number of output tokens per request; None if unknown
     counts: Ints = field(repr=False)  # number of requests that drew 0, 1, 2, ... samples
-    each_cost: Floats = field(repr=False)  # mean cost of each problem
+    each_cost: Floats = field(repr=False)  # mean cost per request, for each problem
     each_accuracy: Floats = field(repr=False)  # accuracy on each problem; NaN if unknown
     dropped: tuple[str, ...] = ()  # ids of problems left out because they have too few samples
     exact: bool  # whether results are exact means over all subsets of samples, not over random orders
     protocol: str  # description of how the replay was done
     # share of requests whose answer has a statistical guarantee; None if not measured
     certified: float | None = None
-    in_sample: int = 0  # number of these problems that the policy is known to have been fitted on
+    in_sample: int = 0  # number of the replayed problems that the policy is known to have been fitted on
     unit: str = "samples"  # unit of cost; with several modes, the unit of the modes
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean number of samples by mode
+    draws: Mapping[str, float] = field(default_factory=dict)  # mode -> mean number of samples
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON."""
@@ -252,13 +253,13 @@ def replay(
 
     `price` is the value of the policy's dial: a price, or for some policies a threshold; `calibrate` finds it
     for a budget. The policy sees samples one by one as if live, and its own weights (`policy.weigh`) apply to
-    votes. A policy that can adapt to a pool's scale of confidence without labels (`copy_for`) is replayed as
-    an adapted copy; `calibrate` adapts the policy itself. `in_sample` in the result is the number of these
-    problems that the policy was fitted on. A policy that decides from the prompt alone with unweighted votes
-    is scored exactly, without orders. The interval is by bootstrap over problems. Problems with fewer samples
-    than the policy may draw, or without recorded answers, are an error, or left out with `too_few="drop"`.
-    `map_blocks` maps a function over blocks of problems, as `map` does; `scale.stages.open_shards` has one
-    for Ray.
+    votes. Some policies can adapt to the scale of a pool's confidence signals without labels: then a copy is
+    adapted (`copy_for`) and replayed, whereas `calibrate` adapts the policy itself. In the result,
+    `in_sample` is the number of replayed problems that the policy was fitted on. A policy that decides from
+    the prompt alone and doesn't weigh votes is scored exactly, without random orders. The interval is by
+    bootstrap over problems. Problems with fewer samples than the policy may draw, or without recorded
+    answers, are an error, or left out with `too_few="drop"`. `map_blocks` maps a function over blocks of
+    problems, as `map` does; `scale.stages.open_shards` has one for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy
@@ -270,7 +271,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    # adapt the policy first: with several modes, the recording limits how many samples it may draw
+    # with several modes, adapt the policy first: this limits it to as many samples as were recorded
     if len(policy.names) > 1:
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
@@ -292,7 +293,7 @@ def replay(
     if policy.mode_set is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    # cost of one sample; with a single mode, `result` still counts each sample as 1
+    # converts `result.cost` to the modes' unit: with a single mode, it is a number of samples so far
     sample = policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
     unit = policy.mode_set.currency or policy.mode_set.unit
     return replace(

@@ -1,4 +1,4 @@
-"""Estimates, from recorded samples, the accuracy and cost of each number of samples per problem."""
+"""Estimates from recorded samples: how accurate is a vote of 1, 2, 4, ... samples, and what does it cost?"""
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise

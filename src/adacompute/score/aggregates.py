@@ -38,9 +38,10 @@ Flags = npt.NDArray[np.bool_]
 _SAMPLE_CELLS = 1 << 20  # number of (problem, sample) pairs processed at a time
 _BLOCK_PROBLEMS = 1024  # number of problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
-# number of samples that can be added up in the time that a matrix product takes for one answer
+# adding up the weights of one subset is faster than a matrix product if the subset has fewer samples than
+# this number times the number of different answers
 _SAMPLES_PER_CLASS = 0.75
-# ranks of samples with an answer, of samples without one, and of missing samples
+# samples with an answer come first, then samples without an answer, then missing samples
 _FIRST, _LAST, _NEVER = 0, 1, 2
 _MIN_ORDERS = 32  # minimum number of random orders in a simulation, enough to estimate its error
 
@@ -125,16 +126,16 @@ class _RankedSamples:
         self.drawn = present.sum(axis=1)  # number of samples of each problem
         self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
         self.present = present
-        # whether a tie begins at each place; the last place is past the end
+        # whether each place begins a run of samples with equal scores; one more place marks the end
         new = np.ones((rows, width + 1), dtype=bool)
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        # where the tie at each place ends, from the last place to the first
+        # where the run around each place ends, listed from the last place to the first
         ends = np.where(new, place, width)[:, :0:-1]
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
-        total = _sum_before(self.grades)  # shape (problems, samples + 1)
+        total = _sum_before(self.grades)  # sum of the grades left of each place
         self.sum = np.take_along_axis(total, self.end, 1) - np.take_along_axis(total, self.begin, 1)
         self.tied = self.sum / self.size
 
@@ -145,9 +146,10 @@ class _RankedSamples:
         )
 
     def jackknife(self, budget: int, mean: Floats) -> Floats:
-        """Computes the standard error of each problem's mean; NaN if there is no sample to leave out."""
+        """Computes the jackknife error of each problem's mean; NaN if no sample can be left out."""
         weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
-        # if a sample is left out, those before its tie keep their places, and those after it move up by one
+        # If a sample is left out, samples with a better score keep their places; those with a worse one move
+        # up by one.
         before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
         moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
         until = _sum_before(moved * self.tied)
@@ -155,7 +157,7 @@ class _RankedSamples:
         share = _sum_before(weights)
         ties = np.take_along_axis(share, self.end - 1, 1) - np.take_along_axis(share, self.begin, 1)
         others = (self.sum - self.grades) / np.maximum(self.size - 1, 1)
-        left = before + ties * others + behind  # mean grade if this sample is left out
+        left = before + ties * others + behind  # each problem's mean grade if this sample is left out
         squares = np.where(self.present, left - mean[:, None], 0.0) ** 2
         enough = self.drawn > budget
         drawn = np.maximum(self.drawn, 1)
@@ -163,7 +165,7 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums the values before each place; the result has shape (problems, samples + 1)."""
+    """Sums the values to the left of each place, and of the end; shape (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
@@ -171,7 +173,8 @@ def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int
     """Returns the probability that each sample is the best of `budget` samples; shape (problems, samples)."""
     place = np.arange(width)
     left = drawn[:, None] - place  # number of samples at this place and after it
-    steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)  # ratio C(left-1, b-1) / C(left, b-1)
+    # the ratio of binomial coefficients C(left-1, b-1) / C(left, b-1)
+    steps = np.maximum(left - budget + 1, 0) / np.maximum(left, 1)
     steps[:, 0] = np.where(drawn >= budget, budget / np.maximum(drawn, 1), 0.0)
     return np.cumprod(steps, axis=1)
 
@@ -200,13 +203,14 @@ def score_weighted_vote(
     `draws` of them are drawn by cutting random orders of the samples into disjoint windows of b, which gives
     a smaller variance than independent subsets.
 
-    Problems share the orders, but each shuffles its own samples first, so their errors are uncorrelated.
-    `simulation_error` is the standard error of the mean over orders, but never less than what one more draw
-    could change. `standard_error` combines two variances. The first comes from the delete-one jackknife over
-    the same subsets, minus the noise that drawing subsets adds to it. It is limited to Var(one vote) * b/n,
-    the bound for U-statistics. The second is the variance of the simulation. The error is NaN if b = n.
+    All problems use the same random orders, but each problem's samples are shuffled first, so that the
+    problems' errors are uncorrelated. `simulation_error` is the standard error of the mean over random
+    orders, and at least as large as the change that one more simulated vote could make. `standard_error`
+    combines two variances. The first is the delete-one jackknife's over the same subsets, minus the noise
+    that simulation adds to it. It is at most Var(one vote) * b/n, the bound for U-statistics. The second is
+    the variance of the simulation. The error is NaN if b = n.
 
-    Weights are integers, so sums and ties are exact up to 131,072 votes of average weight per problem.
+    Weights are integers. So sums and ties are exact if a problem has up to 131,072 votes of average weight.
     """
     weights = compute_weight_units(ballots, weigh)
     values = _value_samples(ballots.classes, grades)
@@ -220,7 +224,8 @@ def score_weighted_vote(
             accuracy[:, k] = by_rank.accuracy[:, small.index(budget)]
             error[:, k] = by_rank.standard_error[:, small.index(budget)]
     present, drawn = ballots.classes != ABSENT, ballots.drawn
-    places: list[tuple[Ints, int]] = []  # for each block, the rows and the column of its results
+    # for each block: the indexes of its problems, and the index of its budget
+    places: list[tuple[Ints, int]] = []
     blocks: list[_VoteBlock] = []
     for n in np.unique(drawn).tolist():
         rows = np.flatnonzero(drawn == n)
@@ -236,7 +241,8 @@ def score_weighted_vote(
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            subsets = copy.deepcopy(rng)  # a copy, so that all blocks draw the same subsets
+            # all blocks get a generator in this state, so that they draw the same subsets
+            subsets = copy.deepcopy(rng)
             for start in range(0, len(rows), _BLOCK_PROBLEMS):
                 part = slice(start, start + _BLOCK_PROBLEMS)
                 places.append((rows[part], k))
@@ -267,10 +273,10 @@ def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """Computes every sample's weight in whole units; shape (problems, samples).
+    """Computes every sample's vote weight as a whole number; shape (problems, samples).
 
-    If `weigh` is None, the scale is fitted to the samples. If `partial` is true, the samples are only part of
-    a larger set, so it is no error if none of them has the signal.
+    If `weigh` is None, the scale of weights is fitted to the samples. If `partial` is true, the samples are
+    only part of a larger set, so it is no error if none of them has the confidence signal.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = _read_signals(ballots, weigh.signal)
@@ -292,7 +298,10 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 
 
 def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
-    """Returns each sample's score from a verifier, and whether it has one; shapes (problems, samples)."""
+    """Returns each sample's score from a verifier, and a mask of the samples that have one.
+
+    Both have shape (problems, samples).
+    """
     if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
@@ -300,12 +309,12 @@ def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
 
 
 def _weigh_exponents(exponents: Floats) -> list[int]:
-    # math.exp, because the gateway uses it too, and numpy's result may differ in the last digit
+    # math.exp, as in the gateway, because numpy's result may differ in the last digit
     return [round(math.exp(exponent) * WEIGHT_UNIT) for exponent in exponents.tolist()]
 
 
 def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
-    """Whether any sample has a signal, other than the mean log-probability, that the model reads."""
+    """Whether any sample has one of the signals that the model reads, other than the mean log-probability."""
     if model is None or ballots.signals is None:
         return False
     columns = [SIGNAL_NAMES.index(name) for name in model.names if name != "logprob"]
@@ -313,7 +322,10 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Computes exactly the `SignalModel.log_odds` of every sample, and whether it is known."""
+    """Returns every sample's log-odds, the same to the last digit as `SignalModel.log_odds`; and a mask.
+
+    The mask is true for samples whose log-odds are known. Both have shape (problems, samples).
+    """
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
         return total, np.zeros(total.shape, dtype=bool)
@@ -348,19 +360,19 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
 
 
 def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
-    """Computes count, sum and sum of squares of each signal over samples with an answer, for refitting."""
+    """Returns each signal's count, sum and sum of squares over samples with an answer, to refit the model."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
     moments = {}
     for k, name in enumerate(model.names):
         known = values[np.isfinite(values[:, k]), k]
-        bounded = np.clip(known, *model.find_bounds(name))  # limits the effect of outliers
+        bounded = np.clip(known, *model.find_bounds(name))  # clip outliers, to limit their effect
         squares = (bounded * bounded).tolist()
         moments[name] = (float(len(bounded)), math.fsum(bounded.tolist()), math.fsum(squares))
     return moments
 
 
 def _read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Returns each sample's signal, and whether it is known; both have shape (problems, samples)."""
+    """Returns each sample's signal, and a mask of known signals; both have shape (problems, samples)."""
     values = ballots.signal(signal)
     return values, np.isfinite(values) & (ballots.classes != ABSENT)
 
@@ -387,9 +399,9 @@ class _ShuffledVotes:
     """One problem's samples as votes, in shuffled order."""
 
     classes: Ints  # index of each sample's answer; arbitrary if it has none
-    weights: Floats  # each sample's weight in whole units; 0 if it has no answer
-    values: Floats  # value of each different answer
-    constant: float | None  # value of every possible vote, if it is the same for all; otherwise None
+    weights: Floats  # each sample's vote weight, a whole number; 0 if it has no answer
+    values: Floats  # value of each different answer: the mean grade of the samples that give it
+    constant: float | None  # value of the winning answer if it is the same in every subset; otherwise None
 
     @classmethod
     def of(
@@ -409,10 +421,10 @@ class _ShuffledVotes:
         )
 
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
-        """Computes the value of the winning answer in each subset.
+        """Returns the value of the answer that wins the vote in each subset.
 
-        `subsets` has the samples' indexes, shape (budget, subsets). `chosen` has the same information as 0
-        and 1, shape (samples, subsets).
+        `subsets` has the indexes of each subset's samples, shape (budget, subsets). `chosen` says the same in
+        another form: 1 for samples in the subset, else 0; shape (samples, subsets).
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -424,7 +436,7 @@ class _ShuffledVotes:
     def _sum_weights(self, subsets: Ints, chosen: Floats) -> Floats:
         """Sums the weights of equal answers in each subset, exactly; shape (answers, subsets)."""
         kinds, count = len(self.values), subsets.shape[1]
-        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # in this case adding is faster than a matrix product
+        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding is faster here
             cell = self.classes[subsets] * count + np.arange(count)
             sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
             return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
@@ -434,20 +446,21 @@ class _ShuffledVotes:
 
 
 class _SubsetSums:
-    """Running sums over the votes of one problem's subsets."""
+    """Adds up, subset by subset, the results of votes over subsets of one problem's samples."""
 
     def __init__(self, problem: _ShuffledVotes, n: int, budget: int, *, every: bool) -> None:
         self.problem, self.n, self.budget, self.every = problem, n, budget, every
         self.count = self.orders = 0
         self.total = self.squares = self.spread = 0.0
-        self.inside = np.zeros(n)  # sum of votes over the subsets that contain each sample
+        self.inside = np.zeros(n)  # for each sample: sum of the results of all votes that include it
         self.held = np.zeros(n)  # number of subsets that contain each sample
 
     def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
-        """Adds the votes of some subsets.
+        """Adds the results of votes over some subsets of the samples.
 
-        Each random order gives `windows` subsets. `chosen` marks the samples of each subset, shape (samples,
-        subsets); `held` counts the subsets that contain each sample.
+        `votes` has the value of the winning answer in each subset. Each random order of the samples gives
+        `windows` consecutive subsets. `chosen` marks the samples of each subset with 1, shape (samples,
+        subsets). `held` has, for each sample, the number of subsets that contain it.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -459,11 +472,11 @@ class _SubsetSums:
         self.held += held
 
     def compute_result(self) -> tuple[float, float, float]:
-        """Returns accuracy, standard error and simulation error."""
+        """Returns the problem's accuracy, its standard error, and the simulation's part of this error."""
         if self.problem.constant is not None:
             return self.problem.constant, 0.0 if self.n > self.budget else math.nan, 0.0
         mean = self.total / self.count
-        vote = max(0.0, self.squares / self.count - mean**2)  # variance of a single vote
+        vote = max(0.0, self.squares / self.count - mean**2)  # variance of a single vote's result
         noise = 0.0 if self.every else self._compute_noise(mean)
         if self.n == self.budget:
             return mean, math.nan, noise
@@ -477,14 +490,14 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        # smallest error to report: that of one more subset with a different outcome
+        # report at least the change that one more vote with a different result could make
         least = 1.0 / (self.count + 2)
         return max(math.sqrt(between), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VoteBlock:
-    """Problems with the same number of samples, which are simulated with the same subsets."""
+    """Problems with equally many samples; their votes are simulated on the same subsets of indexes."""
 
     problems: Sequence[_ShuffledVotes]
     n: int  # number of samples of each problem
@@ -493,7 +506,7 @@ class _VoteBlock:
 
 
 def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float, float]]:
-    """Computes accuracy, standard error and simulation error of each problem in a block."""
+    """Returns the accuracy, standard error and simulation error of each problem in a block."""
     n, budget, rng = block.n, block.budget, copy.deepcopy(block.rng)
     every, windows = _choose_sampling(n, budget, draws)
     running = [_SubsetSums(problem, n, budget, every=every) for problem in block.problems]
@@ -522,7 +535,7 @@ def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
 def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Yields at least `draws` subsets in batches: arrays of sample indexes, shape (subsets, budget).
 
-    The subsets are windows of random orders of the samples.
+    The subsets are consecutive windows of random orders of the samples.
     """
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
@@ -533,7 +546,7 @@ def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.
 
 
 def _mark_subsets(subsets: Ints, n: int) -> Floats:
-    """Marks with 1 the samples that each subset contains, the others with 0; shape (samples, subsets)."""
+    """Returns 1 for each sample that a subset contains, 0 for the others; shape (samples, subsets)."""
     chosen = np.zeros((n, len(subsets)))
     chosen[subsets.T, np.arange(len(subsets))] = 1.0
     return chosen

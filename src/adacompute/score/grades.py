@@ -16,16 +16,18 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples, format_cou
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-_NAMED = 3  # maximum number of problems named in the error if samples can't be halved
-_MAX_NAMED = 5  # maximum number of problems named in the error if problems can't be scored
-DECIMALS = 13  # number of decimals kept, so that rounding errors don't make equal scores differ
+_NAMED = 3  # maximum number of problem ids in the error for samples that can't be halved
+_MAX_NAMED = 5  # maximum number of problem ids in the error for problems that can't be scored
+# accuracies are rounded to this many decimals, so that rounding errors don't make equal ones differ
+DECIMALS = 13
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 # a function like `map`: applies a function to blocks of work in order, possibly on other machines
 BlockMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-ClassNumbers = npt.NDArray[np.int32]  # equal answers have the same number; -1 means no answer, -2 no sample
+# equal answers to a problem have the same number; -1: no answer, -2: no such sample
+ClassNumbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +71,7 @@ def mask_votable(ballots: Ballots) -> Bools:
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Returns the rows of problems that can be scored; if others can't, that is an error unless `drop`."""
+    """Returns the indexes of problems that can be scored. If some can't, raises an error unless `drop`."""
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
     votes = mask_votable(ballots) | (not voting)
@@ -118,9 +120,10 @@ def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floa
 def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
     """Splits each problem's samples at random into two halves; every problem is in both.
 
-    A mode's n samples are split evenly; if n is odd, problems alternate in which half gets one more. Samples
-    stay in drawing order, and answers are numbered by first appearance in their half. The halves are meant
-    for cross-fitting: choose on one half, evaluate on the other.
+    A problem's samples of a mode are split evenly. If their number is odd, one half gets one more: the first
+    half for every other such problem, else the second. Samples stay in drawing order, and answers are
+    numbered by first appearance in their half. The halves are meant for cross-fitting: choose on one half,
+    evaluate on the other.
     """
     ballots = source if isinstance(source, Ballots) else source.ballots()
     parts = [_split(votes, rng) for votes in ballots.parts]
@@ -132,7 +135,7 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
 
 
 def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Returns both halves of a mode's samples; answers keep their numbers."""
+    """Returns both halves of a mode's samples; each answer has the same number as before."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     drawn = ballots.drawn
@@ -147,14 +150,15 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
     odd = drawn % 2 == 1
     size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # number of samples in each problem's first half
     keys = np.where(ballots.classes == ABSENT, np.inf, rng.random(ballots.classes.shape))
-    rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; missing samples last
+    # each sample's place in a random order, in which missing samples come last
+    rank = keys.argsort(axis=1).argsort(axis=1)
     present = ballots.classes != ABSENT
     first = (rank < size[:, None]) & present
     return _take_samples(ballots, first), _take_samples(ballots, present & ~first)
 
 
 def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
-    """Keeps the first samples of each problem: at most as many for each mode as `counts` says."""
+    """Keeps the first samples of each problem; `counts` has the maximum number for each mode."""
     parts = {}
     for votes, count in zip(ballots.parts, counts, strict=True):
         present = votes.classes != ABSENT
@@ -163,7 +167,7 @@ def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
 
 
 def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
-    """Keeps only the samples marked in `chosen`, shape (problems, samples); moves them left, in order."""
+    """Keeps only the samples marked in `chosen`, shape (problems, samples), without gaps and in order."""
     order = (~chosen).argsort(axis=1, kind="stable")
     width = int(chosen.sum(axis=1).max(initial=0))
     order, mask = order[:, :width], np.take_along_axis(chosen, order, 1)[:, :width]

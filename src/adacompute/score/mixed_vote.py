@@ -7,8 +7,8 @@ that no other has more, and that k and j samples are drawn in all is then a coef
 polynomials in two variables, with one factor per answer. Ties are shared by an integral over a third
 variable, as in `plain_vote`. All terms are positive, so subtraction loses no precision. Standard errors are
 the delete-one jackknife's over the samples of both modes. The accuracy without a sample follows from the
-accuracy of the subsets that contain it, which the same product gives if the answer's factor also counts the
-samples drawn.
+accuracy of the subsets that contain it. The same product gives that, if the factor of the sample's answer is
+multiplied by its number of drawn samples.
 """
 
 from collections import Counter
@@ -54,20 +54,20 @@ def score_mixed_vote(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Kind:
-    """A kind of answers: different answers to a problem with the same numbers of samples and equal value."""
+    """A kind of answers: those of a problem's answers that have equal value and the same sample counts."""
 
     votes: bool  # False for samples without an answer, which can't win
     first: int  # how many samples of the first mode give each of these answers (the same number for all)
     second: int
-    worth: float  # value of the answer, 0 to 1
-    classes: int = 1  # number of different answers of this kind
+    worth: float  # value of each of these answers, 0 to 1: the mean grade of its samples
+    classes: int = 1  # how many different answers are of this kind
 
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
-    """Everything that a problem's accuracy depends on. Many problems share the same values."""
+    """Everything that a problem's accuracy depends on. It is the same for many problems."""
 
-    drawn: tuple[int, int]  # number of samples from each mode
+    drawn: tuple[int, int]  # number of the problem's samples from each mode
     kinds: tuple[_Kind, ...]  # all kinds of answers; samples without an answer count as one kind
 
 
@@ -124,23 +124,28 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The numbers of votes that a winner may have, each with the nodes y of the integral for sharing ties."""
+    """The numbers of votes that a winner may have (levels), with the nodes of an integral for sharing ties.
+
+    The integral is over y. Each level has its own nodes, i.e. values of y. A layer is a pair of a level and
+    one of its nodes.
+    """
 
     levels: Ints  # the numbers of votes that the winner may have, ascending
-    # 1 for fewer votes than the layer's number, y for exactly that number, 0 for more; shape (layers, first +
-    # 1, second + 1)
+    # what to multiply the probability of i and j votes of the two modes by: 1 if i + j is below the layer's
+    # level, y if equal, 0 if above; shape (layers, first + 1, second + 1)
     factors: Floats
-    weights: Floats  # weight of each layer's node at its own level, 0 at other levels; shape (levels, layers)
+    # weight of each layer's node in the integral of its own level, 0 for other levels; shape (levels, layers)
+    weights: Floats
 
 
 @dataclass(slots=True)
 class _VoteProduct:
-    """Scores at once all mixes of up to `first` samples of one mode and up to `second` of another."""
+    """Scores votes over i samples of one mode and j of another, for all i <= `first` and j <= `second`."""
 
     first: int
     second: int
     errors: bool = True  # whether to compute standard errors; otherwise they are NaN
-    # total samples for each pair of numbers from both modes; shape (first + 1, second + 1)
+    # i + j for each pair of sample numbers i and j; shape (first + 1, second + 1)
     totals: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,8 +160,9 @@ class _VoteProduct:
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # first the accuracy; then, for each kind and mode, the expected votes for one answer of the kind if
-        # the vote is right
+        # the first row has the accuracy; then there is a row for each kind of answers and each mode, with the
+        # expected number of the mode's samples that give one answer of this kind, counted only if the vote is
+        # right
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:
@@ -174,19 +180,22 @@ class _VoteProduct:
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
         """Computes the probability that an answer of kind `winner` wins, with ties shared.
 
-        Returns an array of shape (1 + 2 * kinds, first + 1, second + 1). It has these probabilities, and
-        then, for each kind, the expected votes for one of its answers if `winner` wins, from the first mode
-        and from the second.
+        Returns an array of shape (1 + 2 * kinds, first + 1, second + 1). The first row has these
+        probabilities. Then each kind has two rows, one for each mode: how many of the mode's samples are
+        expected to give one answer of this kind, counted only if `winner` wins.
         """
         own = kinds[winner]
         others = [replace(kind, classes=kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
         layers = self._make_layers(own, others)
-        state, order = self._multiply_others(others, layers, chances)  # shape (1 + 2 * kinds, layers, …)
-        leads = np.einsum("vl,mlij->mvij", layers.weights, state)  # shape (1 + 2 * kinds, levels, …)
+        # shape (1 + 2 * kinds, layers, first + 1, second + 1)
+        state, order = self._multiply_others(others, layers, chances)
+        # shape (1 + 2 * kinds, levels, first + 1, second + 1)
+        leads = np.einsum("vl,mlij->mvij", layers.weights, state)
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
         own_votes = np.zeros((2, *self.totals.shape))
-        mine = self._list_votes(own, chances)  # probability of each number of votes from each mode
+        # probability of i votes from the first and j votes from the second mode
+        mine = self._list_votes(own, chances)
         for i, j in zip(*np.nonzero(mine), strict=True):
             if not i and not j:
                 continue
@@ -196,7 +205,7 @@ class _VoteProduct:
             result[rows, i : i + a, j : j + b] += own.classes * part
             own_votes[0, i : i + a, j : j + b] += i * part[0]
             own_votes[1, i : i + a, j : j + b] += j * part[0]
-        # one of the answers of the winner's kind is the winner itself; the others compete with it
+        # of the answers of the winner's kind, one is the winner itself; the others compete with it
         place = 1 + 2 * winner
         result[place : place + 2] *= (own.classes - 1) / own.classes
         result[place : place + 2] += own_votes
@@ -209,7 +218,7 @@ class _VoteProduct:
         nodes, weights, places = [], [], []
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
-            # how many other answers can have this number of votes at the same time
+            # maximum number of other answers that can have this number of votes too
             most = (self.first + self.second) // level - 1
             y, weight = compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
@@ -222,11 +231,11 @@ class _VoteProduct:
         return _Layers(levels=levels, factors=factors, weights=spread)
 
     def _reach(self, kind: "_Kind") -> Ints:
-        """Returns the numbers of votes that an answer of this kind may have."""
+        """Returns all sums i + j of votes from both modes that an answer may have; rows: i, columns: j."""
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """Returns the probability of each pair of numbers of votes for an answer, one number per mode."""
+        """Returns the probability that an answer has i votes from the first and j from the second mode."""
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -283,21 +292,20 @@ class _VoteProduct:
 def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
     """Computes the delete-one jackknife error over both modes' samples; shape (first + 1, second + 1).
 
-    `means` has the accuracy and then, for each kind and mode, the expected votes for one answer of that kind
-    if the vote is right.
+    `means` has the same rows as `sums` in `_VoteProduct.score`, but given that exactly i and j samples are
+    drawn from the two modes.
     """
     accuracy = means[0]
     variance = np.zeros(accuracy.shape)
     for mode, total in enumerate(votes.drawn):
-        # probability that any given sample of this mode is drawn
+        # for each budget of this mode: probability that a given sample is drawn
         taken = np.arange(accuracy.shape[mode]) / total
         taken = taken[:, None] if mode == 0 else taken[None, :]
         left_out = np.where(taken < 1, 1 - taken, np.nan)
         counts = np.array([(kind.first, kind.second)[mode] for kind in votes.kinds])
         known = np.flatnonzero(counts)
-        inside = (
-            means[1 + mode + 2 * known] / counts[known, None, None]
-        )  # probability that a given sample is drawn and the vote is right
+        # probability that a given sample is drawn and the vote is right
+        inside = means[1 + mode + 2 * known] / counts[known, None, None]
         without = (accuracy - inside) / left_out  # accuracy after one sample of each kind is deleted
         samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
         centre = np.tensordot(samples, without, axes=1) / total

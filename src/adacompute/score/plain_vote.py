@@ -1,4 +1,4 @@
-"""Accuracy of the unweighted vote of b samples: exact over all subsets, or over the paper's windows.
+"""Accuracy of the unweighted vote of b samples: exact over all subsets, or over disjoint windows.
 
 Ties are shared equally. Samples that abstain are drawn but don't vote; if all of them abstain, the vote is
 wrong. Samples with equal answers are called a class. The value of a class is the mean grade of its samples,
@@ -33,8 +33,9 @@ _Longs = npt.NDArray[np.longdouble]
 # maximum number of samples in a vote that is scored exactly; more would take seconds per problem
 MAX_EXACT_BUDGET = 256
 _SLAB_PROBLEMS = 1024  # number of problems scored at a time
-_COMPLEX_CELLS = 1 << 19  # number of complex numbers per array, which takes 8 MB; there are a few such arrays
-# number of counts in memory at a time; each counts one answer in one window of samples
+# maximum number of complex numbers in an array, which then takes 8 MB; there are a few such arrays
+_COMPLEX_CELLS = 1 << 19
+# how many counts are in memory at a time; a count is how often one answer occurs in one window of samples
 _COUNT_CELLS = 1 << 22
 _NEGLIGIBLE = log(1e-18)  # logarithm of the largest relative error that the Fourier sum may add
 
@@ -64,7 +65,7 @@ def score_exact_vote(
 
 
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups problems by their number of samples; yields this number and the rows of each group.
+    """Groups problems by their number of samples; yields this number and the indexes of each group.
 
     Skips ungraded problems. The last digit of a result may depend on the other problems in its group.
     """
@@ -90,10 +91,10 @@ def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClassGroups:
-    """Groups of answers to some problems. A group's answers have the same number of samples and value."""
+    """Groups of different answers to the same problem that have equally many samples and equal value."""
 
-    problem: Ints  # row of each group's problem, ascending
-    size: Ints  # number of samples with each answer of the group
+    problem: Ints  # index of each group's problem, ascending
+    size: Ints  # number of samples that give each answer of the group (the same for all)
     value: Floats  # value of each answer of the group, 0 to 1
     classes: Ints  # number of different answers in the group
 
@@ -120,26 +121,27 @@ def _score_budget(
 ) -> tuple[Floats, Floats]:
     """Computes accuracy and standard error of each problem, at one budget; all have `total` samples."""
     sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
-    # each group's column in `class_counts`, whose column 0 counts abstentions
+    # each group's column in `class_counts` below, in which column 0 counts abstentions
     size_columns = size_columns[1:]
-    # number of different answers of each size (number of samples); shape (problems, sizes)
+    # number of different answers with each number of samples (size); shape (problems, sizes)
     class_counts = np.zeros((len(abstentions), len(sizes)))
     np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
     class_counts[:, 0] = abstentions
     right = np.flatnonzero(groups.value)  # indexes of the groups whose answers have a value above 0
     problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
-    others = class_counts[problem]  # number of other answers; shape (groups, sizes)
+    others = class_counts[problem]  # number of other answers of each size; shape (groups, sizes)
     others[np.arange(len(right)), column] -= 1
     win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # sum of the values of a group's answers
+    credit = value * groups.classes[right]  # sum of the values of all answers in a group
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # accuracy after a sample of a wrong answer is deleted, for each size of that answer; shape (problems,
-    # sizes)
+    # accuracy after a sample with a wrong answer is deleted. There is a column for each number of samples
+    # (size) of the wrong answer; shape (problems, sizes).
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    without_vote = without[groups.problem, size_columns]  # accuracy after one sample of each group is deleted
+    # for each group: accuracy after one of its samples is deleted
+    without_vote = without[groups.problem, size_columns]
     without_vote[right] += value * (
         win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
     )
@@ -151,7 +153,7 @@ def _score_budget(
 def _compute_jackknife(
     groups: _ClassGroups, without_vote: Floats, abstentions: Ints, without_abstention: Floats, total: int
 ) -> Floats:
-    """Computes the standard error from the accuracies that result if one sample is deleted."""
+    """Computes the standard error from the accuracies that remain when one sample is deleted."""
     samples = groups.size * groups.classes  # number of samples of each group
     mean = (
         np.bincount(groups.problem, weights=samples * without_vote, minlength=len(abstentions))
@@ -169,12 +171,15 @@ def _compute_jackknife(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WinShares:
-    """The expected share of votes that each answer wins, with ties shared; after a deletion, NaN if b = n."""
+    """The probability that each answer wins a vote of b of n samples; each of j tied answers wins 1/j of it.
 
-    share: Floats  # share of votes that the answer wins if b of n samples vote
-    less_own: Floats  # share of votes that the answer wins after one of its own samples is deleted
-    # share of votes that the answer wins after a sample of another answer is deleted, by the other answer's
-    # size; 0 if no other answer has that size
+    The arrays for deleted samples are NaN if b = n.
+    """
+
+    share: Floats  # probability that the answer wins
+    less_own: Floats  # probability that the answer wins after one of its own samples is deleted
+    # probability that the answer wins after a sample of another answer is deleted. There is a column for each
+    # size (number of samples) of the other answer; it has 0 if no other answer has this size.
     less_other: Floats
 
 
@@ -191,7 +196,7 @@ class _Circle:
 
 
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
-    """Computes how often an answer wins the vote, for many cases (rows) at once.
+    """Computes the probability that an answer wins the vote, for many cases (rows) at once.
 
     In each row, `own` of the `total` samples have the answer. `others`, shape (rows, sizes), has the number
     of other answers of each size in `sizes`; its first column counts samples without an answer.
@@ -199,21 +204,21 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     An answer with t votes wins if no other has more, and shares the win with others that have t too. If each
     sample is drawn with probability p, answers are independent, and the probability that
 
-        own has t votes, the others none above t, all together b
+        the answer has t votes, no other answer has more, and b samples are drawn in all
 
     is a coefficient of a product of polynomials in z with one factor per answer: its binomial probabilities
     up to t votes, the last one times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share
-    among j + 1 leaders; Gauss-Legendre nodes make it exact. After dividing by the probability of b in all, p
-    affects only rounding.
+    among j + 1 leaders; Gauss-Legendre nodes compute it exactly. The coefficient is divided by the
+    probability that b samples are drawn in all, so the choice of p affects only rounding.
 
-    Products are sums of logarithms, so one matrix product over the occurring sizes handles all rows, at
+    The logarithm of a product is a sum, so one matrix product over the occurring sizes handles all rows, at
     points z on the unit circle; a Fourier sum then extracts the coefficient. Deleting one sample changes one
-    factor: one more matrix product. With more than half of b votes no other answer can lead, and the
-    probability is hypergeometric.
+    factor, which takes one more matrix product. If the answer has more than half of the b votes, no other
+    answer can lead, and the probability is hypergeometric.
     """
     circle = _choose_circle(total, budget)
-    sums, lesser = np.zeros((2, len(own)))  # sums for `share` and `less_own`
-    shifted = np.zeros(others.shape)  # sums for `less_other`
+    sums, lesser = np.zeros((2, len(own)))  # add up to `WinShares.share` and `less_own`
+    shifted = np.zeros(others.shape)  # adds up to `WinShares.less_other`
     ways, fewer = (np.exp(_compute_log_binomial(mine, budget // 2, circle.chance)) for mine in (own, own - 1))
     around = np.concatenate([sizes, np.maximum(sizes - 1, 0)])
     chances = _compute_log_binomial(around, budget // 2, circle.chance)  # shape (2 * sizes, votes)
@@ -240,7 +245,7 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     return WinShares(
         share=share,
         less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
-        # skip sizes that no other answer has, because they aren't in the product
+        # no other answer has these sizes, so they aren't in the product
         less_other=np.where(others > 0, shifted / less + sure, 0.0),
     )
 
@@ -248,13 +253,13 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
 def _choose_circle(total: int, budget: int) -> _Circle:
     """Chooses enough points on the unit circle to separate `budget` samples from any other number.
 
-    The probability p makes `budget` the most likely number of samples.
+    Its probability p, with which a sample is drawn, makes `budget` the most likely number of samples.
     """
     p = min(budget / total, 1 - 0.5 / total)
     # logarithms of the probabilities of 0, 1, ... samples
     chances = _compute_log_binomial(np.array([total]), total, p)[0]
     likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
-    # odd, so that -1 isn't one of the points, because a factor may be 0 there
+    # an odd number of points, so that -1 isn't one of them: a factor may be 0 there
     count = max(budget, int(likely) - budget + 1) | 1
     half = np.arange(count // 2 + 1)
     return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
@@ -268,7 +273,9 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
     matrix product with real and imaginary parts side by side gives the real part.
     """
     votes = chances.shape[1] - 1
-    scale = chances.max(axis=1)  # kept separate, because a factor may underflow, but its logarithm doesn't
+    # the largest probability of each row is divided out here, and its logarithm is added below, because a
+    # factor as a whole may underflow
+    scale = chances.max(axis=1)
     coefficients = np.exp(chances - scale[:, None])
     # powers of z; shape (votes + 1, points)
     powers = np.exp(1j * circle.points * np.arange(votes + 1)[:, None])
@@ -291,13 +298,13 @@ def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray
 
 @cache
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
-    """Returns points from 0 to 1 and weights that integrate polynomials exactly (Gauss-Legendre)."""
+    """Returns Gauss-Legendre points and weights that integrate polynomials from 0 to 1 exactly."""
     nodes, weights = leggauss(count)
     return (nodes + 1) / 2, weights / 2  # moved from [-1, 1] to [0, 1]
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Returns nodes and weights for sharing ties among answers with `votes`, in parts of `room` nodes."""
+    """Returns nodes and weights to share ties among answers with `votes`, at most `room` nodes in a part."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
@@ -340,11 +347,11 @@ def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
 def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
     """Computes the vote's mean accuracy over disjoint windows of b samples in recorded order.
 
-    This is the paper's estimator. n samples give n // b windows; the other samples aren't used. It has the
-    same expectation as the mean over all subsets, but a larger variance. Results have shape (problems,
-    budgets). The standard error comes from the spread of the windows. Accuracy is NaN if a problem has fewer
-    samples than the budget, or an ungraded sample; the standard error is also NaN if there is only one
-    window.
+    This is the estimator of the paper that this package implements and extends. n samples give n // b
+    windows; the other samples aren't used. It has the same expectation as the mean over all subsets, but a
+    larger variance. Results have shape (problems, budgets). The standard error comes from the spread of the
+    windows. Accuracy is NaN if a problem has fewer samples than the budget, or an ungraded sample; the
+    standard error is also NaN if there is only one window.
     """
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     known, drawn = mask_graded(ballots, grades), ballots.drawn
@@ -370,7 +377,7 @@ def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
 
 
 def _split_rows(rows: Ints, classes: ClassNumbers, budget: int) -> list[Ints]:
-    """Splits rows into parts so small that the counts of their windows fit in memory."""
+    """Splits problems, given as rows of `classes`, into parts whose window counts fit in memory."""
     kinds = int(classes.max(initial=0)) + 1
     step = max(1, _COUNT_CELLS // (kinds * max(1, classes.shape[1] // budget)))
     return [rows[i : i + step] for i in range(0, len(rows), step)]
@@ -395,7 +402,7 @@ def _score_windows(counts: Ints, values: Floats) -> Floats:
 
 
 def _average_windows(values: Floats, whole: Bools) -> tuple[Floats, Floats]:
-    """Computes each problem's mean over complete windows and its standard error (NaN for a single window)."""
+    """Returns each problem's mean over complete windows, and its standard error (NaN with one window)."""
     count = whole.sum(axis=1)
     mean = (values * whole).sum(axis=1) / count
     squares = (((values - mean[:, None]) * whole) ** 2).sum(axis=1)

@@ -25,7 +25,7 @@ PROTOCOL = (
     "ties shared, abstentions ignored; 95% interval over problems"
 )
 _MAX_LISTED = 40  # maximum number of subjects or levels to list; if there are more, none is listed
-_Z = 1.959964  # a 95% interval has this many standard errors on each side
+_Z = 1.959964  # a 95% interval extends this many standard errors to each side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class SourceSummary:
     answered: float | None  # share of samples with an answer
     finished: float | None  # share of samples that weren't cut off; None if unknown
     mean_tokens: float | None
-    failures: Mapping[str, int]  # number of failed calls, by kind of failure
+    failures: Mapping[str, int]  # kind of failure -> number of failed calls
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
-    votes: Mapping[int, MeanEstimate]  # accuracy of votes, by number of samples per vote
+    votes: Mapping[int, MeanEstimate]  # number of samples per vote -> accuracy of such votes
     unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
     agreement: float | None  # mean share of samples with their problem's most common answer
-    agreement_budget: int | None  # number of samples in each window in which agreement is measured
+    agreement_budget: int | None  # number of samples in each of the windows in which agreement is measured
     agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
@@ -72,7 +72,8 @@ class Summary:
     samples: int
     failures: int
     gold_known: int  # number of problems with a gold answer
-    subjects: Mapping[str, int] | None  # number of problems by subject; None if there are none, or too many
+    # subject -> number of problems; None if there are no subjects, or too many
+    subjects: Mapping[str, int] | None
     levels: Mapping[str, int] | None
     sources: tuple[SourceSummary, ...]
     protocol: str = PROTOCOL

@@ -32,10 +32,10 @@ Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
 MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode, if there are several modes
-# the only values that a table of several modes allows; options that aren't listed must be None
+# values that `score` allows for these options with several modes; other options must then be None
 _PLAIN_OPTIONS = {"estimator": "exact", "aggregate": "vote", "by": "logprob", "cost": "samples"}
 _SEED = 0  # seed of simulations if no generator is given, so that results repeat
-_MIN_DRAWS = 2  # minimum number of simulated votes from which an error can be estimated
+_MIN_DRAWS = 2  # minimum number of simulated votes, because an error can't be estimated from one
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -65,10 +65,10 @@ def score(
     confidence; the best-of-b `by` log-probability, entropy or your own scores (an array of shape (problems,
     samples), higher is better); or any-correct (pass@b). All are means over every subset of b samples, except
     that weighted votes are simulated with at least `draws` subsets if there are more than that.
-    `estimator="windows"` is the paper's estimator for unweighted votes. Problems with fewer samples than the
-    largest budget, or without what the score needs, are an error; `too_few="drop"` leaves them out and lists
-    them in `table.dropped`. `model` and `parameters` select a source if the pool holds several. Default
-    `budgets` are 1, 2, 4, 8 and 16 samples.
+    `estimator="windows"` estimates unweighted votes as in the paper that this package implements. Problems
+    with fewer samples than the largest budget, or without what the score needs, are an error;
+    `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters` select a
+    source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
     Joined pools, or a pool with several sources and `modes`, give a table over modes. It has each mode's
     budgets and, unless `mixed=False`, mixed votes of two modes, with costs in the modes' unit. Without
@@ -125,7 +125,7 @@ class ModeColumn:
     'smol x 2 + qwen x 1'
     """
 
-    draws: tuple[tuple[str, int], ...]  # pairs of a mode's name and its number of samples
+    draws: tuple[tuple[str, int], ...]  # pairs: a mode's name, and the number of samples drawn from it
 
     def __str__(self) -> str:
         return " + ".join(f"{name} x {count}" for name, count in self.draws)
@@ -347,7 +347,7 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
 
 
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """Selects these rows of `by` if it is an array of scores; returns other values of `by` unchanged."""
+    """If `by` is an array of scores, returns its rows `rows`; otherwise returns `by` unchanged."""
     if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
@@ -381,14 +381,14 @@ class Costs:
 
     amounts: Floats  # cost of each budget; shape (budgets,), or (problems, budgets) if problems differ
     unit: str
-    note: str = ""  # which assumption about prompts the costs are based on, in words
+    note: str = ""  # describes what the costs assume about prompts
 
 
 def compute_costs(
     ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
-    """Computes the cost of every budget for the problems in `rows`, by their mean output tokens."""
-    counts = np.array(budgets, dtype=np.float64)  # budgets as floats: numbers of samples
+    """Computes the cost of every budget for the problems in `rows`, from their mean output tokens."""
+    counts = np.array(budgets, dtype=np.float64)  # the budgets, which are numbers of samples, as floats
     if isinstance(cost, TokenPrices):
         return Costs(
             amounts=_compute_money(ballots, counts, cost, rows),

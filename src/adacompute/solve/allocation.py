@@ -1,13 +1,13 @@
 """Solves for one budget: finds the price, each problem's mode, and the one problem to mix modes for.
 
-The price is the slope of the hull edge at which the budget runs out, if the edges of all problems are bought
-in order, the steepest first. A sample of the rows shows roughly where the price is, so that only edges near
-it need sorting.
+Each problem has an upper concave hull of (cost, accuracy), see `hull.py`. Suppose that the hull edges of all
+problems are bought in order, the steepest first, until the budget runs out: the slope of the last edge is the
+price. A sample of the rows shows roughly where the price is, so that only edges near it need sorting.
 
-`method="bisection"` is the paper's method: it bisects for a price in [0, 5] in 50 steps (the paper's "Binary
-Search Details"). Cost is a staircase in the price, so the search ends at a step that misses the budget.
-Problems whose mode differs between the two ends then get either mode at random, all with the same
-probability.
+`method="bisection"` is the method of the paper that this package implements: it bisects for a price in [0, 5]
+in 50 steps (see "Binary Search Details" there). The average cost falls in steps as the price rises, so at the
+last two prices the cost is above and below the budget. Problems whose mode differs between these prices get
+one of their two modes at random, all with the same probability.
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,11 @@ from adacompute.solve.pricing import (
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-# number of rows below which sorting all hull edges is faster than first estimating the price
+# with fewer rows than this, sorting all hull edges is faster than estimating the price first
 _SMALL_TABLE = 4096
-_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive floating-point number
+_MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive double
 
-# constants of the paper's bisection for the price
+# constants of `method="bisection"`, as in the paper
 _MAX_PRICE = 5.0
 _STEPS = 50
 _TOLERANCE = 1e-12
@@ -60,9 +60,9 @@ def solve(
 ) -> Allocation:
     """Finds the best allocation with average cost at most `budget`, its price, and an upper bound.
 
-    `limits` limit the averages of further costs, each with its own price. `method="bisection"` is the
-    paper's: it finds a price in [0, 5] in 50 steps, and mixes all problems that are undecided between two
-    modes.
+    `limits` are upper limits on the averages of other costs; each gets its own price. `method="bisection"` is
+    the method of the paper that this package implements: it finds a price in [0, 5] in 50 steps, and gives a
+    random mode to every problem whose mode still differs between the last two prices.
 
     >>> plan = solve(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]), budget=1.25)
     >>> plan.choice.tolist(), [(m.problem, m.mode, m.probability) for m in plan.mix], round(plan.bound, 3)
@@ -95,17 +95,22 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """The steps of all problems to their next mode: those with slopes above a range, and those inside it."""
+    """All problems' steps from one mode to the next more expensive one, compared with a range of slopes.
 
-    choice: Ints  # number of each problem's steps whose slope is above the range; shape (problems,)
+    Steps with slopes above the range are only counted; steps with slopes inside it are listed.
+    """
+
+    choice: Ints  # how many of each problem's steps have slopes above the range; shape (problems,)
     base_cost: float  # total cost of each problem's cheapest mode and of all steps above the range
     slope: Floats  # slopes of the steps inside the range; shape (steps,)
-    place: npt.NDArray[np.int64]  # position of each step: row of its problem times `width`, plus its number
+    # for each step inside the range: index of its problem times `width`, plus the step's number in this
+    # problem
+    place: npt.NDArray[np.int64]
     cost: Floats  # costs of the steps inside the range; shape (steps,)
     width: int  # steps per problem: number of modes minus 1
 
     def sort_steepest_first(self) -> tuple[Floats, Floats]:
-        """Sorts the steps inside the range. Returns their slopes and the total cost after each step."""
+        """Sorts the steps inside the range. Returns their slopes, and the total cost up to each of them."""
         order = np.argsort(self.slope)[::-1]
         return self.slope[order], self.base_cost + np.cumsum(self.cost[order])
 
@@ -115,7 +120,7 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
     low, high = _find_bracket(table, target)
     steps = _collect_steps(table, low, high)
     if steps.base_cost > target or (low > _MIN_SLOPE and steps.base_cost + steps.cost.sum() <= target):
-        # the estimated range doesn't contain the price, so sort all steps
+        # the price isn't in the estimated range, so sort all steps
         steps = _collect_steps(table, _MIN_SLOPE, _MAX_SLOPE)
     price = _find_price(*steps.sort_steepest_first(), target * (1 + COST_TOLERANCE))
     choice = steps.choice
@@ -130,10 +135,10 @@ def _solve_exactly(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
-    """Returns two slopes that probably enclose the price, estimated from some of the rows."""
+    """Estimates from some of the rows two slopes between which the price probably lies."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    # every `stride`-th row is in the sample: a larger sample takes longer, but leaves fewer steps to sort
+    # sample every `stride`-th row: with more rows this takes longer, but leaves fewer steps to sort
     stride = round(0.5 * len(table) ** (1 / 3))
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],
@@ -179,7 +184,7 @@ def _collect_steps(table: AccuracyTable, low: float, high: float) -> _BracketSte
 
 
 def _find_price(slope: Floats, reach: Floats, target: float) -> float:
-    """Returns the slope of the first step, in descending order, that the budget can't pay; 0 if none."""
+    """Returns the slope of the first step whose total cost in `reach` exceeds `target`; 0 if none does."""
     first = int(np.searchsorted(reach, target, side="right"))
     return float(slope[first]) if first < len(slope) else 0.0
 
@@ -189,22 +194,23 @@ def _fill_room(
 ) -> tuple[Mix, int, int]:
     """Spends the rest of the budget on hull edges whose slope equals the price, in the order of the rows.
 
-    Changes `choice` in place. The first edge that doesn't fit is taken with a probability. Returns this mix,
-    and the row and new mode of that edge.
+    Changes `choice` in place. The first edge that the rest can't pay is taken at random, with the probability
+    that makes the expected cost equal to the budget. Returns this random change, and the row and new mode of
+    this edge.
     """
     tied = np.flatnonzero(steps.slope == price)
     tied = tied[np.argsort(steps.place[tied])]
     rows, first, width = np.unique(steps.place[tied] // steps.width, return_index=True, return_counts=True)
-    cost = np.add.reduceat(steps.cost[tied], first)  # sum over the steps of each row's hull edge
+    cost = np.add.reduceat(steps.cost[tied], first)  # cost of each row's hull edge: the sum over its steps
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    # all edges fit only because of a rounding error: report the last one as the edge that doesn't fit
+    # only because of a rounding error, the budget pays for all edges: return the last one as if it didn't
     if fits == len(rows):
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
     share = (room - (float(reach[fits - 1]) if fits else 0.0)) / float(cost[fits])
-    if share * float(cost[fits]) <= tolerance:  # what is left of the budget is only a rounding error
+    if share * float(cost[fits]) <= tolerance:  # the rest of the budget is only a rounding error
         return Mix(), row, mode
     mix = Mix(problems=np.array([row]), modes=np.array([mode]), probabilities=np.array([min(1.0, share)]))
     return mix, row, mode
@@ -218,7 +224,7 @@ def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int)
 
 
 def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """Solves by bisecting for the price, as the paper does. The result's `trace` lists the search's steps."""
+    """Bisects for the price, as in the paper that this package implements; `trace` lists the steps."""
     low, high = 0.0, _MAX_PRICE
     choice = {price: best_at(table, price) for price in (low, high)}
     cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
@@ -250,7 +256,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Mixes all problems whose modes differ. All get the more expensive mode with the same probability."""
+    """Gives a random mode to each problem whose two modes differ; the probability is the same for all."""
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

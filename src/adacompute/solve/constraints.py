@@ -24,8 +24,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
-_LIMIT_TOLERANCE = 1e-12  # relative rounding error by which an average may exceed its limit
-# error allowed if limits can only just be met together, as a share of a limit's range
+_LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, because of rounding
+# if all limits can only just be met together, an average may exceed its limit by this much in scaled cost
 _JOINT_TOLERANCE = 1e-9
 _SHARE_TOLERANCE = 1e-9  # shares of a mode below this are rounding errors
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
@@ -89,16 +89,17 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
 class _Limit:
     """A cost whose average is limited: the table's own cost (limited by the budget) or another one.
 
-    Scaled costs are 0 for each problem's cheapest mode, and 1 for its most expensive one on average.
+    The scaled cost of each problem's cheapest mode is 0. That of the most expensive mode is 1 on average over
+    the problems.
     """
 
     name: str
     costs: Floats  # unscaled costs; shape (problems, modes)
     at_most: float
     scaled: Floats  # scaled costs; shape (problems, modes)
-    unit: float  # cost that becomes 1 when scaled; 0 if all modes cost the same
+    unit: float  # the cost that is scaled to 1; 0 if all modes cost the same
     room: float  # upper limit of the average scaled cost
-    tolerance: float  # rounding error by which the average may exceed `room`
+    tolerance: float  # how much the average may exceed `room` because of rounding
 
 
 def _check_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> list[_Limit]:
@@ -163,29 +164,30 @@ _OPTIMAL, _INFEASIBLE = 0, 2  # status codes of scipy's `linprog`
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """A linear programme that finds the shares of modes with the best average value within the limits."""
+    """A linear programme: find shares of modes for each problem with the best accuracy within the limits."""
 
     values: Floats  # accuracies; shape (problems, modes)
-    own_costs: Floats  # the table's costs, which break ties; shape (problems, modes)
+    # the table's costs: of equally accurate solutions, the cheaper one is taken; shape (problems, modes)
+    own_costs: Floats
     costs: Floats  # scaled costs of each limit; shape (limits, problems, modes)
     room: Floats  # limits of the average scaled costs; shape (limits,)
-    tolerance: Floats  # rounding error allowed beyond `room`; shape (limits,)
+    tolerance: Floats  # how much the averages may exceed `room` because of rounding; shape (limits,)
 
     def compute_excess(self, choice: Ints) -> Floats:
-        """Returns by how much a choice's total cost exceeds each limit; negative if something is left."""
+        """Returns by how much a choice's total scaled cost exceeds each limit; negative if it is below."""
         used = self.costs[:, np.arange(len(choice)), choice].sum(axis=1)
         return np.asarray(used - len(choice) * (self.room + self.tolerance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Vertex:
-    """A solution of the linear programme. All problems have one mode, except a few that mix several."""
+    """A solution of the linear programme. Each problem gets one mode, but a few get shares of several."""
 
     choice: Ints  # mode with the largest share; shape (problems,)
     rows: Ints  # the problems that mix modes, ascending
     shares: Floats  # shares of modes in the mixed problems; shape (len(rows), modes)
-    prices: Floats  # price of each limit: value gained per unit of scaled cost; shape (limits,)
-    value: float  # average value over all problems, including the mixed ones
+    prices: Floats  # price of each limit: accuracy gained per unit of scaled cost; shape (limits,)
+    value: float  # average accuracy over all problems, including the mixed ones
 
 
 def _find_vertex(programme: _Programme) -> _Vertex | None:
@@ -207,7 +209,7 @@ def _find_vertex(programme: _Programme) -> _Vertex | None:
 
 
 def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) -> Floats:
-    """Returns equally good shares that are cheapest by the table's costs; shape (problems, modes)."""
+    """Returns the cheapest of all equally good shares, by the table's costs; shape (problems, modes)."""
     net = programme.values - np.tensordot(prices, programme.costs, axes=1)
     best = net >= net.max(axis=1, keepdims=True) - _VALUE_TOLERANCE
     aim = programme.own_costs / max(1e-300, float(programme.own_costs.max()))
@@ -219,10 +221,10 @@ def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) 
 def _solve_programme(
     programme: _Programme, aim: Floats, *, most: Floats | float = 1.0, equal: Bools | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Finds the shares of modes that minimise `aim`, and each limit's price; None if infeasible.
+    """Finds the shares of modes with the smallest sum of shares * `aim`, and each limit's price, or None.
 
     Shares have shape (problems, modes), and `most` are their upper bounds. `equal` marks the limits that must
-    be used up exactly; these get no price.
+    be used up exactly; these get no price. Returns None if no shares meet all limits.
     """
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
@@ -232,10 +234,11 @@ def _solve_programme(
     equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
     ones = kron(eye_array(count), np.ones((1, modes)), format="csr")
     used, room = csr_array(programme.costs.reshape(len(equal), count * modes)), programme.room * count
-    slip = 1e-12 * np.maximum(1.0, room)  # keeps rounding from making the programme infeasible
+    # widens the limits a little, because rounding errors could make the programme infeasible
+    slip = 1e-12 * np.maximum(1.0, room)
     largest = np.broadcast_to(most, aim.shape).ravel()
     method = "highs-ipm" if count > _LARGE else "highs-ds"
-    # try again with other settings if HiGHS gives up
+    # if HiGHS finds no solution, try again with other settings
     for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):
         solution = linprog(
             aim.ravel(),
@@ -262,7 +265,7 @@ def _solve_programme(
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
     """Returns the programme and its solution. If there is none, raises Infeasible and names the limits."""
     vertex = _find_vertex(programme)
-    if vertex is None:  # perhaps the limits can only just be met together: allow a rounding error
+    if vertex is None:  # perhaps all limits can only just be met together, so allow a rounding error
         programme = _check_joint_feasibility(programme, priced_limits)
         vertex = _find_vertex(programme)
     if vertex is None:
@@ -271,15 +274,16 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """Returns the programme with limits raised by a rounding error; raises Infeasible if they still clash."""
+    """Raises limits by a rounding error so that all can be met together, or raises Infeasible."""
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
-        # whether only the cheapest modes meet each limit
+        # marks limits so tight that only the cheapest modes meet them
         no_room = programme.room[:j] <= programme.tolerance[:j]
         cheapest = (programme.costs[:j][no_room] <= _LIMIT_TOLERANCE).all(axis=0)
         solution = _solve_programme(before, programme.costs[j], most=cheapest.astype(float))
-        assert solution is not None  # the loop has found that the limits before this one can be met together
+        # earlier rounds of this loop have shown that the limits before this one can be met together
+        assert solution is not None
         scaled_least = float((solution[0] * programme.costs[j]).sum()) / len(programme.values)
         if scaled_least > room[j] + _JOINT_TOLERANCE:
             least = float((solution[0] * limit.costs).sum()) / len(programme.values)
@@ -318,8 +322,8 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
     """Chooses one mode for each problem, within all limits. Returns None if it finds no such choice.
 
     There are few mixed problems, so all combinations of their modes are tried. If none meets the limits,
-    other problems get cheaper modes one by one, first those that lose least value per cost saved. If that
-    fails, an integer programme decides.
+    problems get cheaper modes one by one, first those that lose least accuracy per cost saved. If that fails,
+    an integer programme decides.
     """
     choice = _choose_combination(programme, vertex)
     for _ in range(_MAX_CONCESSIONS):
@@ -333,7 +337,7 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """Picks the mixed problems' best modes within the limits; if none are, those that exceed them least."""
+    """Picks the mixed problems' best modes within the limits; if none fit, those that exceed them least."""
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
     options = [np.arange(modes)] * count
@@ -343,7 +347,7 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
     combinations = np.array(list(product(*options)), dtype=np.intp)[:_MAX_COMBINATIONS]
     excess = programme.compute_excess(choice) - programme.costs[:, rows, choice[rows]].sum(axis=1)
     uses = programme.costs[:, rows, combinations].sum(axis=2)  # cost of each combination, for each limit
-    # how far each combination exceeds the limits
+    # how far each combination exceeds the limits, in total
     beyond = np.maximum(0.0, excess[:, None] + uses).sum(axis=0)
     values = programme.values[rows, combinations].sum(axis=1)
     order = np.lexsort((programme.own_costs[rows, combinations].sum(axis=1), -values, beyond))
@@ -352,14 +356,14 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 
 
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
-    """Finds the change of one problem's mode that loses least value per cost saved; None if there is none."""
+    """Finds the problem and cheaper mode that lose least accuracy per cost saved; None if there are none."""
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
     changes = programme.costs - programme.costs[:, rows, choice][:, :, None]
     saved = total - np.maximum(0.0, excess[:, None, None] + changes).sum(axis=0)
     loss = programme.values[rows, choice][:, None] - programme.values
     rate = np.full(saved.shape, np.inf)
-    # the 1e-6 makes the change that saves most win if several lose nothing
+    # because of the 1e-6, if several changes lose nothing, the one that saves most wins
     np.divide(np.maximum(loss, 0.0) + 1e-6, saved, out=rate, where=saved > 1e-9 * total)
     row, mode = divmod(int(rate.argmin()), programme.values.shape[1])
     return (row, mode) if rate[row, mode] < np.inf else None
@@ -383,7 +387,7 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
     if solution.x is None:
         return None
     choice[subset] = solution.x.reshape(-1, modes).argmax(axis=1)
-    # checked again, because the solver tolerates larger rounding errors than this module does
+    # check again, because the solver allows larger rounding errors than this module
     return choice if (programme.compute_excess(choice) <= 0).all() else None
 
 
@@ -391,7 +395,7 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
 
 
 def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Floats) -> float:
-    """Computes an upper bound of the accuracy within the limits: the dual value at these prices."""
+    """Computes an upper bound of the accuracy within the limits: the dual's value at these prices."""
     net, bound = table.accuracy.copy(), 0.0
     for limit, price in zip(limits, prices, strict=True):
         if price:
@@ -402,8 +406,8 @@ def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Float
 
 
 def _build_mix(choice: Ints, vertex: _Vertex) -> Mix:
-    """Returns the random changes to `choice` that on average give the linear programme's solution."""
-    # problems whose mode was changed to meet the limits: the mix gives them their old mode back
+    """Returns random changes to `choice`, with which it equals the linear programme's solution on average."""
+    # problems whose mode was changed to meet the limits; the mix changes it back with probability 1
     moved = np.setdiff1d(np.flatnonzero(choice != vertex.choice), vertex.rows)
     mixed_index, modes = np.nonzero(vertex.shares)
     rows = vertex.rows[mixed_index]

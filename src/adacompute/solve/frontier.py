@@ -16,13 +16,12 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# hull.py sets the low bits of a slope to 0; here they are used to store which two modes the hull edge
-# connects
+# The low bits of a slope, which hull.py sets to 0, store which two modes the hull edge connects.
 _CODE_BITS = np.uint64(0xFFFF)
 _SIGN_BIT = np.uint64(1 << 63)  # makes slopes negative, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
 _MAX_KEYED_MODES = 257  # with more modes, the codes don't fit in 16 bits
-_ROUNDING = 1e-14  # relative error to expect in sums of doubles
+_ROUNDING = 1e-14  # relative rounding error to expect in a sum of doubles
 _BLOCK = 1 << 14  # number of hull edges summed at a time, so that they stay in the processor's cache
 
 
@@ -104,9 +103,9 @@ def frontier(table: AccuracyTable) -> Frontier:
 def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     """Sorts all hull edges, each as one number: its negated slope, with its two modes in the low bits.
 
-    Works if all problems have the same costs. Returns these numbers, an uninitialised array of the same
-    length, and the cost of an edge by the code in its low bits. The first place of both arrays stays free
-    for the first vertex.
+    Only for tables whose problems all have the same costs. Returns the sorted numbers (keys), an
+    uninitialised array of the same length, and an array of edge costs, indexed by the code in a key's low
+    bits. The first places of the first two arrays stay free for the first vertex.
     """
     width = len(table.modes) - 1
     free = width > 0 and table.costs[1] == table.costs[0]
@@ -114,7 +113,8 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
     for _, _, slopes in iterate_slopes(table):
         codes, ends = _encode_edges(slopes)
         if free:
-            ends &= slopes < np.inf  # edges that cost nothing are part of the first vertex
+            # edges that cost nothing are left out, because they are part of the first vertex
+            ends &= slopes < np.inf
         bits, marks = slopes.view(np.uint64), codes.astype(np.uint64) | _SIGN_BIT
         if ends.all():
             np.bitwise_or(bits, marks, out=keys[filled : filled + bits.size].reshape(bits.shape))
@@ -132,7 +132,8 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
     """Returns a code for each step's hull edge, and whether the edge ends there; shapes (steps, rows).
 
-    An edge's code is the number of its last step, plus `width` times the number of its other steps.
+    An edge's code is the index of its last step, plus `width` (steps per problem) times how many other steps
+    it has.
     """
     width = len(slopes)
     ends = np.empty(slopes.shape, dtype=bool)
@@ -140,7 +141,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
     numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
-        return numbers, ends  # then every hull edge is a single step
+        return numbers, ends  # every hull edge is a single step, so its last step's number is its code
     codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint16(width), out=codes[k])
@@ -213,21 +214,21 @@ def _decode_keys(keys: Keys) -> npt.NDArray[np.int64]:
 
 
 def _mark_last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """Marks each key of a block whose slope differs from the next one."""
+    """Marks each key of a block whose slope differs from that of the next key."""
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        # compare slopes only, because the next key may still contain its code
+        # compare slopes only, because the next block's keys still contain their codes
         last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]
     return last
 
 
 def _rescale_accuracy(accuracy: Floats, last: float) -> None:
-    """Corrects for rounded slopes: rescales accuracies in place so that the last one becomes `last`."""
+    """Corrects the errors from rounded slopes: rescales accuracies in place so that the last is `last`."""
     first, gain = float(accuracy[0]), float(accuracy[-1] - accuracy[0])
     if gain <= 0:
         return
-    if abs(last - first - gain) <= _ROUNDING * gain:  # the sum is already as exact as it can be
+    if abs(last - first - gain) <= _ROUNDING * gain:  # the last accuracy is already as exact as doubles allow
         accuracy[-1] = max(last, accuracy[-2])
         return
     for start in range(0, len(accuracy), _BLOCK):
@@ -240,7 +241,7 @@ def _rescale_accuracy(accuracy: Floats, last: float) -> None:
 
 
 def _trim(array: Floats, kept: int) -> Floats:
-    # a view would keep the whole array in memory: copy if less than half is needed
+    # copies if less than half is needed, because a view would keep the whole array in memory
     return array[:kept].copy() if 2 * kept < len(array) else array[:kept]
 
 

@@ -1,12 +1,12 @@
 """Computes each problem's upper concave hull of (cost, accuracy), as slopes.
 
-Only modes on the upper hull of (cost, accuracy) are ever chosen by a price. Instead of the hull's corners we
+Whatever the price, the best mode is on the upper hull of (cost, accuracy). Instead of the hull's corners we
 keep, for each step from one mode to the next more expensive one, the slope of the hull over this step:
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
-The slope never rises with k, and is the same for all steps of a hull edge. So the cheapest best mode at a
-price is the number of slopes above that price, and rounding can't make cost rise with price.
+The slope never rises with k, and is the same for all steps of a hull edge. So at any price, the number of
+slopes above it is the index of the cheapest best mode, and rounding can't make cost rise with price.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,10 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
 
 
 def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """Returns the cost of each step to the next mode; a column per row, or one column if rows share costs."""
+    """Returns the cost of each step to the next mode, shape (modes - 1, rows) or (modes - 1, 1).
+
+    There is one column if all rows of the table have the same costs.
+    """
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
     return np.diff(table.costs[start:stop], axis=1).T
@@ -46,7 +49,8 @@ def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
 
 def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]:
     """Counts the marked steps of each row; `above` has shape (modes - 1, rows)."""
-    small = np.uint8 if len(above) < 256 else np.uint64  # summing bytes is eight times as fast
+    # summing bytes is eight times as fast as summing 64-bit integers
+    small = np.uint8 if len(above) < 256 else np.uint64
     return np.asarray(np.add.reduce(above.view(np.uint8), axis=0, dtype=small))
 
 
@@ -72,7 +76,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
-        # row b is for the steepest slope from mode a to mode a + 1 + b or a more expensive one
+        # row b gets the steepest slope from mode a to any mode from a + 1 + b on
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -96,7 +100,7 @@ def round_slopes(values: Floats) -> Floats:
 
 
 def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
-    """Computes gain / cost in place; if a step is free, infinity for a gain and minus infinity otherwise."""
+    """Computes gain / cost, stored in `gain`. If the cost is 0: inf for a positive gain, else -inf."""
     if free:
         none = cost <= 0
         gain[:] = np.where(none, np.where(gain > 0, np.inf, -np.inf), gain / np.where(none, 1.0, cost))

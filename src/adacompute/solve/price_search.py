@@ -1,5 +1,6 @@
 """Finds the exact price for many blocks of problems; each pass counts how often modes are chosen.
 
+A step changes one problem's mode to the next more expensive one; its slope is the accuracy gained per cost.
 The price is the slope at which the budget runs out, if the steps of all problems are bought in order, the
 steepest first. In each pass every block counts how many of its problems choose each mode at a thousand
 prices. The sums show between which two prices the budget runs out, and the next pass looks there. A slope, as
@@ -25,7 +26,7 @@ from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PRICES = 1 << 10  # number of prices tried in each pass
+_PRICES = 1 << 10  # number of prices at which each pass counts choices
 _GRAIN_BITS = 16  # number of low bits that hull.py rounds away in each slope
 _LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the largest finite slope without its low bits
 
@@ -38,7 +39,7 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
     >>> count_choices(np.array([[0.5, 0.9], [0.6, 0.8]]), np.array([1.0, 2.0]), np.array([0.0, 0.3])).tolist()
     [[0, 2], [1, 1]]
     """
-    steps = []  # for each step to the next mode, how many problems take it at each price
+    steps = []  # for each step to the next mode: how many problems take it, at each price
     for slopes in compute_slopes(curves, costs):
         cheaper = np.bincount(np.searchsorted(prices, slopes), minlength=len(prices) + 1)
         steps.append(len(curves) - np.cumsum(cheaper)[:-1])
@@ -48,10 +49,10 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block may buy: all steps steeper than the price, and hull edges at the price up to `room`."""
+    """What a block may take: all steps steeper than the price, and edges as steep as it for up to `room`."""
 
     price: float  # the price, rounded in the same way as slopes in hull.py
-    # cost left for hull edges whose slope equals the price; inf: take all of them; -inf: take none
+    # maximum total cost of hull edges whose slope equals the price; inf: take all of them; -inf: take none
     room: float = -np.inf
     tolerance: float = 0.0  # rounding error by which the cost may exceed `room`
 
@@ -84,11 +85,11 @@ class ModeChoice:
     columns: npt.NDArray[np.intp]  # index of each problem's mode; shape (problems,)
     accuracy: float  # sum of the problems' accuracies
     tied: float  # total cost of the taken hull edges whose slope equals the price
-    edge: Edge | None  # first hull edge that the budget couldn't pay for; None if it is in another block
+    edge: Edge | None  # the first hull edge that the budget can't pay; None if it is in another block
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes all steps steeper than the price, then hull edges at the price, row by row, up to `room`."""
+    """Takes all steps steeper than the price, then edges as steep as it, in row order, for up to `room`."""
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -108,7 +109,7 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
                 mode=new,
                 cost=cost,
                 gain=float(curves[row, new] - curves[row, old]),
-                # 0 if what is left of the budget is only a rounding error
+                # 0 if the rest of the budget is only a rounding error
                 probability=min(1.0, left / cost) if left > quota.tolerance else 0.0,
             )
     return ModeChoice(
@@ -129,7 +130,8 @@ class PriceSearch:
         # it doesn't
         self._ends = 0, _LARGEST
         self._spent = 0.0  # total cost of all problems at the price found
-        self._tied = np.zeros(0)  # cost of each block's hull edges at the price; shape (blocks,) or empty
+        # total cost of each block's hull edges as steep as the price; shape (blocks,) or empty
+        self._tied = np.zeros(0)
 
     @property
     def prices(self) -> Floats:
@@ -139,7 +141,7 @@ class PriceSearch:
         return (numbers << _GRAIN_BITS).view(np.float64) if high > low else np.zeros(0)
 
     def narrow(self, counts: Sequence[Ints]) -> None:
-        """Narrows the range of prices, given the result of `count_choices` at `prices` for each block."""
+        """Narrows the range of prices; `counts` has each block's result of `count_choices` at `prices`."""
         numbers = self.prices.view(np.int64) >> _GRAIN_BITS
         spent = sum(counts[1:], counts[0]) @ self._costs  # total cost at each price, descending
         fits = spent <= self._target * (1 + COST_TOLERANCE)
@@ -156,7 +158,7 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """Divides the money for hull edges at the price among the blocks, in the order of rows."""
+        """Divides the rest of the budget, for hull edges as steep as the price, among blocks in row order."""
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

@@ -14,16 +14,16 @@ from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-COST_TOLERANCE = 1e-12  # relative rounding error by which a cost may exceed a budget
+COST_TOLERANCE = 1e-12  # share of a budget by which a cost may exceed it, because of rounding
 _ROWS = 1 << 14  # number of rows processed at a time, so that temporary arrays stay small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A random change: with this probability, one problem gets this mode instead of its chosen one."""
+    """A random change: with `probability`, one problem gets `mode` instead of the mode chosen for it."""
 
-    problem: int  # row of the table
-    mode: int  # column of the table
+    problem: int  # index of the problem, i.e. row of the accuracy table
+    mode: int  # index of the new mode, i.e. column of the accuracy table
     probability: float
 
 
@@ -32,11 +32,14 @@ class Mix:
     """The problems mixed between modes, so that the expected cost is exactly the budget.
 
     A budget needs at most one mixed problem, and every further limit at most one more. The paper's method
-    mixes every problem whose choice changes between two prices. Iterating yields a `Move` for each change.
+    (`method="bisection"`) mixes every problem whose mode differs between the last two prices. Iterating over
+    a `Mix` yields a `Move` for each random change.
     """
 
-    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # rows of the table
-    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # columns of the table
+    # for each change: the index of its problem (a row of the table)
+    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    # for each change: the index of the new mode (a column of the table)
+    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # probability of each change
 
     def __len__(self) -> int:
@@ -61,13 +64,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
-    """How much of a limit is used. The budget, which limits the table's own cost, is named by its unit."""
+    """How much of a limit is used. The budget is one of the limits; its `name` is the unit of cost."""
 
     name: str
     at_most: float
-    price: float  # accuracy that one more unit of this cost would buy; 0 if the limit has no effect
-    cost: float  # average of this cost for the choice, without mixing
-    mixed_cost: float  # expected average of this cost, with mixing
+    price: float  # accuracy gained per additional unit of this cost; 0 if a higher limit would gain nothing
+    cost: float  # average of this cost without the random changes
+    mixed_cost: float  # expected average of this cost with the random changes
 
     @property
     def slack(self) -> float:
@@ -84,7 +87,7 @@ class Allocation:
     """
 
     budget: float  # the requested average cost
-    price: float  # accuracy that one more unit of cost would buy; 0 if a larger budget would buy nothing
+    price: float  # accuracy gained per additional unit of cost; 0 if a larger budget would gain nothing
     choice: Ints  # each problem's mode, as a column of the table; shape (problems,)
     mix: Mix  # random changes that make the expected cost exactly the budget
     cost: float  # average cost of `choice`
@@ -100,17 +103,17 @@ class Allocation:
 
     @property
     def gap(self) -> float:
-        """How much better than `choice` the best choice can be at most: `bound` minus `accuracy`."""
+        """Upper bound of the accuracy that a better choice could gain: `bound` minus `accuracy`."""
         return max(0.0, self.bound - self.accuracy)
 
     @property
     def binding(self) -> bool:
-        """Whether a larger budget would buy accuracy."""
+        """Whether a larger budget would improve accuracy."""
         return self.price > 0
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many problems get each mode, in the order of `modes`."""
+        """The number of problems that get each mode, in the order of `modes`."""
         return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
 
     def draw(self, rng: np.random.Generator) -> Ints:
@@ -120,7 +123,8 @@ class Allocation:
         modes = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
         chance = rng.random(len(rows))[which]  # one random number for each problem
-        start = np.zeros(len(which))  # where the interval of random numbers that leads to each change begins
+        # each change happens if its problem's random number is in an interval; this is where it begins
+        start = np.zeros(len(which))
         used = np.zeros(len(rows))
         for at, row in enumerate(which) if len(rows) < len(which) else ():
             start[at] = used[row]
@@ -131,7 +135,7 @@ class Allocation:
 
 
 def best_at(table: AccuracyTable, price: float) -> Ints:
-    """Finds each problem's mode with the largest accuracy minus price times cost; returns columns.
+    """Returns each problem's best mode at a price: the column with the largest accuracy - price * cost.
 
     Ties go to the cheaper mode, so the average cost never rises with the price.
 
@@ -206,7 +210,7 @@ def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) ->
 
 
 def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
-    """Yields the sum of the chosen values in each block of rows."""
+    """Yields for each block of rows the sum of the chosen values: one per row, in the column in `choice`."""
     for start in range(0, len(values), _ROWS):
         yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
 
@@ -236,9 +240,10 @@ def restore_columns(columns: Ints, rows: Ints, modes: Ints) -> Ints:
 
 
 def sort_by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
-    """Sorts the modes of each row by cost. Returns the table and the original columns; None if unchanged.
+    """Sorts the modes of each row by cost. Returns the table, and the modes' original columns or None.
 
-    The columns have shape (modes,) if all rows have the same costs, else (problems, modes).
+    The columns have shape (modes,) if all rows have the same costs, else (problems, modes); None means that
+    the table was already sorted.
     """
     if table.ascending:
         return table, None
@@ -267,7 +272,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """Builds the allocation from a choice and its random changes (optimal together if `bound` is None)."""
+    """Builds the allocation. If `bound` is None, it is the accuracy of `choice` with its random changes."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
