@@ -39,10 +39,11 @@ from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
-# maximum size of a list of models, in bytes; a longer one is cut to the models' names
+# once the listed models exceed this size in bytes, only the names of further models are kept
 _MAX_LISTING = 4 * 2**20
 _LISTING_SECONDS = 30.0  # timeout for fetching the list of models, in seconds
-_CALLS_AHEAD = 2  # number of tasks started for each call that may run concurrently; the extra tasks wait
+# twice as many tasks as parallel calls are started, so that another task is ready whenever a call ends
+_CALLS_AHEAD = 2
 _SEED_BITS = (31, 32, 63)  # sizes in bits of the integers that servers use for seeds
 # HTTP status codes that mean an invalid request if the server returns them even for a single response
 _REQUEST_FAULTS = (400, 413, 422)
@@ -50,12 +51,12 @@ _REQUEST_FAULTS = (400, 413, 422)
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Responses still to request: `count` of them from index `first`, at most `most` per call."""
+    """Responses that are still missing: `count` of them from index `first`, at most `most` per call."""
 
     first: int
     count: int
     most: int
-    calls: tuple[Call, ...] = ()  # calls for these responses that have failed so far
+    calls: tuple[Call, ...] = ()  # records of the failed calls that requested these responses
 
 
 @dataclass(eq=False)
@@ -70,10 +71,11 @@ class _DrawState:
     def __post_init__(self) -> None:
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
-        # maximum number of responses per call; lowered whenever the server refuses that many
+        # maximum number of responses per call; lowered whenever the server refuses a call as too large
         self._max_choices = sys.maxsize
         self.todo: deque[_Span] = deque()
-        self.held: list[_Span] = []  # spans held back until a call for fewer responses has ended
+        # responses that aren't requested until a call shows how many responses the server accepts
+        self.held: list[_Span] = []
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
 
     async def run(self, n: int, first: int) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
@@ -145,14 +147,17 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # calls for the responses in `held` would fail in the same way, so they aren't sent
+        # the responses still in `held` aren't requested, because those calls would fail in the same way
         return [
             DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
             for span in [failed, *_join_spans(held)]
         ]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels all calls that aren't sent yet; returns their ranges of responses, with attempts so far."""
+        """Cancels all calls that aren't sent yet; returns the responses that they would have requested.
+
+        Each returned span has the failed attempts to get its responses.
+        """
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
             if pending.idle and not task.done():
@@ -163,7 +168,7 @@ class _DrawState:
         return spans
 
     def _split_span(self, span: _Span) -> list[_Span]:
-        """Splits off as many responses as one call may request; returns this range, and the rest if any."""
+        """Splits a span in two: the responses to request in one call, and the rest, if any."""
         wanted = min(span.count, span.most, self._max_choices)
         size = max(1, self.context.quirks.get(self.body.get("model")).pick_n(wanted))
         if size >= span.count:
@@ -232,8 +237,8 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
-        self.share = LoopShare() if share is None else share  # lets replies take turns in the event loop
-        self.gate = SendGate()  # if it is shut, unsent requests wait; if it has ended, they are refused
+        self.share = LoopShare() if share is None else share  # divides the event loop's time among replies
+        self.gate = SendGate()  # makes unsent requests wait, or refuses them
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
         self._context: CallContext | None = None
@@ -269,7 +274,7 @@ class Client:
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models that get no calls for a while because they keep failing; "" means the whole endpoint."""
+        """Names of models that get no calls for a while because they keep failing; "": the whole endpoint."""
         return () if self._context is None else self._context.breakers.resting
 
     @property
@@ -290,14 +295,17 @@ class Client:
 
         Raises EndpointError; its `calls` are the attempts, and `paid` says whether any of them may have been
         charged. The reply may have fewer responses than requested. `deadline` is in seconds from now and
-        includes the wait in our queue; the settings' deadline starts after that wait. `on_call` is called
-        for every attempt of this call, in addition to the client's listener. `may_send` is asked once per
-        attempt, just before sending; if it returns False, nothing more is sent and SendingStopped or the
-        previous attempt's error is raised. `first` is the index of the first response, as in `draw`.
-        `optional` names fields that are omitted if refused: "logprobs" and "top_logprobs". "max_tokens" in it
-        lets the token limit be renamed, lowered or omitted as the model requires; "limit_name" only lets it
-        be renamed. If any other field is refused, the error is raised. `headers` are sent with every attempt,
-        in addition to the client's; a `tracer` provides them per attempt instead.
+        includes the wait in the client's own queue; the deadline in the endpoint's settings starts after
+        that wait. `on_call` is called for every attempt of this call, in addition to the client's listener.
+        `may_send` is called just before each attempt; if it returns False, nothing more is sent, and
+        SendingStopped or the previous attempt's error is raised. `first` is the index of the first response,
+        as in `draw`.
+
+        `optional` is a set of names. The fields "logprobs" and "top_logprobs" are omitted if they are in this
+        set and the server refuses them. If "max_tokens" is in it, the token limit may be renamed, lowered or
+        omitted, as the model requires; "limit_name" only allows renaming it. If any other field is refused,
+        the error is raised. `headers` are sent with every attempt, in addition to the client's; if there is a
+        `tracer`, its headers for each attempt are sent instead.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -314,11 +322,11 @@ class Client:
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """Draws `n` responses, numbered from `first`, in as few calls as the server allows, in parallel.
 
-        Yields as calls end; never raises EndpointError. Closing the generator cancels its calls. An integer
-        "seed" is the one for index 0: a call whose first response has index i sends seed + i, so that no two
-        calls send the same seed. If `may_send` returns False, a DrawFailure is yielded for all responses that
-        weren't requested yet. `optional`, `headers` and `tracer`
-        are as in `call`.
+        Yields an event whenever a call ends; never raises EndpointError. Closing the generator cancels its
+        calls. An integer "seed" in the body is for the response with index 0: a call whose first response has
+        index i sends seed + i, so that no two calls send the same seed. If `may_send` returns False, a
+        DrawFailure is yielded for all responses that weren't requested yet. `optional`, `headers` and
+        `tracer` are as in `call`.
         """
         context = self._require_open()
         return _DrawState(context, body, _compute_deadline(context, deadline), options).run(n, first)
@@ -357,8 +365,8 @@ class Client:
         """Passes on a request to any other route unchanged, without retries.
 
         Leaving the `with` block ends the reply, which may have any status. EndpointError is raised only if
-        there is no reply. `on_call` is called once
-        unless the request is free; `may_send` is asked just before sending.
+        there is no reply. `on_call` is called once, unless the request is free. `may_send` is called just
+        before sending; if it returns False, nothing is sent.
         """
         context = self._require_open()
         call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
@@ -398,7 +406,7 @@ class Client:
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def mask_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Removes the endpoint's key and address; a long list is cut to the models' names."""
+        """Masks the endpoint's key and address; of a long list's last models, keeps only the names."""
         masked: list[dict[str, Any]] = []
         size = 0
         for model in models:
@@ -427,7 +435,7 @@ class ModelList:
     """The upstream's list of models, which is cached, and fetched only once for concurrent callers."""
 
     def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
-        # models in the most recent list, by name; empty before the first fetch
+        # name of a model -> its entry in the most recent list; empty before the first fetch
         self.known: dict[str, dict[str, Any]] = {}
         self._fetch = fetch
         self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
@@ -442,7 +450,8 @@ class ModelList:
         expired = task is None or (task.done() and now >= self._expires)
         if task is None or expired or (refresh and task.done() and _has_failed(task)):
             task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # reads the exception; asyncio logs those that nobody reads
+            # `_has_failed` reads the task's exception; asyncio would log an exception that nobody has read
+            task.add_done_callback(_has_failed)
         return await asyncio.shield(task)
 
     def close(self) -> None:

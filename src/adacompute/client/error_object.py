@@ -36,7 +36,8 @@ from adacompute.errors import (
 from adacompute.records import Secret
 
 _MAX_SIZE = 8 * 2**10  # maximum number of characters in all texts of an error together
-# number of characters beyond a cut that are also searched for keys, so that the cut leaves no part of one
+# before a text is cut, this many characters after the cut are searched for keys too, so that no part of a
+# key remains
 _MARGIN = 1000
 _MAX_CODE = 200  # maximum number of characters in an error's type, code or parameter
 _MAX_KEYS = 32  # maximum number of keys in an object
@@ -155,7 +156,7 @@ def build_error_object(
 
 
 def mask_object(value: Mapping[str, Any], *, key: Secret | None, url: str) -> dict[str, Any]:
-    """Masks keys and addresses in any JSON object from an endpoint, and shortens it, as for errors.
+    """Masks keys and addresses in any JSON object from an endpoint, and shortens it like an error object.
 
     >>> mask_object({"id": "m", "root": "http://h:80/m"}, key=None, url="http://h:80/v1")
     {'id': 'm', 'root': 'the upstream'}
@@ -434,7 +435,7 @@ class NotHttp(Exception):
     """The reply isn't HTTP/1.1."""
 
 
-# names that different versions of OpenSSL give to the error that a reply isn't TLS
+# names of the error "the reply isn't TLS", which differ between versions of OpenSSL
 _PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 # beginning of a TLS server's reply to plain HTTP, as aiohttp's error message quotes it
 _TLS_ALERT = r"b'\x15\x03"
@@ -500,7 +501,8 @@ def _parse_seconds(text: str) -> float | None:
 
 
 _CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
-_CERTIFICATE_REMEDIES = {  # keyed by OpenSSL's codes: certificate expired, wrong host name, wrong IP address
+# OpenSSL's error code (certificate expired, wrong host name, wrong IP address) -> what the user can do
+_CERTIFICATE_REMEDIES = {
     10: "have it renewed",
     62: "check the address",
     64: "check the address",

@@ -65,9 +65,10 @@ class ForwardRequest:
     prompt_tokens: int = 0  # estimated tokens of the prompt, used if the reply doesn't report its usage
     completion_tokens: int = 0
     route: str = ""  # short name of the API route; each route has its own queue
-    # returns whether the whole body was passed on although its upload hasn't ended; may then be charged
+    # returns True once the whole body was passed on, even if the client hasn't ended its upload; the request
+    # may be charged from then on
     is_whole: Callable[[], bool] | None = None
-    # returns how many samples the body asked for beyond `samples`, once it was sent
+    # called after the body was sent; returns how many samples it asked for in addition to `samples`
     count_further: Callable[[], int] | None = None
     counted: tuple[str, ...] = ()  # names of lists in the reply whose items are counted as samples
 
@@ -117,7 +118,10 @@ class UsageReader:
         return None if usage is None else _read_usage(usage)
 
     def count(self, lists: Collection[str]) -> int:
-        """Counts the items in the longest of the named lists; for a long reply, counts the images instead."""
+        """Counts the items in the longest of the named lists in the reply.
+
+        A long reply isn't kept as a whole, so only its images are counted.
+        """
         if self._stream or not lists:
             return 0
         if not self._whole:
@@ -345,7 +349,8 @@ class ForwardCall:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            # a body still being uploaded doesn't wait here, because a slow client would block other calls
+            # a request whose body is still being uploaded doesn't take a turn: a slow client would block the
+            # turn for other calls
             await self._take_turn()
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)
@@ -395,7 +400,7 @@ class ForwardCall:
 
     @property
     def _may_be_paid(self) -> bool:
-        """Whether the call may be charged; the endpoint may begin to work before an upload is complete."""
+        """Whether the call may be charged, even if the endpoint hasn't received the whole body."""
         is_whole = self._request.is_whole is not None and self._request.is_whole()
         return self.timer.sent is not None or self.timer.headers or is_whole
 

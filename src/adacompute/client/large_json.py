@@ -1,8 +1,8 @@
-"""Reads JSON of many megabytes in a thread, so that the event loop can go on.
+"""Reads JSON of many megabytes in a thread, so that it doesn't block the event loop.
 
 The thread alone isn't enough: a parser holds Python's lock (GIL) until it returns, which blocks all threads.
-Only log-probabilities have so many values that this matters. Tokens are therefore read as structs: they take
-a fraction of the time and memory of dictionaries, and the garbage collector ignores them.
+Only replies with log-probabilities are large enough for this to matter. Their tokens are therefore read as
+structs, which take a fraction of the time and memory of dictionaries, and the garbage collector ignores them.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ MAX_INLINE = 2**18  # size in bytes above which a reply is parsed in a thread, n
 MAX_PLAIN_MARKS = 300_000
 # maximum number of opening brackets and commas in a reply with log-probabilities that isn't strict JSON
 _MAX_ODD_MARKS = 1_000_000
-# maximum number of opening brackets and commas in a reply with log-probabilities; real ones have fewer
+# maximum number of opening brackets and commas in a reply with log-probabilities; real replies have fewer
 MAX_MARKS = 12_000_000
-# size in bytes above which a reply's tokens are read without the alternatives to them
+# size in bytes above which the tokens of a reply are read without their alternatives (top_logprobs)
 _MAX_WHOLE = 16 * 2**20
-_PART = 2**18  # number of bytes scanned per step
+_PART = 2**18  # number of bytes that `_count_marks` scans at a time
 _MAX_DEPTH = 800  # maximum depth of nesting in a reply; orjson can parse 1,024 levels
 
 _executor: tuple[int, ThreadPoolExecutor] | None = None  # (id of the process that created the pool, pool)
@@ -140,7 +140,7 @@ def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, 
 
 
 def _read_fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """Returns the fields that were in the JSON, and parses those that were left as raw bytes."""
+    """Returns those fields of a struct that were in the JSON; parses values that are still raw JSON."""
     fields = {name: getattr(struct, name) for name in struct.__struct_fields__}
     return {name: _read_field(value) for name, value in fields.items() if value is not UNSET}
 
@@ -168,14 +168,14 @@ def compact_tokens(tokens: list[Any]) -> list[Any]:
 
 
 def encode_token(value: object) -> orjson.Fragment:
-    """Encodes a token struct as JSON; passed to orjson as `default`."""
+    """Encodes a token struct as JSON; to be used as orjson's argument `default`."""
     if isinstance(value, Alternative):
         return orjson.Fragment(msgspec.json.encode(value))
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def load_odd_json(raw: Bytes) -> object:
-    """Parses JSON with NaN, huge numbers or unpaired surrogates, as some servers send it, or in UTF-16.
+    """Parses JSON that orjson refuses but some servers send: NaN, huge numbers, unpaired surrogates, UTF-16.
 
     Raises ValueError if it is nested too deeply; the limit of `json` depends on Python's version.
     """

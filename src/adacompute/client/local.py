@@ -35,8 +35,8 @@ _GRACE_SECONDS = 2.0  # how long the process may take to end once its input is c
 _POLL_SECONDS = 0.05  # interval between health checks
 _TAIL_BYTES = 8_192  # number of bytes of stderr that are shown in an error
 _MOST_SLOTS = 256  # llama.cpp's maximum number of parallel responses
-# All environment variables of the server: it doesn't get ours, which may contain keys. Its threads sleep
-# while they wait for each other, because spinning was several times slower on a busy machine.
+# All environment variables that the server gets; those of this process may contain keys. This one makes the
+# server's threads sleep while they wait for each other: spinning was several times slower on a busy machine.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 _MAGIC = b"GGUF"
 # matches the dot in "name.Q4_1", which becomes a hyphen in the model's name
@@ -48,7 +48,7 @@ _STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")
 
 
 def _read_tail(stderr: IO[bytes]) -> list[str]:
-    """Reads the last lines of a process's stderr from its file."""
+    """Reads the last lines of a process's stderr, which is redirected to this file."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _TAIL_BYTES))
     lines = stderr.read().decode("utf-8", "replace").splitlines()
     return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
@@ -80,7 +80,7 @@ def local_model(
     context: int = 1024,
     threads: int | None = None,
 ) -> Iterator[LocalModel]:
-    """Serves a GGUF file on the loopback address inside a `with` block; the process ends with ours.
+    """Serves a GGUF file on the loopback address inside a `with` block, in a process that ends with this one.
 
     `port` 0 means any free port; `slots` is the number of parallel responses, and the limit for `n`;
     `context` is the number of tokens per response, including the prompt; `threads` defaults to the number of

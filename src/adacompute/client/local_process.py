@@ -45,7 +45,10 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
 
 
 def _exit_with_parent(parent: int) -> NoReturn:
-    """Ends this process when stdin is closed, or when the parent has ended but its fork keeps stdin open."""
+    """Ends this process when stdin is closed or the parent has ended.
+
+    Stdin alone isn't enough: it stays open after the parent's end if a fork of the parent still holds it.
+    """
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
             break
@@ -53,11 +56,13 @@ def _exit_with_parent(parent: int) -> NoReturn:
 
 
 def _end_with_input() -> None:
-    """Makes the kernel end this process by SIGIO when stdin is closed, even while a load blocks all threads.
+    """Makes the kernel end this process by SIGIO when stdin is closed.
+
+    This works even while llama.cpp is loading the model, which blocks all threads of this process.
 
     Nothing may be written to stdin, which would also end the process.
     """
-    # where this isn't supported, a thread ends the process, but only after the model is loaded
+    # if the system doesn't support this, the thread in `main` ends the process, but only after loading
     with contextlib.suppress(OSError):
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
@@ -66,7 +71,7 @@ def _end_with_input() -> None:
 def main() -> None:
     """Reads the configuration, serves, prints the address, and runs until the parent ends."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # so that what libraries print goes to stderr, not to the parent
+    os.dup2(2, 1)  # whatever libraries print to stdout goes to stderr, so that the parent doesn't read it
     config = json.loads(sys.argv[1])
     sys.path[:] = config["path"]
     _end_with_input()
@@ -82,7 +87,7 @@ def main() -> None:
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
     if server is not None:
         watch.join()
-    # after a failure, exit normally: a thread of llama.cpp is still writing the reason
+    # after a failure, exit normally, because a thread of llama.cpp is still writing the reason to stderr
 
 
 if __name__ == "__main__":

@@ -71,17 +71,19 @@ class ModeConfigs:
         return marked[0] if marked else self.by_cost[-1]
 
 
-_MODE_KINDS = {  # type of each key in a mode's table: the settings of [endpoint], and these
+# maps each key that may be in a mode's table to the type of its value; the settings of [endpoint] are added
+_MODE_KINDS = {
     "upstream": str,
     "cached_price": Price,
     "options": dict,
-    "prompt_tokens": Price,  # prompt length in tokens that is assumed to price recorded samples
+    "prompt_tokens": Price,  # assumed number of prompt tokens, for computing the cost of recorded samples
     "default": bool,
     **get_type_hints(EndpointConfig, include_extras=True),
 }
 del _MODE_KINDS["url"]
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# options refused because they would draw more or longer samples than are counted, or change what is voted on
+# options that are refused: they would draw more or longer samples than adacompute counts, or replace the text
+# from which the answers are extracted
 _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
@@ -207,15 +209,16 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """Returns the settings with the default mode's endpoint, and with the highest prices of all modes.
+    """Returns the settings with the endpoint of the default mode, and with the highest prices of all modes.
 
-    This endpoint handles all requests except those for samples. Raises ConfigError if the budget is a
-    number of samples although there are several modes.
+    The default mode's endpoint handles all requests that aren't requests for samples. Raises ConfigError if
+    the budget is a number of samples although there are several modes.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     if menu.budget and config.serve.budget == ServeConfig().budget:
         config = replace(config, serve=replace(config.serve, budget=menu.budget))
-    by_quality = names_quality(config.serve.budget)  # only a policy knows the cost of a required quality
+    # a budget that is given as a required quality can't be checked here: only a policy knows its cost
+    by_quality = names_quality(config.serve.budget)
     budget = None if by_quality else parse_serve_budgets(config.serve)[0]
     if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"

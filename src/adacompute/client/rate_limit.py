@@ -20,7 +20,8 @@ from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
 _INITIAL_CONCURRENCY = 8  # number of concurrent calls until the endpoint has shown that it can handle more
-# a token bucket holds the amount for one second, so the rate per minute may be exceeded by 1/60
+# a full token bucket holds what is added to it in this time, so the amount used in one minute may exceed the
+# rate per minute by 1/60
 _BURST_SECONDS = 1.0
 
 
@@ -146,7 +147,7 @@ class RateLimiter:
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
-        # up to this limit, concurrency doubles in each round of calls
+        # below this number of concurrent calls, the limit doubles in each round of calls
         self._slow_start_limit = float(self._max_concurrency)
         self._reduced_at = float("-inf")  # when the limit was last halved (event loop's clock)
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
@@ -234,7 +235,10 @@ class RateLimiter:
         self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
-        """Records a success, and raises the limit if it has been reached; must be called before `leave`."""
+        """Records a successful call; must be called before `leave`.
+
+        If as many calls as allowed were running, raises the limit of concurrent calls.
+        """
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
@@ -263,7 +267,10 @@ class RateLimiter:
         self._reduced_at = self._loop.time()
 
     def _compute_delay(self, weight: float) -> float:
-        """Returns the seconds until a call of this weight may enter; infinite while no turn is free."""
+        """Returns the seconds until a call with this number of tokens may be admitted.
+
+        Infinite if that depends on the end of another call, or on the opening of the gate.
+        """
         # the limit of concurrent calls is reached, or nothing may be sent
         if self.in_flight + 1 > self._limit or not self._gate.is_open:
             return math.inf
@@ -354,7 +361,7 @@ class CircuitBreaker:
         self._due: float | None = None  # time of the next probe; None: the breaker is closed
         self._probing = False
         self._changed: asyncio.Future[None] | None = None
-        # How often the breaker has opened. Results of calls that began before its last opening are ignored.
+        # how often the breaker has opened; results of calls that began before it last opened are ignored
         self.generation = 0
         self.opened_at = float("-inf")  # when the breaker last opened (event loop's clock)
         self.remedy = "try again then, or see what is wrong with it"
@@ -367,8 +374,8 @@ class CircuitBreaker:
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
         """Waits while the breaker is open.
 
-        Raises EndpointResting if the wait would last beyond the time `until`, or once as many probes as
-        `probes` says have failed.
+        Raises EndpointResting if the wait would last beyond the time `until`, or as soon as `probes` further
+        probes have failed.
         """
         last = self.generation + probes
         while self._due is not None:
@@ -471,13 +478,19 @@ class Breakers:
 
     @property
     def resting(self) -> tuple[str, ...]:
-        """Models to which some kind of request is held back; "" comes first if all requests are held back."""
+        """Names of models to which at least one kind of request isn't sent at the moment.
+
+        If no requests are sent to the endpoint at all, "" comes first.
+        """
         models = (model for (model, _), breaker in self._by_kind.items() if not breaker.closed)
         return (*(() if self.endpoint.closed else ("",)), *dict.fromkeys(models))
 
     @property
     def give_up_at(self) -> float:
-        """When to give up calls if no connection has ever succeeded; infinite once one has."""
+        """Time at which calls fail because no connection has succeeded so far (event loop's clock).
+
+        Infinite if a connection has succeeded, or none was tried yet.
+        """
         return math.inf if self.is_reached else self._give_up_at
 
     def record_unreachable(self, why: str, began_at: float) -> None:
@@ -488,13 +501,13 @@ class Breakers:
 
 
 class CallBreaker:
-    """The two breakers for a call: the endpoint's, and the one for its kind of request."""
+    """The two breakers for a call: the endpoint's, and the one for the call's kind of request."""
 
     def __init__(self, breakers: Breakers, model: CircuitBreaker) -> None:
         self._breakers = breakers
         self._endpoint = breakers.endpoint
         self._model = model
-        # breaker's generation in which a failure of this call was counted; None: not yet
+        # generation of the model's breaker when it last counted a failure of this call; None: no failure yet
         self._counted: int | None = None
 
     @property
@@ -504,7 +517,10 @@ class CallBreaker:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """How many times each breaker has opened; reports on a call need these numbers as of its start."""
+        """How many times each of the two breakers has opened.
+
+        Whoever reports the end of an attempt must pass the numbers from its start.
+        """
         return self._endpoint.generation, self._model.generation
 
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
@@ -554,11 +570,11 @@ class CallBreaker:
 
 
 class AttemptTimer:
-    """Watches the deadlines of one request, and tells how far it got, even after cancellation.
+    """Watches the deadlines of one request, and records whether it was sent and whether a reply has begun.
 
     A context manager that raises TimeoutError like `asyncio.timeout`. Before it does, it checks whether the
     deadline was extended. It is entered again for each piece of a reply, because the task does other work
-    in between.
+    in between. What it has recorded can be read even if the request was cancelled.
     """
 
     def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
@@ -567,7 +583,7 @@ class AttemptTimer:
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
         self._on_sent = on_sent
-        # whether the caller's deadline comes before our own timeout
+        # whether the caller's deadline comes before the timeout in the settings
         self.caller_deadline_first = until < own_deadline
         self.sent: float | None = None  # when the request was sent; the endpoint may be working since then
         self.headers = False
@@ -613,7 +629,8 @@ class AttemptTimer:
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-# time in each round of the event loop during which tasks go on without waiting; later ones wait for the next
+# seconds at the beginning of each round of the event loop: a task that asks for a turn in this time gets it
+# at once; a task that asks later waits for the next round
 _ROUND_SECONDS = 0.004
 _TURNS_PER_ROUND = 4  # maximum number of waiting tasks that get a turn per round of the event loop
 
@@ -639,7 +656,7 @@ class LoopShare:
             loop.call_soon(self._begin_round)
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        await turn  # a task cancelled here gets no turn
+        await turn  # if the task is cancelled during this wait, its turn goes to another task
 
     def _begin_round(self) -> None:
         self._until = time.perf_counter() + _ROUND_SECONDS

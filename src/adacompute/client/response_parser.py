@@ -56,18 +56,18 @@ T = TypeVar("T")
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # characters per token: a rough average for English text
-_IMPLAUSIBLE_RATIO = 7.0  # more characters per token than any text has on average
-_MAX_RATIO = 32  # more characters per token than even tables and indented code have
+_IMPLAUSIBLE_RATIO = 7.0  # no text has more characters per token on average
+_MAX_RATIO = 32  # even tables and indented code have fewer characters per token
 _MAX_TOKENS = 10**10  # maximum number of tokens per call: far more than any model supports
 # a larger number in a reply isn't taken for a count, so that sums of millions of counts can be stored
 _MAX_COUNT = 2**40
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
-_MAX_DETAILS = 32  # maximum number of additional figures kept from a reply's usage
-_MAX_DETAIL_NAME = 64  # maximum number of characters in the name of an additional figure
+_MAX_DETAILS = 32  # maximum number of details (such as cached tokens) that are kept from a reply's usage
+_MAX_DETAIL_NAME = 64  # maximum number of characters in the name of such a detail
 _FIELD_NAME = re.compile(r"[a-z_]+")  # matches names of fields in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
-# fields of a message with text that was generated but isn't shown
+# fields of a message that hold text which the model generated but which isn't part of its response
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")
 
 
@@ -77,7 +77,7 @@ _MAX_MESSAGE = 200  # maximum number of characters shown of a server's message
 class HttpReply(NamedTuple):
     """A server's reply with any status.
 
-    `value` is the body as parsed JSON, otherwise as text, with the endpoint's key masked.
+    `value` is the parsed body if it is JSON, otherwise the body as text; the endpoint's key is masked.
     """
 
     status: int
@@ -106,11 +106,11 @@ class Response:
     text: str  # "" if the message had no text, e.g. for a tool call
     finish_reason: str | None = None
     tokens: int | None = None  # number of tokens in this response
-    estimated: bool = False  # whether `tokens` is a share of a total, or estimated from the length
+    estimated: bool = False  # whether `tokens` is inexact: a share of the total, or estimated from the length
     logprob: float | None = None  # natural log-probability of the response: the sum over its tokens
     # mean entropy per token in nats, from the alternatives that the server listed
     entropy: float | None = None
-    signals: Signals | None = None  # confidence signals, except those of the answer's tokens
+    signals: Signals | None = None  # confidence signals, except those measured only on the answer's tokens
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the message as the server sent it
     # log-probabilities as the server sent them; in a large reply, each token is a struct
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
@@ -124,7 +124,7 @@ class Response:
     def to_sample(
         self, *, answer: str | None = None, extra: Mapping[str, Any] = MappingProxyType({})
     ) -> Sample:
-        """Converts the response to a pool's sample, with its answer, if extracted, and extra keys."""
+        """Converts the response to a sample for a pool; `answer` is its extracted answer, if there is one."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
         return Sample(
             text=replace_surrogates(self.text),
@@ -295,7 +295,10 @@ def _build_reply(
 def _interpret_refusal(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
-    """Builds the error for a refused request; if it asked for too many choices, records how many."""
+    """Builds the error for a refused request.
+
+    If the request asked for too many choices, the error says how many to request instead.
+    """
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         code = "" if error.reply is None else error.reply.code
@@ -475,7 +478,8 @@ def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    margin = math.sqrt(len(lengths))  # geometric mean of 1 and the number of choices
+    # If the usage covers one of n choices, the ratio is n times the usual one; sqrt(n) tells the cases apart.
+    margin = math.sqrt(len(lengths))
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
     return ratio > learned_ratio * margin
@@ -540,7 +544,7 @@ def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
 
 
 def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
-    """Collects additional figures of a usage, e.g. cached tokens, keyed by their path in the JSON.
+    """Collects the details of a reply's usage, e.g. cached tokens, in a map: path in the JSON -> number.
 
     >>> _parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
     {('completion_tokens_details', 'reasoning_tokens'): 64}

@@ -47,7 +47,7 @@ from adacompute.records import Call, Paid
 T = TypeVar("T")
 # tokens reserved for a response without a token limit, until their actual number is known
 _DEFAULT_RESERVATION = 512
-CallListener = Callable[[Call], object]  # called for every attempt when it ends
+CallListener = Callable[[Call], object]  # called with the record of an attempt when the attempt ends
 # called before each attempt with the number of responses to request; returns whether they may be requested
 SendPermission = Callable[[int], Awaitable[bool]]
 
@@ -149,7 +149,7 @@ class CallAttempt:
         if self._ended:
             return
         self._inform_limits(error)
-        self._set_backoff(error)  # before the next call can be admitted, which may have to wait too
+        self._set_backoff(error)  # must come before `_finish`, which may admit a call that has to wait too
         paid: Paid = "maybe" if error.paid else "no"
         call = self._build_call(error.kind, paid, so_far, status=error.status)
         self._finish(call, used=None if error.paid else 0.0)
@@ -225,7 +225,7 @@ class CallAttempt:
 
 
 class CallWithRetries(Generic[T]):
-    """A call and its progress. Subclasses define an attempt and its result."""
+    """A call, retried until an attempt succeeds. Subclasses define what an attempt does and returns."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class CallWithRetries(Generic[T]):
         self.n = n
         self.headers = options.get("headers")  # sent with every attempt unless a tracer provides headers
         self.tracer = options.get("tracer")
-        self.backoff = 0.0  # seconds to wait after the last attempt
+        self.backoff = 0.0  # seconds to wait before the next attempt
         self._on_call = options.get("on_call")
         self._may_send = options.get("may_send")
         # names of the fields that may be omitted if the server refuses them
@@ -253,7 +253,7 @@ class CallWithRetries(Generic[T]):
         if n > 1 or "n" in body:
             self._body["n"] = n
         self._data = b""
-        self.weight = 0.0  # tokens reserved for an attempt
+        self.weight = 0.0  # number of tokens that the rate limiter reserves for an attempt
         self._limit_search: LimitSearch | None = None  # None: the token limit can't be changed
         if optional and (limit := read_limit(body, optional)) is not None:
             quirks = context.quirks.get(body.get("model"))
@@ -402,8 +402,8 @@ class CallWithRetries(Generic[T]):
     async def _wait_for_turn(self, tries: int) -> None:
         """Waits for the gate, the breakers and the rate limiter.
 
-        The settings' deadline starts with the first turn, because our queue isn't the endpoint's fault. The
-        caller's deadline always runs.
+        The settings' deadline starts when the first wait ends, because a wait in the client's own queue isn't
+        the endpoint's fault. The caller's deadline starts with the call.
         """
         context = self.context
         if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self.weight)):
@@ -430,7 +430,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at, now + patience)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries)
-            patience -= context.loop.time() - now  # only the wait for breakers counts against patience
+            patience -= context.loop.time() - now  # limits the wait for breakers, not for the rate limiter
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:
@@ -515,7 +515,10 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
 
 def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
-    """Whether to retry: only if it may help, and after a sent request timed out, only if `after_timeout`."""
+    """Whether to retry the call after this error, i.e. whether this may help.
+
+    A request that was sent and then timed out is retried only if `after_timeout` is true.
+    """
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
     if isinstance(error, CertificateUntrusted) or (error.reply and error.reply.code == "insufficient_quota"):
@@ -551,7 +554,7 @@ def compute_backoff(
     """Computes the seconds to wait after an attempt (numbered from 1). `requested` is the Retry-After header.
 
     The wait is partly random, so that calls that failed together aren't retried together. It is never
-    shorter than our own delay, because some servers request 0 seconds.
+    shorter than the delay in the settings, because some servers request 0 seconds.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

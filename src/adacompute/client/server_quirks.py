@@ -21,13 +21,14 @@ from adacompute.errors import EndpointError
 K = TypeVar("K")
 V = TypeVar("V")
 FRESH_SECONDS = 600.0  # seconds until an observation expires
-# number of consecutive replies with too few choices that show a limit even if earlier replies had more
+# after this many replies in a row with too few choices, a limit on `n` is assumed, even if an earlier reply
+# had more choices
 _SHORT_REPLIES = 2
 _MIN_TOKENS = 64  # minimum number of tokens for estimating a model's characters per token
 _TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
 _MAX_KEPT = 256  # maximum number of models, or of kinds of requests, that are remembered
 _MAX_NAME = 200  # maximum number of characters in a model's name; longer names are cut off
-# number of consecutive replies without log-probabilities that show that they aren't supported
+# after this many replies in a row without log-probabilities, the model is assumed not to support them
 _BARE_REPLIES = 2
 # seconds until the conclusion that log-probabilities aren't supported expires, as it may be wrong
 _BARE_SECONDS = 60.0
@@ -59,8 +60,9 @@ class ModelQuirks:
         self._per_choice: _Observation | None = None
         self._characters = 0  # characters in responses with known token counts
         self._tokens = _Observation(0, now())
-        self._accepted_at: dict[str, float] = {}  # per field: when a request with it last succeeded
-        self._refused_at: dict[str, float] = {}  # per field: when it was refused, and omitting it helped
+        self._accepted_at: dict[str, float] = {}  # field -> when a request with it last succeeded
+        # field -> when a request was last refused because of it, and succeeded without it
+        self._refused_at: dict[str, float] = {}
         self._logprobs: _Observation | None = None  # whether log-probabilities are given on request
         self._bare_replies = 0  # consecutive replies without log-probabilities
         self._limit_name: _Observation | None = None  # index in LIMIT_NAMES of the accepted name
@@ -104,7 +106,7 @@ class ModelQuirks:
             self._largest_reply = self._observe(received)
 
     def record_refusal(self, requested: int, message: str) -> int | None:
-        """Records that this number of choices was refused; returns the number to try instead.
+        """Records that this number of choices was refused; returns the smaller number to request next.
 
         Returns None if even 1 choice was refused, so that `n` can't be the reason. Remembers nothing if the
         request itself is at fault, or if other requests recently got more choices.
@@ -266,7 +268,10 @@ def model_key(name: object) -> str:
 
 
 class RecentlyUsed(OrderedDict[K, V]):
-    """A dictionary that keeps only the most recently used keys, e.g. models: users may name any number."""
+    """A dictionary of limited size, which drops the least recently used keys.
+
+    Its keys come from users, e.g. the names of models, so there may be any number of them.
+    """
 
     def __init__(self, make: Callable[[], V]) -> None:
         super().__init__()
@@ -302,11 +307,11 @@ class ServerQuirks:
         return next(reversed(self._models.values())).max_choices if self._models else None
 
     def get(self, model: object) -> ModelQuirks:
-        """Returns a model's quirks; for an unknown model, returns new ones without keeping them."""
+        """Returns a model's quirks; for an unknown model, empty ones that aren't stored."""
         return self._models.get(model_key(model)) or self._make_quirks()
 
     def ensure(self, model: object) -> ModelQuirks:
-        """Returns a model's quirks, which are kept from now on."""
+        """Returns a model's quirks; for an unknown model, stores and returns empty ones."""
         return self._models.pick(model_key(model))
 
     def _make_quirks(self) -> ModelQuirks:
@@ -542,8 +547,9 @@ _EVERYDAY_FIELDS = frozenset(
 
 
 def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """Returns a request's model and special features; requests of the same kind probably fail together.
+    """Returns the kind of a request: its model, and the names of unusual features that it uses.
 
+    Requests of the same kind are expected to fail together.
     >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
     ('m', frozenset({'tools'}))
     """

@@ -29,7 +29,7 @@ class Timeouts:
     """Timeouts of one attempt, in seconds."""
 
     connect: float = 10.0
-    first_byte: float = 300.0  # time from sending to the response headers, as a model may think first
+    first_byte: float = 300.0  # until the reply's headers arrive; long, because a model may reason first
     total: float = 900.0
 
     def __post_init__(self) -> None:
@@ -117,9 +117,9 @@ class Endpoint:
     # headers sent with every request; may be secret
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
-    ca_file: str = ""  # certificates (PEM) to trust instead of the system's
-    client_cert: str = ""  # certificate (PEM) to present to the endpoint
-    client_key: str = ""  # private key of `client_cert`, if in a separate file
+    ca_file: str = ""  # file with certificates (PEM) to trust instead of the system's
+    client_cert: str = ""  # file with the certificate (PEM) to present to the endpoint
+    client_key: str = ""  # file with the private key of `client_cert`; "": it is in the same file
     unix_socket: str = ""  # socket file to connect to, instead of the host and port of `url`
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
@@ -365,7 +365,7 @@ def _is_plain_url(url: str, parts: SplitResult) -> bool:
 
 
 def _redact_url(url: str) -> str:
-    """Removes user, password and query from an address for a message, even if it can't be parsed.
+    """Removes user, password and query from an address, even an invalid one, so that messages may show it.
 
     >>> _redact_url("http://me:sk-1/2@h:80a/v1?key=sk-3"), _redact_url("http://me:sk?4@h/v1")
     ('http://h:80a/v1', 'http://…')

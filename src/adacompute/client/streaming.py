@@ -41,7 +41,7 @@ _MAX_EVENT = 4 * 2**20  # maximum size of one event, in bytes
 _MAX_CHOICES = 1024  # maximum number of choices in a stream
 _MAX_TOOL_CALLS = 1024  # maximum number of tool calls in one choice
 _BOM = b"\xef\xbb\xbf"
-# bytes with which a stream of events may begin
+# a stream of events begins with one of these
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
 # fields that are never split, but may be repeated in every chunk; the last value is kept
@@ -51,7 +51,7 @@ _COMPACT_TOKENS = 1024
 _CHUNK_TOKENS = 512  # maximum number of tokens with log-probabilities in a chunk
 _EVENT_OVERHEAD = 512  # usual number of bytes in an event besides its content
 _EVENT_TEXT = 16  # typical number of bytes of text in a short event
-# lists of received values by field name; they are joined at the end, which is faster
+# name of a field -> values received for it, which are joined only at the end, because that is faster
 _Pieces = dict[str, list[Any]]
 
 
@@ -190,7 +190,7 @@ class _ChoiceBuilder:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._message: _Pieces = {}
-        self._calls: dict[int, _Pieces] = {}  # tool calls by index
+        self._calls: dict[int, _Pieces] = {}  # index of a tool call -> its fields
         self._logprobs: dict[str, _Tokens] = {}
 
     def add(self, choice: Mapping[str, Any]) -> None:
@@ -281,7 +281,10 @@ def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Splits a completion into a stream's chunks: each choice's content, then its end; usage last."""
+    """Splits a completion into the chunks of a stream.
+
+    For each choice, chunks with its content are followed by one with its finish reason. The usage comes last.
+    """
     head = {name: body[name] for name in _HEAD_FIELDS if name in body} | {"object": "chat.completion.chunk"}
     choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
     for place, choice in enumerate(choices):
@@ -329,7 +332,7 @@ class ReplyStream:
     ) -> None:
         self._transport, self._url, self._timer, self._response = transport, url, timer, response
         self.limits = limits
-        self.size = 0  # bytes read
+        self.size = 0  # number of bytes read so far
 
     @property
     def declares_events(self) -> bool:
@@ -453,7 +456,7 @@ class Stream:
         self._ready: deque[Event] = deque()
         self._payloads: deque[bytes] = deque()
         self._events_count = 0
-        self._content = 0  # number of bytes in all events, less the usual overhead
+        self._content = 0  # estimated bytes of content: all bytes, less the usual overhead of events
         self._ended = False  # whether the last event has arrived
         self._reply: CompletionReply | None = None  # the whole reply, if the stream succeeded
 

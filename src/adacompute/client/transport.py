@@ -45,7 +45,7 @@ from adacompute.client.response_parser import HttpReply, one_line, read_json, re
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 
-MAX_ERROR_BODY = 64 * 2**10  # maximum number of bytes read of an error reply
+MAX_ERROR_BODY = 64 * 2**10  # maximum number of bytes that are read from an error's body
 _GZIP = b"\x1f\x8b"  # first bytes of gzip data
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # encodings that error messages may name
 # request headers that allow a reply with status 304
@@ -55,7 +55,7 @@ MAX_REPLY = 64 * 2**20  # maximum size of any reply, in bytes
 # how long idle connections are kept: many servers close them after 5 s, and a request sent at that moment
 # fails, but may be charged
 _KEEPALIVE_SECONDS = 4.0
-_DISTRUST_SECONDS = 60.0  # how long no connections are kept after unrequested bytes arrived
+_DISTRUST_SECONDS = 60.0  # seconds after unrequested bytes arrived in which no connection is used again
 _MAX_FRAMING_BYTES = 131_072  # maximum number of bytes in headers, trailers or lines before a chunk
 _MAX_BUFFERED = 65_536  # size of aiohttp's buffer for unread bytes; receiving pauses at twice this size
 _WRITE_BYTES = 2**20  # number of bytes of a request written at once; copying more would block the event loop
@@ -72,7 +72,8 @@ class ReplyLimits(NamedTuple):
     """Size limits for the reply to a request."""
 
     size: int  # maximum size of the whole reply, in bytes
-    # maximum size of a stream's text, which is kept: all bytes less the usual overhead of events
+    # maximum size in bytes of a stream's content, which is kept in memory: all bytes of the stream, less the
+    # usual number of other bytes in its events
     content: int
     marks: int  # maximum number of opening brackets and commas in the JSON of the reply, or of one event
 
@@ -128,7 +129,7 @@ class EndpointProtocol(ResponseHandler):
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
-        """Whether the connection is usable; an idle one isn't if any data has arrived, even unread."""
+        """Whether the connection is usable. An idle one isn't if data has arrived that nobody requested."""
         return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
 
     def data_received(self, data: bytes) -> None:
@@ -156,11 +157,15 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            self.force_close()  # such a reply has no body, but the server may send one anyway
+            # no body is read for HEAD requests and these statuses, but the server may send one anyway
+            self.force_close()
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Passes a connection error to the body's reader, even if the body ends with the connection."""
+        """Passes a connection error to the reader of the reply's body.
+
+        This includes bodies of unknown length, which would otherwise count as complete at this point.
+        """
         if exc is not None:
             self._fail_body(exc)
         super().connection_lost(exc)
@@ -213,7 +218,7 @@ class Connector(aiohttp.TCPConnector):
         self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
-        self._distrusted_until = -math.inf  # until this time, no connections are kept
+        self._distrusted_until = -math.inf  # until this time, connections are closed after each reply
 
     async def send(
         self,
@@ -315,7 +320,7 @@ class Connector(aiohttp.TCPConnector):
         super()._release(key, protocol, should_close=should_close or is_distrusted)
 
     def _distrust(self) -> None:
-        """Closes kept connections and keeps none for a while, because each may hold an unrequested reply."""
+        """Closes idle connections and keeps none for a while: each may have received an unrequested reply."""
         self._distrusted_until = self._clock() + _DISTRUST_SECONDS
         for kept in list(self._conns.values()):
             for protocol, _ in kept:
@@ -459,7 +464,10 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpResponse | HttpReply:
-        """Posts JSON, and returns a successful reply unread; raises the same errors as `exchange`."""
+        """Posts JSON; returns a successful reply before its body is read, any other reply with its body.
+
+        Raises the same errors as `exchange`.
+        """
         try:
             with timer:
                 response = await self._send(
@@ -482,8 +490,9 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
     ) -> HttpResponse:
-        """Sends any request, and returns the reply, with any status, unread; raises the errors of `exchange`.
+        """Sends any request; returns the reply, whatever its status, before its body is read.
 
+        Raises the same errors as `exchange`.
         A body in pieces counts as sent after its last piece. Compressed replies are refused, because none was
         requested.
         """
@@ -505,7 +514,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        """Does the work of `exchange`, in a frame that no traceback shows, as the body may quote the key."""
+        """Does the work of `exchange`, which keeps it out of tracebacks because they might show the key."""
         with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
@@ -578,7 +587,8 @@ class Transport:
                     status=200,
                     paid=True,
                 )
-            decoded = raw.decode("utf-8", "replace").replace("\0", "")  # so that a key in UTF-16 is found
+            # without NUL characters, `redact` also finds a key that was sent in UTF-16
+            decoded = raw.decode("utf-8", "replace").replace("\0", "")
             value = redact(decoded, key)
         if isinstance(value, list):
             value = unwrap_error(value)
@@ -646,7 +656,7 @@ def _find_encoding(response: HttpResponse) -> str:
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
-    """Reads the body of a success up to the limit, otherwise of an error up to 64 KiB."""
+    """Reads the body: of a successful reply at most `limit` bytes, of an error at most 64 KiB."""
     success = response.status == 200
     if success:
         _check_encoding(response)

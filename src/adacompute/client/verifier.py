@@ -47,7 +47,7 @@ _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "i
 _MAX_SCORE = 1e9  # a larger number is taken for an error of the endpoint
 _MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # small limits, because a scoring endpoint returns one number
 _ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # maximum number of attempts per verification; seconds between them
-# a failing verifier doesn't hold up calls
+# short waits, so that a failing verifier doesn't delay requests
 _BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)
 # settings that a verifier takes from the endpoint if it has the same address
 _ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
@@ -82,7 +82,7 @@ class Verifier:
 
     def __init__(self, endpoint: Endpoint, *, model: str = "", timeout: float = 30.0) -> None:
         self.model = model
-        self.timeout = timeout  # seconds per verification
+        self.timeout = timeout  # maximum number of seconds per verification
         self.client = Client(endpoint if model else replace(endpoint, path=""))
 
     @property
@@ -115,7 +115,7 @@ class Verifier:
         on_call: CallListener | None = None,
         may_send: SendPermission | None = None,
     ) -> VerifierReply:
-        """Scores a response to these messages; `prompt` is their question as text.
+        """Scores a response to these messages; `prompt` is the question in the messages, as text.
 
         `deadline` is in seconds from now, in addition to the verifier's timeout. `on_call` and `may_send` are
         as in `Client.call`.
@@ -186,7 +186,7 @@ def _write_question(answer: str | None) -> str:
 
 
 class _ScoreCall(CompletionCall):
-    """A call of a plain scoring endpoint, whose reply may be any JSON and costs no tokens."""
+    """A call to a plain scoring endpoint, whose reply may be any JSON and costs no tokens."""
 
     def find_limits(self) -> ReplyLimits:
         return _MAX_REPLY
@@ -261,7 +261,10 @@ def _read_word(text: object) -> float:
 
 
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
-    """Computes the log-odds from a token and its alternatives; a bound if "Yes" or "No" isn't listed."""
+    """Computes the log-odds of "Yes" against "No" from a token and its alternatives.
+
+    If one of the two words isn't listed, an upper bound for its probability is used.
+    """
     listed = token.get("top_logprobs")
     known: dict[str, float] = {}
     for entry in [token, *(listed if isinstance(listed, list) else [])]:

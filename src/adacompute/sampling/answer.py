@@ -62,9 +62,10 @@ from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
-# reasons for a stop after which repeating the call continues the batch
+# reasons why a run may stop before the batch is done; calling `answer` again then continues the batch
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")
-_MIN_SAMPLES = 20  # minimum number of samples for rescaling confidence to this model
+# minimum number of samples with a known confidence for fitting the scale of the vote weights to them
+_MIN_SAMPLES = 20
 _SEED = 0  # seed for confidence intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
 _GUESSED_PROMPTS = 100  # number of prompts whose mean length is used to guess costs
@@ -83,10 +84,10 @@ class Answers(RunResult):
     limit: float  # upper bound for the total cost, in `unit`
     spent: int  # number of samples in total, including those of earlier runs
     rounds: int  # number of waves of samples in this run
-    price: float | None  # final price (or threshold) of a sample; None if the policy has neither
+    price: float | None  # the policy's price or threshold at the end of the run; None if it has neither
     unsettled: int  # number of requests that would get more samples at this price if the budget allowed it
     weigh: VoteWeights | None  # how votes were weighted; None if not weighted
-    plain: bool  # True: votes weren't weighted as the policy wants, because samples have no confidence
+    plain: bool  # True: the policy weights votes, but all votes counted the same: samples have no confidence
     accuracy: MeanEstimate | None  # mean accuracy over requests with a gold answer; None if there are none
     unit: BudgetUnit = "samples"  # unit of the budget
     currency: str = ""  # currency of the budget, if its unit is money
@@ -95,7 +96,7 @@ class Answers(RunResult):
     excess_tokens: int | None = None
     found: float | None = None  # share of samples with an answer
     modes: tuple[SourceUse, ...] = ()  # samples and cost of each named mode, in the policy's order
-    # initial price of each request, if there are several modes
+    # with several modes: the price at which each request began
     prices: tuple[float, ...] = field(default=(), repr=False)
 
     @property
@@ -131,7 +132,7 @@ class Answers(RunResult):
 
     @property
     def counts(self) -> dict[int, int]:
-        """How many requests got each number of samples."""
+        """Map: number of samples -> number of requests that got this number of samples."""
         return dict(sorted(Counter(item.samples for item in self.each).items()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,20 +182,22 @@ def answer(
 
     Every request gets the samples that the policy asks for at its highest price (or threshold). Then the
     price falls step by step until the budget is spent, and at each price the requests that the policy wants
-    to continue get more samples. No calibration is needed. A policy without a price runs unchanged, within
-    the same limit. No request gets more than `max_samples`, unless that is 0. Each sample is stored before
-    its vote counts. So after any interruption the same call continues the batch, and pays for nothing twice.
+    to continue get more samples. No calibration is needed. A policy without a price decides as usual; the
+    budget still isn't exceeded. No request gets more than `max_samples`, unless that is 0. Each sample is
+    stored before its vote counts. So after any interruption the same call continues the batch, and pays for
+    nothing twice.
     The policy object isn't changed. Raises SourceChanged if the pool's samples were drawn with another model,
     template or parameter, unless `another` is true.
 
     A budget in tokens or money isn't exceeded either: before each call its highest possible cost is reserved,
-    with `max_tokens` per sample, so up to this amount may be left over. An endpoint that ignores `max_tokens`
-    can exceed the budget by the few calls sent before the first response. Calls for other problems in the
-    pool and a verifier's costs don't count.
+    with `max_tokens` per sample. So an amount that is too small for another call may be left over. If an
+    endpoint ignores `max_tokens`, the budget may be exceeded by the cost of the few calls that are sent
+    before the first response. The costs of a verifier, and of calls for other problems in the pool, don't
+    count.
 
     With several plans, a `MenuPolicy` over their modes chooses the mode, and the budget is money. A mode that
-    fails for a request isn't used for this request again. Requests begin at the price that the remaining
-    money allows; once all of them have stopped, the price falls.
+    fails for a request isn't used for this request again. Requests begin at a price at which the money is
+    expected to last for all of them; once all have stopped, the price falls.
     """
     problems, plans = check_arguments(problems, pool, plans)
     plans = choose_modes(check_policy(policy), plans)
@@ -260,7 +263,7 @@ def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]
 
 
 def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
-    """Returns token prices for each mode, which convert its calls to the budget's unit."""
+    """Returns a map: name of a mode -> the token prices that give the cost of calls in the budget's unit."""
     if budget.unit == "samples" or len(plans) > 1:
         return {plan.name: plan.prices for plan in plans}
     return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
@@ -353,13 +356,13 @@ class _Batch:
     budget: Budget
     limit: float
     budgets: Sequence[CostBudget]
-    elsewhere: float  # cost of the pool's calls for problems that aren't in this batch
+    elsewhere: float  # cost of the calls recorded in the pool for problems that aren't in this batch
     max_samples: int = 0  # maximum number of samples per request; 0 means no limit
 
     def __post_init__(self) -> None:
         self.cap = self.budgets[0].cap  # the cost limit that all sources share, in the unit of the budget
         self.failures: dict[str, str] = {}
-        # for each request (by row): the modes that failed, with the reason
+        # modes that failed for a request: row of the request -> {name of the mode -> reason}
         self.left_out: dict[int, dict[str, str]] = {}
         self.initial_weigh = self.policy.weigh
         self.votes = self._load_votes()
@@ -555,7 +558,10 @@ class _Batch:
 
 
 def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
-    """Computes the cost of some samples of a source. Prompt costs are split equally among all its samples."""
+    """Computes the cost of some samples of a source.
+
+    The cost of all prompts sent to the source is split equally among all its samples.
+    """
     prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
     return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 

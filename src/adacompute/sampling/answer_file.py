@@ -28,17 +28,17 @@ class RequestAnswer:
 
     id: str
     answer: str | None  # the answer that won the vote; None if no sample has an answer
-    votes: Mapping[str, int]  # number of votes for each answer, in order of first appearance
+    votes: Mapping[str, int]  # answer -> number of votes for it, in order of first appearance
     agreement: float  # share of votes (by weight) for `answer`; 0.0 without votes
     samples: int
     tokens: int | None  # total tokens of all responses to the request; None if unknown
-    # index of the most confident sample with this answer, among its mode's samples; None if there is none
+    # index of the most confident sample with `answer`, among the samples of `mode`; None if there is none
     best: int | None = None
     correct: float | None = None  # 1 if right, 0 if wrong; None without a gold answer
     error: str | None = None  # why the request has fewer samples than intended
     mode: str = ""  # name of the mode of the sample `best`; "" if it has none
-    modes: Mapping[str, int] = field(default_factory=dict)  # number of samples per mode
-    costs: Mapping[str, float] = field(default_factory=dict)  # money spent on each mode, including prompts
+    modes: Mapping[str, int] = field(default_factory=dict)  # name of a mode -> number of its samples
+    costs: Mapping[str, float] = field(default_factory=dict)  # name of a mode -> money spent on it
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
@@ -61,7 +61,7 @@ def write_answers(
     pool: Pool,
     plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
-    """Writes one row per request, with its own fields and its answer. Reads texts from the pool one by one.
+    """Writes one row per request, with the request's fields and its answer. Reads texts one by one.
 
     With several modes, rows also have the samples and cost of each mode.
     """
@@ -164,14 +164,14 @@ def _fit_cell(value: object, kind: type) -> object:
 
 
 def _flatten_cell(value: object) -> object:
-    """Converts a value so that it fits in a cell: text and numbers are unchanged, the rest becomes JSON."""
+    """Converts a value so that it fits in a cell: text and None stay as they are, others become JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# by file extension: a function that writes rows with the given columns to a file; its last argument repeats
-# the requests' own cells, which show the type of each column
+# File extension -> function that writes a file. Its arguments are the path, the column names, the rows, and
+# again the rows without the answer columns, which show the type of each of the request's own columns.
 _WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Iterator[OutputRow]], None]] = {
     ".jsonl": _write_jsonl,
     ".csv": _write_csv,

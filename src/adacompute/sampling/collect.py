@@ -50,9 +50,9 @@ T = TypeVar("T")
 class SourcePlan:
     """What to draw from one endpoint: request settings, samples per problem, prices.
 
-    An engine in place of the endpoint draws the samples elsewhere, such as on a cluster. A `verifier` scores
-    each new sample that has an answer before it is stored; the verifier's own cost isn't recorded in the
-    pool.
+    `endpoint` may be an engine, which draws the samples elsewhere, such as on a cluster. If there is a
+    `verifier`, it scores each new sample that has an answer, before the sample is stored. The verifier's own
+    cost isn't recorded in the pool.
     """
 
     endpoint: Endpoint | WorkerEngine
@@ -130,20 +130,25 @@ def build_plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The fields that the results of all runs share: failures of this run, and the sources' total costs."""
+    """The fields that `Collected` and `Answers` share.
+
+    `account` and the costs include earlier runs with the same sources.
+    """
 
     added: int  # number of samples drawn in this run
-    failures: Mapping[str, str]  # why each incomplete problem lacks samples, by problem id
-    errors: Mapping[str, int]  # number of this run's attempts without a sample, by kind of error
-    account: Account  # all calls that the pool has recorded for these sources, in any run
+    failures: Mapping[str, str]  # problem id -> why the problem lacks samples
+    errors: Mapping[str, int]  # kind of error -> number of this run's attempts that ended with it
+    account: Account  # totals over all calls to these sources that are recorded in the pool, from any run
     cost: float  # cost in money of all calls counted in `account`
     at_most: float  # `cost`, plus the cost of failed calls that may be charged
     seconds: float
     stopped: StopReason | None = None  # what stopped the run; None if it finished
-    why: str | None = None  # why the run stopped, in words
+    why: str | None = None  # explanation of `stopped` for the user
     signal: int | None = None  # number of the signal that stopped the run
-    finished: float | None = None  # share of samples that weren't cut off, among those where it is known
-    verifier: Mapping[str, Any] | None = None  # calls to a verifier in this run; None if there were none
+    # share of samples that weren't cut off, among the samples for which this is known
+    finished: float | None = None
+    # numbers of calls to the verifier, failures and tokens in this run; None if it wasn't called
+    verifier: Mapping[str, Any] | None = None
 
     def list_run(self) -> dict[str, Any]:
         """Returns the fields of this class as plain data, for JSON."""
@@ -177,7 +182,7 @@ class Collected(RunResult):
     per_call: int | None = None  # maximum number of samples per call; None if unknown
     logprobs: bool | None = None  # whether the model returns log-probabilities; None if unknown
     answered: float | None = None  # share of the source's samples with an answer
-    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # results by mode name
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # name of a mode -> its result
 
     @property
     def complete(self) -> bool:
@@ -215,7 +220,7 @@ def collect(
     The first signal ends the run gracefully, the second at once. Raises SourceChanged if the pool's samples
     were drawn with another model, template or parameter, unless `another` is true. Problems in the pool are
     updated, but what the model sees of them must not have changed, and a changed gold answer needs `regrade`.
-    `max_cost` limits the total cost of all calls into the pool, each source at its own prices.
+    `max_cost` limits the total cost of all calls recorded in the pool, each source at its own prices.
     """
     problems, plans = check_arguments(problems, pool, plans)
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
@@ -358,15 +363,15 @@ def make_budgets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceUse:
-    """The samples drawn from a source, and the cost of its calls into the pool over all runs."""
+    """The samples drawn from a source, and the cost of all its calls that are recorded in the pool."""
 
     name: str  # name of the source's mode
     samples: int  # number of samples that belong to this collection or batch
-    account: Account  # all calls that the pool has recorded for this source, in any run
+    account: Account  # totals over all calls to this source that are recorded in the pool, from any run
     cost: float  # cost in money of all calls counted in `account`
     at_most: float  # `cost`, plus the cost of failed calls that may be charged
     answered: float | None  # share of the source's samples with an answer
-    finished: float | None  # share of samples that weren't cut off, among those where it is known
+    finished: float | None  # share of samples that weren't cut off, among samples for which this is known
 
     @property
     def mean_cost(self) -> float | None:
@@ -387,7 +392,7 @@ class SourceUse:
 
 
 def measure_source(pool: Pool, plan: SourcePlan, *, samples: int) -> SourceUse:
-    """Measures the cost of a source's calls, and how many of all its samples have an answer."""
+    """Measures the cost of a source's calls, and which share of its samples have an answer."""
     account = pool.account(*plan.asking.source)
     totals = pool.totals(pool.source_key(*plan.asking.source))
     return SourceUse(
@@ -467,12 +472,12 @@ class SamplerGroup:
 
     @property
     def errors(self) -> Counter[str]:
-        """Number of attempts without a sample, by kind of error."""
+        """Map: kind of error -> number of attempts that ended with it."""
         return sum((sampler.errors for sampler in self.samplers), Counter())
 
     @property
     def failures(self) -> dict[str, str]:
-        """The latest reason why a problem lacks samples, by problem id."""
+        """Map: problem id -> the latest reason why the problem lacks samples."""
         return {id_: why for sampler in self.samplers for id_, why in sampler.failures.items()}
 
     @property
@@ -487,7 +492,7 @@ class SamplerGroup:
 
     @property
     def why(self) -> str | None:
-        """Why the run stopped, in words."""
+        """Explanation of `stopped` for the user."""
         stopped = self.stopped
         reasons = [sampler.why for sampler in self.samplers if sampler.stopped == stopped is not None]
         return next((why for why in reasons if why is not None), None)
@@ -508,7 +513,7 @@ class SamplerGroup:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
     async def draw(self, runs: Sequence[Sequence[SampleRange]]) -> None:
-        """Draws the given ranges of samples of each source, or only some of them if stopped."""
+        """Draws samples: `runs` holds the ranges for each source. If the run is stopped, draws only some."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:
             for sampler, part in chosen:
@@ -524,7 +529,11 @@ class SamplerGroup:
             raise
 
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
-        """Returns the progress, given how many samples of each source are planned, and were stored before."""
+        """Returns the progress of all sources together.
+
+        `planned` and `before` hold the numbers of samples of each source that are planned, and that were
+        stored before this run.
+        """
         parts = [
             sampler.progress(planned=count, before=stored)
             for sampler, count, stored in zip(self.samplers, planned, before, strict=True)
@@ -534,7 +543,7 @@ class SamplerGroup:
         joined = CollectProgress.join(parts)
         return replace(
             joined,
-            # each part includes the common cost of all sources: count it once
+            # the cost in each part is already the total over all sources, so it must be counted only once
             cost=joined.cost - (len(parts) - 1) * self.cap.spent,
             stopping=self.stopped is not None,
             modes=dict(zip(self._names, parts, strict=True)),
@@ -571,8 +580,7 @@ async def open_samplers(
             )
             for plan, budget in zip(plans, budgets, strict=True)
         }
-        # Collectors on a cluster may use all the remaining money, so with them only one source draws at a
-        # time.
+        # if collectors on a cluster draw, one source may use all the remaining money: draw one at a time
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
         group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)

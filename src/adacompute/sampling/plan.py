@@ -32,9 +32,10 @@ _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "
 _SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # maximum number of differences shown in an error
 _MAX_VALUE = 60  # maximum number of characters of a value in an error
-# low on purpose, so that prompt lengths are overestimated until a server has counted some
+# assumed characters per token; it is low, so that the number of prompt tokens is overestimated until a server
+# has counted the tokens of a prompt
 _CHARACTERS_A_TOKEN = 3.0
-# maximum number of concurrent calls until the first one shows the real cost of a response
+# maximum number of concurrent calls until the first reply shows how many tokens a response really has
 _MAX_TRIAL_CALLS = 4
 _TURN_TOKENS = 8  # estimated number of tokens that each message needs besides its text
 
@@ -105,7 +106,7 @@ class Asking:
     def most_tokens(self) -> int | None:
         """The token limit per response; None if there is none."""
         limits = [self.sampling[name] for name in LIMIT_NAMES if self.sampling.get(name) is not None]
-        # endpoints differ in which of the two limits they obey, so expect the larger
+        # the limit has two names, and endpoints differ in which one they obey: expect the larger value
         return max(limits, default=None)
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
@@ -213,12 +214,15 @@ def compute_sample_limit(budget: object, requests: int) -> int:
     return math.floor(average * requests + 1e-9)
 
 
-# prices at which a call's cost is its number of tokens
+# prices with which the cost of a call is its number of tokens: 1 per token
 TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
-    """Returns prices that convert calls to the budget's unit: money, or tokens of prompts and responses."""
+    """Returns the token prices with which the cost of calls is computed in the budget's unit.
+
+    For a budget in money these are `prices`; for a budget in tokens, each prompt or response token costs 1.
+    """
     if budget.unit == "tokens":
         return TOKENS_AS_PRICES
     if not prices:
@@ -262,7 +266,7 @@ class CostEstimate:
     prompt_tokens_most: int
     completion_tokens: int | None  # estimate extrapolated from the samples so far; None without samples
     completion_tokens_most: int | None  # upper bound; None if responses have no limit
-    cost: float | None  # money, extrapolated for `calls_most` calls; None if unknown
+    cost: float | None  # estimated cost in money if each call returns one sample; None if unknown
     cost_most: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,7 +343,7 @@ def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
 def add_problems(
     pool: Pool, problems: Sequence[Problem], template: Template, *, regrade: bool = False
 ) -> None:
-    """Adds new problems to the pool; updates existing ones if what the model sees is unchanged."""
+    """Adds new problems to the pool; updates existing ones if the model still sees the same text."""
     new, changed = check_problems(pool, problems, template)
     pool.add_problems(new)
     pool.amend_problems(changed, regrade=regrade)
@@ -418,13 +422,13 @@ def _show(value: object) -> str:
 
 
 class CostCap:
-    """The money spent and reserved by calls, within a limit shared by all modes."""
+    """A limit on the cost of calls to all models together, and the amounts spent and reserved so far."""
 
     def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
         if limit is not None and not (_is_number(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         self.limit = limit
-        self.spent = spent  # cost of ended calls, including those that may be charged although they failed
+        self.spent = spent  # cost of ended calls, including failed calls that may be charged
         self.reserved = 0.0  # total amount reserved for running calls
         self.owed = 0.0  # cost of failed attempts that may be charged, in calls that are still running
         self.held = 0  # number of reservations not released yet
@@ -437,13 +441,14 @@ class CostCap:
 
 
 class CostBudget:
-    """Keeps the cost of calls to one model within the cap's limit.
+    """Keeps the cost of calls to one model within the limit of `cap`, which other models may share.
 
     Before a call, its highest possible cost is reserved: that of a separate call for each sample, with the
     maximum number of tokens. Failed attempts that may be charged count in full, and a retry is sent only if
-    its cost fits as well, so the limit holds even if all are charged. Prompts are estimated until some were
-    counted. If an endpoint sends more tokens than requested, more is reserved from then on. Until the tokens
-    of the first response are known, only a few calls are sent; only these can exceed the limit.
+    the limit also allows its cost. So the limit holds even if all attempts are charged. The tokens of prompts
+    are estimated until the endpoint has counted the tokens of one. If a response has more tokens than
+    requested, later calls reserve as many. Until the tokens of the first response are known, only a few calls
+    are sent; only these can exceed the limit.
     """
 
     def __init__(
@@ -451,7 +456,7 @@ class CostBudget:
         *,
         prices: TokenPrices,
         most_tokens: int | None = None,
-        cap: CostCap | None = None,  # limit shared with other models; None means no limit
+        cap: CostCap | None = None,  # limit on the cost, which other models may share; None means no limit
     ) -> None:
         self.cap = CostCap() if cap is None else cap
         self.prices = prices
@@ -468,11 +473,14 @@ class CostBudget:
         return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
-        """Explains, in words, why no more calls are sent."""
+        """Explains to the user why no more calls are sent."""
         return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
-        """Waits until samples for a prompt can be paid for; returns how many, and the amount reserved."""
+        """Reserves money for up to `wanted` samples; `prompt` is the estimated number of prompt tokens.
+        Waits until there is money for at least one sample; returns the number of samples that it pays for,
+        and the amount reserved. Returns 0 samples if there won't be enough even after all running calls.
+        """
         self.longest_prompt = max(self.longest_prompt, prompt)
         if self.cap.limit is None:
             return wanted, 0.0
@@ -500,7 +508,7 @@ class CostBudget:
         self.cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
-        """Records an attempt as it ends; returns False if its possible cost leaves no money for more."""
+        """Records an attempt as it ends; returns False if its possible cost exceeds the remaining money."""
         if self.cap.limit is None or call.paid != "maybe":
             return True
         self.cap.owed += self._worst_cost(call)
@@ -510,7 +518,10 @@ class CostBudget:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
 
     def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
-        """Records ended calls; returns them, with the maximum number of tokens if they may be charged."""
+        """Records the costs of ended calls; returns the calls.
+
+        A failed call that may be charged gets the maximum number of tokens that it may have used.
+        """
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
@@ -535,7 +546,10 @@ class CostBudget:
 
 
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
-    """Computes the highest possible cost of a pool's calls; those of unknown modes at the highest prices."""
+    """Computes the highest possible cost of all calls recorded in a pool.
+
+    `prices` maps the name of a mode to its prices. Calls of other modes are counted at the highest prices.
+    """
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
         output=max(each.output for each in prices.values()),
@@ -549,11 +563,11 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 
 
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
-    """Computes the highest possible cost of the calls for these problems.
+    """Computes the highest possible cost of the calls for the problems with these ids.
 
-    Pools don't record which problem a call was for. If the pool has samples of other problems too, these
-    problems get a share of the total: of response costs in proportion to their tokens, and of the costs of
-    prompts and failures in proportion to their number of samples.
+    Pools don't record which problem a call was for. If the pool has samples of other problems too, the cost
+    is split: the cost of responses in proportion to the number of tokens, and the cost of prompts and of
+    failed calls in proportion to the number of samples.
     """
     source = pool.source_key(*asking.source)
     if source is None:

@@ -18,7 +18,7 @@ from adacompute.atomic import WriterLock, sync_path
 from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
-Indexes = dict[str, set[int]]  # indexes of samples, by problem id
+Indexes = dict[str, set[int]]  # problem id -> indexes of its samples
 PAD = "pad"  # name of the file next to the shards that has a key's one-time pad; it is removed with them
 _WRITER_SECONDS = 30.0  # how long a worker may take to end after it or its driver was killed
 _SUFFIXES = ("", "-wal", "-shm")
@@ -34,7 +34,7 @@ def make_shard_path(folder: Path) -> Path:
 
 
 def merge_leftover_shards(pool: Pool) -> None:
-    """Merges everything that the workers of a killed run left behind."""
+    """Merges all shards that the workers of a killed run left behind into the pool."""
     done: set[Path] = set()
     # workers may still run for a moment after the driver that started them was killed
     while new := _list_started_shards(pool.shard_folder) - done:
@@ -45,10 +45,13 @@ def merge_leftover_shards(pool: Pool) -> None:
 
 
 def merge_shard(pool: Pool, path: Path) -> Indexes:
-    """Merges a shard; returns the indexes of its samples. Raises PoolLocked if its writer is still alive."""
+    """Merges a shard into the pool; returns the indexes of its samples.
+
+    Waits until the shard's writer has ended; raises PoolLocked if this takes too long.
+    """
     merged: Indexes = {}
     until = time.monotonic() + _WRITER_SECONDS
-    while _is_locked(path) and time.monotonic() < until:  # the shard may not exist yet
+    while _is_locked(path) and time.monotonic() < until:  # the writer may even be about to create the shard
         time.sleep(0.05)
     if not path.exists():  # the shard's worker ended before creating it
         return merged
@@ -70,9 +73,9 @@ def merge_shard(pool: Pool, path: Path) -> Indexes:
 
 
 def remove_shard_folder(pool: Pool) -> None:
-    """Removes the folder of shards and the records of their merges, except for shards still being written.
+    """Removes the folder of shards and the records of their merges, unless some shards aren't merged yet.
 
-    Other files stay too, because users may have a folder with this name.
+    Files that this package didn't write aren't removed, because a user's folder may have the same name.
     """
     folder = pool.shard_folder
     if not folder.is_dir() or any(_SHARD_NAME.fullmatch(path.name) for path in folder.iterdir()):

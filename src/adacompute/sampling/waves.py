@@ -31,11 +31,12 @@ Bools = npt.NDArray[np.bool_]
 _LOWEST_DIAL = 1e-18  # lowest price or threshold that the search tries, apart from 0
 _RESOLUTION = 1e-6  # the search ends when its bounds differ by less than this share of the upper one
 _MAX_STEPS = 60
-_WAVE_DIVISOR = 4  # a wave may use 1/4 of the remaining samples before its answers are known
+_WAVE_DIVISOR = 4  # to fill the parallel calls, a wave may use up to 1/4 of the remaining samples
 # number of requests in the first wave with several modes, which measures the modes' costs
 _TRIAL_REQUESTS = 16
-_WAVES = 12  # minimum number of groups in which the requests begin, if there are several modes
-# share of the remaining money that all requests together should spend at their first price
+# with several modes, requests begin in groups of 1/12 of the batch, or larger ones if the batch is small
+_WAVES = 12
+# with several modes: expected share of the remaining money that is spent before the price begins to fall
 _PACED_SHARE = 0.98
 
 
@@ -43,12 +44,15 @@ class BatchWave(NamedTuple):
     """The samples to draw at the same time: for some requests, a number of samples from one source."""
 
     rows: Rows
-    counts: Ints  # number of samples to draw for each request; shape (rows,)
-    modes: Ints  # index of the source to draw from, for each request; shape (rows,)
+    counts: Ints  # number of samples to draw for the request in each row; shape (rows,)
+    modes: Ints  # index of the source to draw from for the request in each row; shape (rows,)
 
 
 def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
-    """Extracts the answers from all samples of a request together, as the gateway does; removes grades."""
+    """Extracts the answers again, from all samples of a request together, as the gateway does.
+
+    Returns the samples with these answers, and without grades.
+    """
     texts = [sample.text or "" for sample in samples]
     ends = [sample.finished is not False for sample in samples]
     answers = read_answers(texts, question, task, finished=ends)
@@ -61,8 +65,8 @@ def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[
 class BatchVotes:
     """Counts the votes on each request of a batch, over all sources.
 
-    A sample's index is its position among all samples of its request, from any source, so a batch that was
-    killed continues with its votes in drawing order. Gold answers aren't used.
+    A sample's index is its position among all samples of its request, from any source. So a batch that is
+    continued after a crash still counts its votes in the order of drawing. Gold answers aren't used.
     """
 
     def __init__(
@@ -78,13 +82,13 @@ class BatchVotes:
         size, modes = len(problems), len(askings)
         self._empty = make_empty_state(size, modes)
         self._arrays = {each.name: getattr(self._empty, each.name).copy() for each in fields(self._empty)}
-        self.next_index = np.zeros(size, dtype=np.int64)  # the index of each request's next sample
+        self.next_index = np.zeros(size, dtype=np.int64)  # index that each request's next sample will get
         rows = {problem.id: row for row, problem in enumerate(problems)}
         for mode, (model, parameters) in enumerate(self._sources):
             for id_, indexes in pool.indexes(model, parameters):
                 if (row := rows.get(id_)) is not None:
                     self.drawn_by_mode[row, mode] = len(indexes)
-                    # missing indexes in between stay unused
+                    # if stored indexes have gaps, these aren't filled: new samples get higher indexes
                     self.next_index[row] = max(self.next_index[row], max(indexes) + 1)
 
     def __len__(self) -> int:
@@ -111,11 +115,11 @@ class BatchVotes:
         return int(self.drawn_by_mode.sum())
 
     def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources VotesByMode
-        """Returns the state of the votes on some requests."""
+        """Returns the votes on some requests in the form that a policy needs for its decision."""
         return type(self._empty)(**{name: values[rows] for name, values in self._arrays.items()})
 
     def recount(self, rows: Rows) -> None:
-        """Counts the votes on requests with new samples again."""
+        """Counts the votes anew for the requests in these rows, which have new samples."""
         state = read_tallies([self.tally(self.samples(row)) for row in rows.tolist()], self._names)
         for name, values in self._arrays.items():
             self._arrays[name] = _put_rows(values, rows, getattr(state, name), NEVER_SEEN * (name == "seen"))
@@ -147,9 +151,10 @@ class BatchVotes:
 
 
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
-    """Replaces some rows of an array of vote counts; its last axis, over answers, grows if needed.
+    """Replaces some rows of an array of vote counts, or of another array with a row per request.
 
-    Returns a copy of such an array, because another thread may be reading it to report progress.
+    Changes an array of shape (requests,) in place. Other arrays have a last axis over distinct answers, which
+    grows if needed; returns a copy of these, because another thread may be reading them to report progress.
     """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
@@ -172,7 +177,7 @@ class DialSearch:
         self._high = np.full(requests, np.inf)  # the policy stops at this price and above
 
     def forget(self, rows: Rows) -> None:
-        """Forgets what is known about these requests, because their votes changed."""
+        """Resets the bounds for the requests in these rows, because their votes have changed."""
         self.low[rows], self._high[rows] = -1.0, np.inf
 
     def find_continuing(self, dial: float) -> Bools:
@@ -185,7 +190,10 @@ class DialSearch:
         return np.asarray(self.active & (dial <= self.low))
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
-        """Records that the policy stops these requests at a price, whatever it decided at higher prices."""
+        """Records that the policy stops the requests in these rows at a price.
+
+        What it decided for them at higher prices is ignored.
+        """
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
@@ -227,8 +235,10 @@ class WavePlanner:
         places: Floats | None = None,
         find_room: Callable[[], int],
     ) -> None:
-        """`opening` has the number of samples of each request in the first wave, `places` shifts the price of
-        each request. `find_room` returns how many more samples the budget pays for.
+        """`opening` holds the number of samples of each request in the first wave.
+
+        `places` holds a number from 0 to 1 per request, by which the policy slightly lowers or raises the
+        request's price. `find_room` returns how many more samples the budget pays for.
         """
         self._policy = policy
         self._votes = votes
@@ -238,7 +248,7 @@ class WavePlanner:
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
         self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the latest planned wave
-        # expected number of samples of each request after the latest wave
+        # number of samples that each request in the latest wave should have once the wave is drawn
         self._expected: Ints = np.zeros(0, dtype=np.int64)
         self.dial = None if policy.dial is None else highest_dial(policy)
         self.number = 0  # number of waves so far
@@ -250,7 +260,10 @@ class WavePlanner:
 
     @property
     def price(self) -> float | None:
-        """The lowest price at which a request has continued; if none has, the highest at which one would."""
+        """The lowest price at which any request has got more samples.
+
+        If no request has, the highest price at which at least one request would continue.
+        """
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
         return self._dial_search.find_highest(self.dial, 1)
@@ -270,14 +283,14 @@ class WavePlanner:
         return self._grant(rows, np.minimum(requested, self._votes.count_left(rows)), np.zeros(len(rows)))
 
     def begin(self, policy: Policy) -> None:
-        """Replaces the policy by one adapted to the model; called once the stored votes are counted."""
+        """Replaces the policy by a copy fitted to this batch; called once the stored votes are counted."""
         self._policy = policy
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """Plans the next wave, at the highest price possible; None if the budget is spent or none continues.
+        """Plans the next wave, at the highest price at which enough requests continue.
 
-        `width` is the number of parallel calls.
+        Returns None if the budget is spent or no request continues. `width` is the number of parallel calls.
         """
         if not self.room:
             return None
@@ -286,7 +299,10 @@ class WavePlanner:
         return wave if len(wave.rows) else None
 
     def record_wave(self) -> list[tuple[int, int]]:
-        """Checks the latest wave's samples; returns (request, source) pairs that got fewer than planned."""
+        """Checks whether the latest wave's samples have arrived.
+
+        Returns (row of the request, index of the source) for each request with fewer samples than planned.
+        """
         wave = self._granted
         self._dial_search.forget(wave.rows)
         short = self._votes.drawn_by_mode[wave.rows, wave.modes] < self._expected
@@ -324,8 +340,9 @@ class WavePlanner:
     def _count_least(self, width: int) -> int:
         """Returns the desired minimum number of requests in the next wave.
 
-        It is the number that the remaining budget can finish, so that all of them stop at the same price. If
-        these don't fill the parallel calls, it is more, but a wave uses at most 1/4 of the remaining samples.
+        It is the number of requests for which the remaining budget pays until they stop, so that all of them
+        stop at the same price. If these are fewer than the parallel calls, more are continued, but a wave
+        uses at most 1/4 of the remaining samples.
         """
         return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
@@ -370,10 +387,11 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
 class ModePlanner(WavePlanner):
     """Plans the waves of a batch over several modes.
 
-    Requests begin in groups. A group's price is what the remaining money allows for all requests that haven't
-    begun, at the costs measured so far. A request keeps its price until it stops: at another price, the
-    policy often wouldn't have drawn the samples it has. Once all requests have stopped, the price falls until
-    the rest of the money is spent. A wave has one sample per request.
+    Requests begin in groups. A group begins at the lowest price at which the remaining money is expected to
+    pay for all requests that haven't begun yet, given the costs measured so far. A request keeps its price
+    until it stops: at another price, the policy often wouldn't have drawn the samples that it has. Once all
+    requests have stopped, the price falls until the rest of the money is spent. A wave has one sample per
+    request.
     """
 
     _policy: MenuPolicy
@@ -397,7 +415,7 @@ class ModePlanner(WavePlanner):
         self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)
         # which modes are too expensive for the remaining money
         self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)
-        self.dial = None  # price for all requests, once it has begun to fall; None before
+        self.dial = None  # upper bound for all prices once all requests have stopped; None before
         self.prices = np.full(len(votes), np.nan)  # price of each request; NaN before it begins
 
     @property
@@ -451,7 +469,7 @@ class ModePlanner(WavePlanner):
         """Does nothing: another mode may replace the one that failed."""
 
     def leave_out(self, row: int, mode: int) -> None:
-        """Records that a mode failed for a request, which won't use it again in this run."""
+        """Records that a mode failed for a request, so that the request doesn't use it again in this run."""
         self._failed[row, mode] = True
         self._dial_search.active[row] = not self._failed[row].all()
 
@@ -462,7 +480,10 @@ class ModePlanner(WavePlanner):
         return rows[modes != STOP], modes[modes != STOP]
 
     def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
-        """Chooses each request's mode at its own price, or STOP. `paid=False` assumes enough money."""
+        """Chooses each request's mode at its own price, or STOP.
+
+        If `paid` is false, modes that are too expensive for the remaining money may be chosen too.
+        """
         prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
         votes = self._votes.state(rows)
         wanted = self._policy.choose(self._reading[rows], votes, prices)
@@ -479,11 +500,11 @@ class ModePlanner(WavePlanner):
         return wanted
 
     def _find_substitute(self, row: int, votes: VotesByMode, wanted: int, usable: Bools, price: float) -> int:
-        """Finds another mode if a request's mode can't be used: a cheaper one, if that is worth its price.
-
-        A more expensive mode is taken only if there is no answer yet, because its value is unknown.
+        """Finds another mode for a request that can't use the wanted one: a cheaper one, if worth its price.
+        A more expensive mode is chosen only if the request has no answer yet, because it isn't known what
+        that mode's samples are worth. Returns STOP if no mode is suitable.
         """
-        # cheaper votes must not outvote those of a more expensive mode just because it is unavailable
+        # don't go below the most expensive mode that has votes: votes of cheaper modes must not outvote it
         voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
         cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
         dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
@@ -500,9 +521,9 @@ class ModePlanner(WavePlanner):
         return STOP
 
     def _begin_requests(self, count: int) -> None:
-        """Begins `count` requests, at the price that the remaining money allows for all that haven't begun.
+        """Begins `count` requests, at a price that lets the money last for all requests that haven't begun.
 
-        The first group is small, to measure costs.
+        The first group is small, because it serves to measure costs.
         """
         waiting = np.flatnonzero(np.isnan(self.prices))
         begun = np.flatnonzero(~np.isnan(self.prices))
@@ -514,7 +535,7 @@ class ModePlanner(WavePlanner):
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
-        # weight of the policy's own cost estimate, which counts like this much measured cost
+        # amount of money after which measured costs count more than the costs that the policy learned
         trial = _TRIAL_REQUESTS * self._budget
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
@@ -522,7 +543,7 @@ class ModePlanner(WavePlanner):
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:
-        """Returns measured costs per sample divided by those that the policy learned, averaged over modes."""
+        """Returns measured costs divided by the costs that the policy learned, as a mean over modes."""
         costs, learned = self._find_costs(), self._policy.costs
         known = (learned > 0) & (costs > 0)
         if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
@@ -532,8 +553,8 @@ class ModePlanner(WavePlanner):
     def _lower_price(self, width: int) -> tuple[Rows, Ints]:
         """Lowers the price until some requests continue; returns them with their modes.
 
-        Leaves the price as it is once a mode is too expensive for the remaining money, because requests would
-        only get other modes.
+        Doesn't lower the price once any mode is too expensive for the remaining money: requests that need
+        that mode would only get samples of other modes.
         """
         while not self._unpaid.any():
             ceiling = float(self.prices.max()) if self.dial is None else self.dial
@@ -551,7 +572,7 @@ class ModePlanner(WavePlanner):
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
         """Selects those of the requests that the remaining money can probably pay for.
 
-        Money for requests that haven't begun is kept back, so that the last ones aren't left out.
+        Keeps the average budget back for each request that hasn't begun, so that all requests get samples.
         """
         costs, waiting = self._find_costs(), int(np.isnan(self.prices).sum())
         left = self._find_money() - waiting * self._budget
@@ -564,7 +585,7 @@ class ModePlanner(WavePlanner):
         return np.array(granted, dtype=np.intp)
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """Returns 1 for each request that continues at this price (or at its own, if lower), else 0."""
+        """Returns for each request 1 if it continues at the lower of this price and its own, otherwise 0."""
         assert dial is not None
         last, self.dial = self.dial, dial
         wanted = self._choose(rows)

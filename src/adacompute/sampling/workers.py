@@ -43,7 +43,7 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRange, estimate_prompt_size
 
-Scores = Mapping[int, float]  # a verifier's scores, by the response's index in its call
+Scores = Mapping[int, float]  # index of a response in its call -> the verifier's score
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
 # how long to gather samples for one write, because each write takes much longer than adding a sample
@@ -52,7 +52,7 @@ _GATHER_SECONDS = 0.02
 _MAX_BATCH = 256
 _MAX_NUMBER = 2**53
 _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
-# wrong key, no money or no such model: errors that every problem would meet
+# HTTP statuses for a wrong key, no money or no such model, with which every request would fail
 _FATAL_STATUSES = (401, 402, 403, 404)
 # outcomes of calls that don't count as errors
 _HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")
@@ -70,13 +70,13 @@ class CollectProgress:
     added: int  # number of samples added by this run
     failed: int  # number of samples that this run requested and didn't get
     tokens: int  # number of response tokens in this run
-    cost: float  # money for all calls that the pool has recorded, including those that may be charged
-    errors: Mapping[str, int]  # number of attempts without a sample, by kind of error
+    cost: float  # cost in money of all calls recorded in the pool, including failed calls that may be charged
+    errors: Mapping[str, int]  # kind of error -> number of attempts that ended with it
     calls: int
     concurrency: int  # number of parallel calls that the rate limiter allows now
     in_flight: int = 0  # number of calls in flight
     stopping: bool = False  # True: the run only finishes calls in flight
-    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # progress of each mode, by name
+    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # name of a mode -> its progress
 
     @classmethod
     def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
@@ -90,7 +90,7 @@ class CollectProgress:
 
 
 class Sampler(ABC):
-    """Draws ranges of samples; when `draw` returns, all their samples and failures are stored."""
+    """Draws samples of one source; when `draw` returns, all samples and failures are stored in the pool."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
         self._cost_budget = cost_budget
@@ -100,10 +100,10 @@ class Sampler(ABC):
         self._tokens = 0
         self._missing = 0  # number of samples that were requested but not received
         self.added = 0  # number of samples stored
-        self.scores: Counter[str] = Counter()  # number of calls to the verifier, failed calls and tokens
+        self.scores: Counter[str] = Counter()  # totals for the verifier: calls, failed calls and tokens
         self.verifier_error: str | None = None  # message of the verifier's first failure
-        self.failures: dict[str, str] = {}  # latest reason for a failure, by problem id
-        self.errors: Counter[str] = Counter()  # number of attempts without a sample, by kind of error
+        self.failures: dict[str, str] = {}  # problem id -> why its latest failed call failed
+        self.errors: Counter[str] = Counter()  # kind of error -> number of attempts that ended with it
         self.stopped: StopReason | None = None
         self.why: str | None = None
         self.signal: int | None = None  # number of the signal that stopped the run
@@ -112,7 +112,7 @@ class Sampler(ABC):
 
     @abstractmethod
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all these samples, or only some of them if stopped."""
+        """Draws the samples in these ranges; if the run is stopped, only some of them."""
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """Returns the progress, given the numbers of planned and of previously stored samples."""
@@ -156,7 +156,7 @@ class WorkerEngine(Protocol):
 
 
 def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
-    """Extracts the answers from all responses of one call together, as is done for stored samples."""
+    """Extracts the answers from all responses of one call together."""
     texts = [replace_surrogates(response.text) for response in responses]
     ends = [response.finished is not False for response in responses]
     return read_answers(texts, question, task, finished=ends)
@@ -248,7 +248,7 @@ def _set_outcomes(
             continue
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
-            future.exception()  # reads the exception, otherwise asyncio would log that nobody did
+            future.exception()  # reads the exception, because asyncio logs exceptions that nobody has read
         else:
             future.set_result(outcome)
 
@@ -279,12 +279,12 @@ def _fit_number(number: int | None) -> int | None:
 
 
 class LocalWorkers(Sampler):
-    """Draws samples in parallel, and stores each call's samples before they count.
+    """Draws samples in parallel calls from this process, and stores them in a pool.
 
-    At any time, the allowed number of calls is in flight, and at most twice that number have ended but aren't
-    on disk yet; only these can be lost by `kill -9`. `stop` sends no more calls, and finishes those in
-    flight. At the end of the `async with` block, everything that arrived is stored. The client's `on_call`
-    must call `record_call`.
+    Samples count as drawn only once they are on disk. As many calls as allowed are in flight. At most twice
+    as many have ended but aren't on disk yet; only these can be lost by `kill -9`. After `stop`, no more
+    calls are sent, and those in flight are finished. At the end of the `async with` block, everything that
+    arrived is stored. The client's `on_call` must call `record_call`.
     """
 
     def __init__(
@@ -305,7 +305,8 @@ class LocalWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        self._unreported_calls: dict[int, Call] = {}  # attempts in calls that haven't ended, by id()
+        # attempts that have ended, of calls that haven't (a retry may follow): id() of the record -> record
+        self._unreported_calls: dict[int, Call] = {}
         self._unstored = 0  # number of calls whose samples have arrived but aren't on disk yet
         # the error after which the pool can't be written any more, if any
         self.fatal_error: BaseException | None = None
@@ -327,11 +328,11 @@ class LocalWorkers(Sampler):
         self._client.gate.end()
 
     def record_call(self, call: Call) -> None:
-        """Records every attempt as it ends, before a retry."""
+        """Records an attempt that has ended; called by the client before any retry."""
         self._unreported_calls[id(call)] = call
         if call.got:
             self._unstored += 1
-            # the disk is too slow: send nothing, so that a crash can't lose more
+            # the disk is too slow: send nothing until it catches up, so that a crash can't lose more samples
             if self._unstored >= _MAX_UNSTORED_FACTOR * self._width:
                 self._client.gate.shut()
         if not self._cost_budget.record_attempt(call):
@@ -356,7 +357,7 @@ class LocalWorkers(Sampler):
         )
 
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all these samples in order, with as many parallel calls as the endpoint allows."""
+        """Draws the samples in these ranges in order, with as many parallel calls as the endpoint allows."""
         async with asyncio.TaskGroup() as tasks:
             # twice as many workers as calls, because half of them may be waiting for the disk
             for _ in range(2 * self._width):
@@ -479,7 +480,7 @@ class LocalWorkers(Sampler):
         self._failing_problems.clear()
         responses = outcome.responses
         answers: list[str | None] = [None] * len(responses)
-        # the pool doesn't store single tokens, so their confidence in each answer is measured here
+        # the confidence in an answer must be computed now, from its tokens, which the pool doesn't store
         if any(response.signals is not None for response in responses):
             answers = read_responses(responses, run.problem.question, self._task)
         samples = [

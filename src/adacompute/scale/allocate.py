@@ -56,9 +56,9 @@ Arrow: TypeAlias = Any  # pyarrow has no type hints
 AllocateEngine = Literal["local", "ray"]
 # policies that are fitted for a single budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
-_TOLERANCE = 0.01  # an average counts as equal to the budget if they differ by at most this number of samples
+_TOLERANCE = 0.01  # difference in samples up to which an average cost counts as equal to the budget
 _CURVE_ROWS = 1 << 14  # number of prompts whose predicted accuracies are read at a time
-_BLOCK_ROWS = 100_000  # approximate rows per block, with 4 MB of predicted accuracies
+_BLOCK_ROWS = 100_000  # approximate number of rows per block; their predicted accuracies take about 4 MB
 # minimum number of blocks per worker, if possible, so that all workers finish at about the same time
 _BLOCKS_A_WORKER = 4
 
@@ -79,9 +79,10 @@ ProgressListener = Callable[[AllocateProgress], None]
 class BlockTotal:
     """Totals over a block of prompts with their budgets; totals of several blocks can be added up."""
 
-    counts: Ints  # number of prompts with each budget, or with each mode of a router; shape (modes,)
+    counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
     accuracy: float
-    edge: Edge | None = None  # first change to a larger budget that the total budget couldn't pay for
+    # change of one prompt to a larger budget: the first one that the total budget couldn't fully pay for
+    edge: Edge | None = None
     edge_row: int = 0
 
     def __add__(self, other: "BlockTotal") -> "BlockTotal":
@@ -99,20 +100,23 @@ class AllocateResult:
     problems: int
     policy: str  # kind of the policy
     budget: float | None  # requested average cost in `unit`; None if a price was given
-    price: float | None  # accuracy gained by the last unit of cost; None if the policy has no price
-    # the possible budgets, ascending; in the order of their cost if there are several modes
+    # smallest gain in accuracy per unit of cost for which prompts get a larger budget; None if the policy has
+    # no price
+    price: float | None
+    # the possible budgets of a prompt in samples, ascending; for a router, in the order of their cost
     budgets: tuple[int, ...]
-    counts: tuple[int, ...]  # number of prompts with each budget; shape (budgets,)
+    counts: tuple[int, ...]  # number of prompts that got each possible budget; shape (budgets,)
     cost: float  # average cost per prompt, in `unit`
     accuracy: float | None = None  # average accuracy that the policy predicts; None if it predicts none
     bound: float | None = None  # upper bound on the predicted accuracy of any allocation within the budget
-    mix: Move | None = None  # the prompt whose budget is drawn at random, to use up what is left of the total
+    # one prompt that gets a larger budget with some probability, so that the average cost meets the budget
+    mix: Move | None = None
     files: int = 1
     shards: int = 1  # number of blocks of prompts that were processed
-    rounds: int = 0  # number of passes over the prompts in the price search
-    summary_bytes: int = 0  # size in bytes of all counts that the price search collected
+    rounds: int = 0  # how many times the search for the price went through all prompts
+    summary_bytes: int = 0  # size in bytes of all counts that workers returned during this search
     seconds: float = 0.0
-    notes: tuple[str, ...] = ()  # remarks about the result for people, one per item
+    notes: tuple[str, ...] = ()  # remarks about the result for the user, one text each
     unit: str = "samples"  # unit of costs
     modes: tuple[str, ...] = ()  # if the policy is a router, the mode of each budget; shape (budgets,)
 
@@ -140,7 +144,7 @@ class BudgetRule:
 
     @classmethod
     def from_policy(cls, policy: Policy) -> "BudgetRule":
-        """Makes the rule for a policy. Raises PolicyError if the policy needs to see samples."""
+        """Makes a rule that decides by this policy. Raises PolicyError if the policy needs to see samples."""
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
@@ -165,12 +169,12 @@ class BudgetRule:
 
     @property
     def route(self) -> ModeRoute | None:
-        """A router's choices of a mode and a number of samples; None if the policy doesn't choose modes."""
+        """The choices of a router, each with a mode and a number of samples; None without a router."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The possible budgets, ascending; for a router, the indexes of its choices."""
+        """The possible budgets of a prompt, ascending; for a router, the indexes 0, 1, … of its choices."""
         if self.route is not None:
             return tuple(range(len(self.route.columns)))
         modes: tuple[int, ...] = self.policy.modes  # type: ignore[attr-defined] # all of these have them
@@ -178,7 +182,7 @@ class BudgetRule:
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
-        """Mode and number of samples of each choice that a router has; None without modes."""
+        """For a router, (name of the mode, number of samples) of each choice; otherwise None."""
         return None if self.route is None else tuple(column.draws[0] for column in self.route.columns)
 
     @property
@@ -205,9 +209,11 @@ class BudgetRule:
         return self.policy.predict_curve(prompts)
 
     def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
-        """Chooses each prompt's budget from its predicted accuracies, within a quota.
+        """Chooses each prompt's budget from its predicted accuracies.
 
-        Returns the budgets (for a router, indexes of choices), their totals, and the remaining quota.
+        `quota` holds the price, and how much may be spent on larger budgets that gain exactly this price per
+        unit of cost. Returns the budgets (for a router, indexes of choices), their totals, and the quota that
+        is left for the next prompts.
         """
         choice = choose(curves, self.costs, quota)
         counts = np.bincount(choice.columns, minlength=len(self.modes))
@@ -352,13 +358,13 @@ def _format_cost(result: AllocateResult) -> str:
     return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
-# a function that calls another with each block number, possibly in parallel
+# a function like `map`: calls its first argument with each of the given block numbers, possibly in parallel
 BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
 
 
 @contextmanager
 def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[BlockRun, int]]:
-    """Yields a function that processes blocks, and how many it runs in parallel (0: one after the other)."""
+    """Yields a function that processes blocks, and the number of parallel tasks (0: in this process)."""
     if engine == "local":
         yield map, 0
         return
@@ -421,14 +427,17 @@ class _Job:
                 out.write(self.rule.predict_curves(prompts).tobytes())
 
     def count_choices(self, prices: Floats, number: int) -> Ints:
-        """Counts how many of a block's prompts choose each budget at each price; shape (prices, modes)."""
+        """Counts for how many of a block's prompts each budget is best at each price.
+
+        Returns an array of shape (prices, budgets).
+        """
         counts = np.zeros((len(prices), len(self.rule.modes)), dtype=np.int64)
         for curves in self._iterate_curves(number):
             counts += count_choices(curves, self.rule.costs, prices)
         return counts
 
     def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
-        """Decides and stores the budgets of a block at the price that the search found."""
+        """Decides and stores the budgets of a block by its quota, with the price that the search found."""
         total, quota = self._no_prompts, quotas[number]
         with self._write("budgets", number) as out:
             for curves in self._iterate_curves(number):
@@ -488,7 +497,10 @@ class _Job:
 
     @contextmanager
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
-        """Opens a file for a block's data, which appears complete or not at all, even with two writers."""
+        """Opens a file for a block's data, which gets its final name only once it is complete.
+
+        So two tasks may write the same block at the same time.
+        """
         path = self._path(name, number)
         if not self.place.exists():
             raise ScaleError(
@@ -504,9 +516,10 @@ class _Job:
 def _write_budgets(
     job: _Job, run: BlockRun, *, budget: float | None, price: float | None, progress: ProgressListener | None
 ) -> tuple[BlockTotal, PriceSearch | None]:
-    """Writes budgets to the working folder, decided for an average budget, at a given price, or with neither.
+    """Decides the budgets of all prompts and writes the output files to the working folder.
 
-    Returns their totals, and the price search if there was one.
+    Decides by the average budget or by the price; if both are None, the policy decides alone. Returns the
+    totals over all prompts, and the price search, if there was one.
     """
     numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 

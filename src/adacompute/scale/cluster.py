@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 _CONNECT_SECONDS = 10.0  # time limit for connecting to Ray
 _MAX_MESSAGE = 300  # maximum number of characters shown of a message from Ray
-# size of shared memory if this module starts Ray; data beyond that is kept on disk
+# size in bytes of Ray's shared memory if this module starts Ray; Ray keeps further data on disk
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class _Connection:
     """This process's connection to Ray, which several `with` blocks can share."""
 
     blocks: int = 0  # number of `with` blocks that use the connection now
-    is_ours: bool = False  # whether this module made the connection, not the caller
+    is_ours: bool = False  # True: this module made the connection; False: the caller had made it before
     printer: Any = None  # Ray's own function for printing, which is restored at the end
 
 
@@ -43,9 +43,9 @@ def cluster(workers: int | None = None) -> Iterator[int]:
     """Connects to Ray, and yields how many single-processor tasks should run in parallel.
 
     That is `workers`, or the cluster's number of processors. Uses the cluster at RAY_ADDRESS, or starts one
-    on this machine and stops it at the end. If the caller is connected to Ray already, this connection is
-    used and stays. Otherwise the connection ends with the last `with` block that uses it. Raises
-    EngineUnavailable if Ray isn't installed or the cluster can't be reached.
+    on this machine and stops it at the end. If this process is already connected to Ray, that connection is
+    used, and isn't closed. Otherwise the connection is closed at the end of the last `with` block that uses
+    it. Raises EngineUnavailable if Ray isn't installed or the cluster can't be reached.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -144,7 +144,7 @@ def _silence_logging() -> None:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Wraps the result of a block, because Ray Data would split arrays or dicts into columns."""
+    """A wrapper for the result of a block: Ray Data would split a bare array or dict into columns."""
 
     value: Any
 
@@ -152,7 +152,8 @@ class _Outcome:
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
     """Computes `[work(block) for block in blocks]` with Ray Data tasks; raises the first block's error.
 
-    Ray repeats tasks whose worker died. Our own errors are returned as data, so they aren't repeated.
+    Ray repeats a task whose worker died. It doesn't repeat a task that raised an error of this package,
+    because the worker returns such an error as a result.
     """
     import ray
     import ray.data
@@ -195,7 +196,7 @@ def _map_lost_workers() -> Iterator[None]:
 
     try:
         yield
-    except RayTaskError:  # the error is in our code, so the user needs its traceback
+    except RayTaskError:  # a bug in this package, so show the worker's traceback
         raise
     except RayError as exc:
         why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:_MAX_MESSAGE]
@@ -230,7 +231,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def raise_worker_error(error: BaseException) -> NoReturn:
-    """Raises a worker's error: unchanged if it is one of ours, otherwise as a one-line EngineUnavailable."""
+    """Raises a worker's error: an AdacomputeError unchanged, any other as a one-line EngineUnavailable."""
     from ray.exceptions import RayError, RayTaskError
 
     cause: BaseException | None = error

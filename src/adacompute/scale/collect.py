@@ -26,7 +26,7 @@ from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shar
 from adacompute.sampling.workers import LocalWorkers, Sampler, StopReason
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-ShardQueue = deque[tuple[SampleRange, ...]]  # the sample ranges of each shard that still needs a collector
+ShardQueue = deque[tuple[SampleRange, ...]]  # one item per shard not drawn yet: its ranges of samples
 # number of shards per worker; several, so that a worker that finishes early can take another one
 _SHARDS_A_WORKER = 4
 _MIN_SHARD = 32  # minimum number of samples in a shard, unless workers would be idle
@@ -105,8 +105,8 @@ class CollectShard:
 class ShardResult:
     """What a collector reports after drawing a shard; the samples themselves are in the shard's pool."""
 
-    progress: CollectProgress  # progress of this shard; costs are those of the shard alone
-    failures: Mapping[str, str]  # latest reason for a failure, by problem id
+    progress: CollectProgress  # counts and costs of this shard alone
+    failures: Mapping[str, str]  # problem id -> why its latest failed call failed
     stopped: StopReason | None
     why: str | None
     per_call: int | None
@@ -202,7 +202,10 @@ class Collector:
 
 
 def _refill_seconds(limits: RateLimits) -> float:
-    """Returns how many seconds to wait so that a new client, which may send a burst, obeys the limits."""
+    """Returns how many seconds a new client must wait before its first calls.
+
+    A new client may send many calls at once, so without this wait it might exceed the rate limits.
+    """
     if limits.requests_per_minute is None and limits.tokens_per_minute is None:
         return 0.0
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
@@ -214,13 +217,14 @@ class _Worker:
 
     number: int  # index of this collector's share of the rate limits
     actor: Any
-    busy: "asyncio.Future[Any] | None"  # future that ends when the collector is ready, or has drawn its shard
+    # ends when the collector has started or has drawn its shard; None: the collector is idle
+    busy: "asyncio.Future[Any] | None"
     shard: CollectShard | None = None
-    progress: CollectProgress | None = None  # progress of the shard
+    progress: CollectProgress | None = None  # latest known progress of `shard`
 
 
 class CollectorCrew(Sampler):
-    """Draws samples with collectors on a cluster. `draw` returns once they are all merged into the pool."""
+    """Draws samples with collectors on a cluster. `draw` returns once all samples are in the pool."""
 
     def __init__(
         self,
@@ -247,7 +251,7 @@ class CollectorCrew(Sampler):
         self._losses = 0
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts no more shards; collectors finish calls in flight and store their samples."""
+        """Starts no more shards; lets collectors finish the calls in flight and store the samples."""
         super().stop(how, why, number=number)
         for worker in self._workers:
             worker.actor.stop.remote()
@@ -259,7 +263,7 @@ class CollectorCrew(Sampler):
         return replace(CollectProgress.join([own, *running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
-        """Adds a shard's counts and failures; returns how many problems in a row have failed."""
+        """Adds a shard's counts and failures to the totals; returns how many problems failed in a row."""
         done = result.progress
         self._cost_budget.cap.spent += done.cost
         self.errors.update(done.errors)
@@ -276,7 +280,7 @@ class CollectorCrew(Sampler):
         return len(self._failing_problems)
 
     async def draw(self, runs: Iterator[SampleRange]) -> None:
-        """Draws all these samples in shards, with one shard per collector at a time."""
+        """Divides these ranges of samples into shards and draws them, one shard per collector at a time."""
         todo = tuple(runs)
         if not todo or self.stopped is not None:
             return
@@ -346,7 +350,7 @@ class CollectorCrew(Sampler):
         return [worker for worker in self._workers if worker.shard is not None]
 
     def _start(self) -> None:
-        """Connects to Ray, and prepares the collectors' common data."""
+        """Connects to Ray, makes the shards' folder, encrypts the key, and sets the number of collectors."""
         processors = self._exit_stack.enter_context(cluster(self._engine.workers))
         try:
             self._folder.mkdir(exist_ok=True)
@@ -403,7 +407,10 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """Returns the next shard's cost limit; None if there is no limit, or no money until a shard ends."""
+        """Returns the limit on the next shard's cost.
+
+        None if the run has no limit, or if all money is promised to shards that are being drawn.
+        """
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
@@ -411,7 +418,10 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Handles the end of a collector's work; if possible, starts its next shard before the merge."""
+        """Handles a collector that has started, drawn its shard, or failed; merges its shard into the pool.
+
+        If possible, the collector's next shard is started before the merge.
+        """
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
         error = None if busy is None else busy.exception()
@@ -442,9 +452,10 @@ class CollectorCrew(Sampler):
     def _handle_spent_shard(
         self, rest: tuple[SampleRange, ...], queue: ShardQueue, *, hopeless: bool
     ) -> None:
-        """Handles a shard whose money is spent: from now on, fewer shards at a time get more money each.
+        """Handles a shard whose money is spent although `rest`, some of its samples, is missing.
 
-        Stops the run if a single shard had all the money and it wasn't enough for a sample.
+        From now on, fewer shards are drawn at a time, so that each gets more money. If this shard had all the
+        remaining money and yet got no sample (`hopeless`), the run stops.
         """
         if self._money_shares == 1 and hopeless:
             self.stop("max-cost", self._cost_budget.describe_end())
@@ -460,7 +471,7 @@ class CollectorCrew(Sampler):
 
         if not is_lost(error):
             raise_worker_error(error)
-        ray.kill(worker.actor)  # it may be unreachable but still alive
+        ray.kill(worker.actor)  # the actor may still be running, although it can't be reached
         before = self._compute_spent()
         merged = await self._merge_shard(shard)
         self._losses = 0 if merged else self._losses + 1
@@ -475,7 +486,7 @@ class CollectorCrew(Sampler):
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
 
     def _compute_spent(self) -> float:
-        """Computes the highest possible cost of this source's calls into the pool."""
+        """Computes the highest possible cost of all calls to this source that are recorded in the pool."""
         account = self._pool.account(self._asking.model, self._asking.parameters)
         return account.cost(self._cost_budget.prices, at_most=True)
 
@@ -548,7 +559,7 @@ class RayEngine:
 
 
 def split_runs(runs: Sequence[SampleRange], workers: int) -> list[tuple[SampleRange, ...]]:
-    """Splits ranges of samples into shards of similar size, in order; equal input gives equal shards."""
+    """Splits ranges of samples into shards of similar size, in the given order; uses no randomness."""
     samples = sum(run.count for run in runs)
     count = max(min(_SHARDS_A_WORKER * workers, samples // _MIN_SHARD), workers, -(-samples // _MAX_SHARD))
     shards: list[list[SampleRange]] = [[] for _ in range(count)]
@@ -581,7 +592,7 @@ def split_limits(limits: RateLimits, worker: int, workers: int) -> RateLimits:
 def find_missing_runs(
     runs: Sequence[SampleRange], stored: Mapping[str, Collection[int]], failed: Collection[str] = ()
 ) -> tuple[SampleRange, ...]:
-    """Returns the ranges of samples that aren't stored yet, leaving out failed problems."""
+    """Returns the ranges of samples that aren't stored yet, except those of the problems in `failed`."""
     return tuple(
         part
         for run in runs

@@ -251,7 +251,7 @@ def _check_target(into: Path, target: Path, source: Path, source_path: Path) -> 
         raise ScaleError(f"{into}: overlaps with what is read; give a place beside {source}")
     if not target.parent.is_dir():
         raise ScaleError(f"{into}: its folder is not there; create {target.parent} first")
-    if into.exists() and not into.is_file() and not into.is_dir():  # something special, such as /dev/null
+    if into.exists() and not into.is_file() and not into.is_dir():  # e.g. /dev/null
         raise ScaleError(f"{into}: is neither a file nor a folder; give the name of a file")
     if into.is_dir() and not folder:
         raise ScaleError(f"{into}: is a folder; give the name of a file, e.g. {into / 'budgets.parquet'}")
@@ -387,7 +387,7 @@ _GROUP_CHARACTERS = 8 << 20
 _TEXT_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
-_Added = Mapping[str, str | int]  # values added to a row, by column name
+_Added = Mapping[str, str | int]  # name of an added column -> its value in a row
 
 
 class _Row(NamedTuple):

@@ -1,8 +1,8 @@
 """Runs `score`, `solve` and `replay` over a folder of Parquet shards with Ray Data.
 
 Each Ray task reads one shard. The votes of all shards, without texts, are merged in this process. Then the
-stages run in this process as usual, but hand their work on blocks of problems to Ray tasks. So the results
-are the same as on one machine.
+stages run in this process, but the computations for blocks of problems run in Ray tasks. So the results are
+the same as on one machine.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +41,8 @@ def open_shards(
 ) -> Iterator[tuple[Ballots, BlockMap]]:
     """Reads the votes in a folder of Parquet shards on Ray; yields them, and a `map` that runs work on Ray.
 
-    `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give the same results as
-    the folder opened as a pool.
-
+    If these two are `ballots` and `run`, then `score(ballots, map_blocks=run)` and
+    `replay(policy, ballots, map_blocks=run)` give the same results as for the folder opened as a pool.
     `model` and `parameters` select a source if there are several, as in a pool. All workers need the folder
     under the same path. Raises the same errors as `open_pool(folder)` and reading its votes.
     """
@@ -68,7 +67,7 @@ def open_shards(
 
 
 def _list_files(folder: Path) -> tuple[str, ...]:
-    """Lists the Parquet files of a folder by name. Raises ScaleError if it isn't a folder."""
+    """Lists the Parquet files in a folder, in order of name. Raises ScaleError if it isn't a folder."""
     if folder.is_dir():
         return list_parquet_files(folder)
     if not folder.exists():
@@ -121,18 +120,18 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 class _Shard:
     """The votes that one task has read from its files."""
 
-    ids: tuple[str, ...]  # ids of all problems, even of those without samples from the source
-    places: npt.NDArray[np.int64]  # position in the whole pool of each problem with votes
+    ids: tuple[str, ...]  # ids of all problems in the files, including problems without votes
+    places: npt.NDArray[np.int64]  # for each problem with votes: its position among the problems of all files
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # votes of the only matching source; None if the files are empty
+    ballots: Ballots | None  # votes of the source that was asked for; None if the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ShardReader:
     """Reads shards of votes, usually in Ray tasks."""
 
-    folder: str  # absolute path, for workers
-    shown: str  # path as given by the user, for errors
+    folder: str  # absolute path of the folder, under which workers read it
+    shown: str  # path of the folder as the user gave it, for error messages
     names: tuple[str, ...]  # names of all files
     task: Task
     model: str | None
@@ -162,7 +161,10 @@ class _ShardReader:
             )
 
     def _select_ballots(self, pool: Pool) -> Ballots:
-        """Returns the votes of the only matching source; None if not exactly one matches (reported later)."""
+        """Returns the votes of the source that matches `model` and `parameters`.
+
+        If not exactly one source matches, returns votes without a source; `_merge_shards` raises the error.
+        """
         mark = None if self.parameters is None else fingerprint(self.parameters)
         fitting = [
             pool.source_key(name, values)
@@ -182,7 +184,7 @@ def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[
 
 
 def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
-    """Merges the votes of all shards, in the order in which a pool would have them."""
+    """Merges the votes of all shards, in the order that they would have in a pool with all files."""
     pieces = [shard.ballots for shard in shards if shard.ballots is not None]
     if not pieces:
         raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
